@@ -9,11 +9,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from policytool.discovery import Input
-from policytool.errors import ModelFileError
-from policytool.operations import auditing, prepared
+from policytool.commands import audit as auditing
+from policytool.formats.discovery import Input
+from policytool.numerics import check_sides
 from policytool.reports import _reference
 from policytool.rules import BY_ID, Question
+from policytool.support.errors import ModelFileError
 
 ROOT: Final = Path(__file__).parent.parent
 NEWEST: Final = "keras3.15"
@@ -177,7 +178,7 @@ def _said(groups: dict[str, str]) -> str:
 
 def _check(path: Path) -> str:
     try:
-        prepared.read(Input(path=path, exact=True), trust=False)
+        check_sides.read(Input(path=path, exact=True), trust=False)
     except ModelFileError as error:
         return f"refused: `{error.code}`"
     return "**taken**"

@@ -12,17 +12,17 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.conversion import behaviour
-from policytool.conversion.rewrites import REWRITES
-from policytool.loaders.refusals import LOADERS
-from policytool.planning.targets import described
+from policytool.migration.convert.rewrites import REWRITES
+from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases import behaviour
+from policytool.releases.targets import described
 from policytool.reports import _reference
 from policytool.reports._markdown import code, prose, row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from policytool.conversion.rewrites import Rewrite
+    from policytool.migration.convert.rewrites import Rewrite
 
 ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "targets.md"
@@ -170,7 +170,7 @@ def behaviour_page() -> str:
         "# What converted layers compute",
         "",
         (
-            "Written by `make docs` from `policytool/data/layer_behaviour.json`, which "
+            "Written by `make docs` from `policytool/releases/data/layer_behaviour.json`, which "
             "`fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15:"
         ),
         (

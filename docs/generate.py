@@ -23,14 +23,16 @@ from limit_tables import limits_page
 from rich.console import Console
 from rich.text import Text
 
-from policytool import planning, policy, reading, recognition
-from policytool.errors import SpellingError
-from policytool.generations import GENERATIONS
-from policytool.loaders import accepted
-from policytool.loaders.refusals import LOADERS, REFUSALS
-from policytool.operations import inspection
+from policytool.commands import inspect as inspection
+from policytool.formats import format_detection
+from policytool.migration import planning
+from policytool.model import reading
+from policytool.model.compatibility.incompatibilities import LOADERS, REFUSALS
+from policytool.releases import known_arguments, policy
+from policytool.releases.generations import GENERATIONS
 from policytool.reports import REPORTERS, View, _reference
 from policytool.rules import FAMILIES, RULES
+from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +104,8 @@ def loaders_page() -> str:
         "# Which loader takes which file",
         "",
         (
-            "Written by `make docs` from `policytool/loaders/refusals.py` and "
-            "`policytool/data/layer_arguments.json`. What is asked is"
+            "Written by `make docs` from `policytool/model/compatibility/incompatibilities.py` and "
+            "`policytool/releases/data/layer_arguments.json`. What is asked is"
         ),
         (
             "`load_model(path, compile=False)` under a default global policy. The loaders that "
@@ -165,7 +167,7 @@ def loaders_page() -> str:
         *(
             row
             for kind in ("layers", "initializers", "regularizers", "constraints", "activations")
-            for row in _class_rows(accepted.measured()[kind])
+            for row in _class_rows(known_arguments.measured()[kind])
         ),
     ]
     return "\n".join(lines) + "\n"
@@ -184,7 +186,7 @@ def _class_rows(classes: dict[str, Any]) -> Iterator[str]:
             for value, ranges in values.items():
                 what = (
                     f"`{key}` is refused"
-                    if value == accepted.ANY
+                    if value == known_arguments.ANY
                     else f"`{key}` of `{value}` is refused"
                 )
                 yield f"| {name} | {what} | {_in_words(ranges)} |"
@@ -264,7 +266,7 @@ def _still_refused(after: dict[str, dict[str, bool]], loaders: list[str]) -> Ite
     found: dict[str, set[tuple[str, str]]] = {}
     for file, said in after.items():
         made = planning.plan(
-            reading.analysed(recognition.document(ROOT / "fixtures" / file, file)),
+            reading.analysed(format_detection.document(ROOT / "fixtures" / file, file)),
             planning.Options(),
         )
         reasons = {

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.limits import BYTES, LIMITS
+from policytool.support.limits import BYTES, LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ def limits_page() -> str:
         "# Limits",
         "",
         (
-            "Written by `make docs` from `policytool/limits.py` and from what `make bench-hostile` "
+            "Written by `make docs` from `policytool/support/limits.py` and from what `make bench-hostile` "
             "measured. `policytool limits` lists the same at the terminal."
         ),
         "",

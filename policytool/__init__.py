@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
-    from policytool.comparison import Comparison
-    from policytool.finding import Audited
-    from policytool.measurement.checks import Check
-    from policytool.model import Model
-    from policytool.operations.migration import Migration
+    from policytool.commands.migrate import Migration
+    from policytool.comparison.result import Comparison
+    from policytool.model.model import Model
+    from policytool.numerics.check_results.checks import Check
+    from policytool.rules.finding import Audited
 
 __all__ = ["audit", "check", "diff", "inspect", "migrate"]
 
@@ -41,14 +41,14 @@ def inspect(path: str | os.PathLike[str], *, limits: Mapping[str, int] | None = 
 
     :param limits: bounds by name, such as ``{"json-bytes": 2**30}``, instead of the usual ones;
         ``policytool limits`` lists them
-    :raises policytool.errors.ModelFileError: for what is no model that can be read, with a sentence
-        and a stable ``code``.
-    :raises policytool.errors.UsageError: for limits that do not exist
+    :raises policytool.support.errors.ModelFileError: for what is no model that can be read, with a
+        sentence and a stable ``code``.
+    :raises policytool.support.errors.UsageError: for limits that do not exist
     """
     from os import fspath
 
-    from policytool.limits import given  # keeps `import policytool` free of everything
-    from policytool.operations import inspection
+    from policytool.commands import inspect as inspection
+    from policytool.support.limits import given  # keeps `import policytool` free of everything
 
     with given(limits or {}):
         return inspection.inspect(fspath(path))
@@ -76,13 +76,14 @@ def audit(
     :param ignore: the same for rules that are not asked; where both name a rule, the more specific
         counts
     :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.errors.ModelFileError: for what is no model that can be read
-    :raises policytool.errors.UsageError: for targets, devices, rules and limits that do not exist
+    :raises policytool.support.errors.ModelFileError: for what is no model that can be read
+    :raises policytool.support.errors.UsageError: for targets, devices, rules and limits that do not
+        exist
     """
     from os import fspath
 
-    from policytool.limits import given
-    from policytool.operations import auditing
+    from policytool.commands import audit as auditing
+    from policytool.support.limits import given
 
     with given(limits or {}):
         return auditing.audit(
@@ -124,18 +125,18 @@ def migrate(
         beside the input
     :param in_place: replace the input, which stays as ``NAME.bak``
     :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.errors.ModelFileError: for what cannot be read or written; the original then
-        is what it was
-    :raises policytool.errors.UsageError: for policies, patterns, loaders and limits that do not
-        exist
+    :raises policytool.support.errors.ModelFileError: for what cannot be read or written; the
+        original then is what it was
+    :raises policytool.support.errors.UsageError: for policies, patterns, loaders and limits that do
+        not exist
     """
     from os import fspath
     from pathlib import Path
 
-    from policytool.limits import given
-    from policytool.operations import migration
-    from policytool.operations.destinations import Destination
-    from policytool.planning.options import asked
+    from policytool.commands import migrate as migration
+    from policytool.commands.destinations import Destination
+    from policytool.migration.planning.options import asked
+    from policytool.support.limits import given
 
     destination = Destination(
         output=Path(output) if output is not None else None,
@@ -164,14 +165,14 @@ def diff(
     :param layer: an exact layer path, else a regular expression that a path must match in full;
         None compares all
     :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.errors.ModelFileError: for what is no model that can be read
-    :raises policytool.errors.UsageError: for a pattern that matches no layer, and limits that do
-        not exist
+    :raises policytool.support.errors.ModelFileError: for what is no model that can be read
+    :raises policytool.support.errors.UsageError: for a pattern that matches no layer, and limits
+        that do not exist
     """
     from os import fspath
 
-    from policytool.limits import given
-    from policytool.operations import comparison
+    from policytool.commands import diff as comparison
+    from policytool.support.limits import given
 
     with given(limits or {}):
         return comparison.diff(fspath(a), fspath(b), values=values, layer=layer)
@@ -204,17 +205,19 @@ def check(
     :param trust: whether code that a file holds may run
     :param python: the interpreter that has TensorFlow; None for this one
     :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.errors.ModelFileError: for what cannot be read or run
-    :raises policytool.errors.WorkerError: where TensorFlow is missing, or cannot run the models
-    :raises policytool.errors.UsageError: for policies, patterns and limits that do not exist
+    :raises policytool.support.errors.ModelFileError: for what cannot be read or run
+    :raises policytool.support.errors.WorkerError: where TensorFlow is missing, or cannot run the
+        models
+    :raises policytool.support.errors.UsageError: for policies, patterns and limits that do not
+        exist
     """
     from os import fspath
     from pathlib import Path
 
-    from policytool.checking.tolerances import Given, Tolerances
-    from policytool.limits import given
-    from policytool.operations import checks
-    from policytool.planning.options import asked
+    from policytool.commands import check as checks
+    from policytool.migration.planning.options import asked
+    from policytool.numerics.verdicts.tolerances import Given, Tolerances
+    from policytool.support.limits import given
 
     wanted = checks.Wanted(
         candidate=asked(to, assignments or {}),

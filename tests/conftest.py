@@ -17,9 +17,9 @@ from unittest import mock
 import hypothesis
 import pytest
 
-from policytool import limits
 from policytool.cli.main import run as run_main
-from policytool.drafts import _draft
+from policytool.support import limits
+from policytool.support.files.atomic import _draft
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool import building, formats, generations, reports, writers
-from policytool.building import Builder
-from policytool.formats import Format
-from policytool.generations import Generation
-from policytool.planning import keep
-from policytool.planning.keep import KeepRule
+from policytool import formats, reports
+from policytool.formats import Format, creating, rewriting
+from policytool.formats.creating import Builder
+from policytool.formats.rewriting import Writer
+from policytool.migration.planning import keep
+from policytool.migration.planning.keep import KeepRule
+from policytool.releases import generations
+from policytool.releases.generations import Generation
 from policytool.reports import Reporter, checks, differences, findings, plans
 from policytool.reports.checks import CheckReporter
 from policytool.reports.differences import DifferenceReporter
 from policytool.reports.findings import FindingReporter
 from policytool.reports.plans import PlanReporter
-from policytool.writers import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -289,14 +290,14 @@ def test_nothing_evaluates_text() -> None:
     ("package", "constant", "kind", "listed"),
     [
         (formats, "FORMAT", Format, formats.FORMATS),
-        (building, "BUILDER", Builder, building.BUILDERS),
+        (creating, "BUILDER", Builder, creating.BUILDERS),
         (generations, "GENERATION", Generation, generations.GENERATIONS),
         (reports, "REPORTER", Reporter, reports.REPORTERS),
         (plans, "REPORTER", PlanReporter, plans.PLAN_REPORTERS),
         (differences, "REPORTER", DifferenceReporter, differences.DIFFERENCE_REPORTERS),
         (findings, "REPORTER", FindingReporter, findings.FINDING_REPORTERS),
         (checks, "REPORTER", CheckReporter, checks.CHECK_REPORTERS),
-        (writers, "WRITER", Writer, writers.WRITERS),
+        (rewriting, "WRITER", Writer, rewriting.WRITERS),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
     ids=[

@@ -17,11 +17,12 @@ from typing import Any, Final
 import h5py
 import pytest
 
-from policytool.discovery import Input
-from policytool.finding import Severity
-from policytool.operations import auditing
+from policytool.commands import audit as auditing
+from policytool.formats.discovery import Input
 from policytool.rules import BY_ID, Question
-from tests.attacking import (
+from policytool.rules.finding import Severity
+from tests.conftest import FIXTURES, MIXED_JSON, ROOT, run
+from tests.helpers.attacks import (
     BESIDE,
     CANARIES,
     MARKER,
@@ -33,7 +34,6 @@ from tests.attacking import (
     Traced,
     traced,
 )
-from tests.conftest import FIXTURES, MIXED_JSON, ROOT, run
 
 ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import pytest
 
-from policytool import limits
 from policytool.cli import audit_command, check_command
 from policytool.cli.main import COMMANDS
 from policytool.reports import REPORTERS, _notes, csv_report
@@ -26,6 +25,7 @@ from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
 from policytool.rules import RULES
+from policytool.support import limits
 from tests.conftest import run, run_process, tensorflow
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> 
     """And, for a key of fixed values, each of them."""
     page = (ROOT / "docs/json.md").read_text(encoding="utf-8")
     definition = json.loads(
-        (ROOT / "policytool/data" / f"{schema}.schema.json").read_text(encoding="utf-8")
+        (ROOT / "policytool/releases/data" / f"{schema}.schema.json").read_text(encoding="utf-8")
     )["$defs"][place]
     words = set(re.findall(r"[\w-]+", page))
     said = {

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from policytool import drafts
-from policytool.drafts import _names
-from policytool.errors import ModelFileError
-from policytool.formats import Probe, _hdf5
-from policytool.values import keras as keras_values
-from policytool.writers._companions import Companions
-from policytool.writers._hdf5 import storage
+from policytool.formats import Probe
+from policytool.formats.hdf5 import library as _hdf5
+from policytool.formats.hdf5.rewriting import storage
+from policytool.formats.keras_archive import values as keras_values
+from policytool.formats.rewriting.companions import Companions
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic
+from policytool.support.files.atomic import _names
 from tests.conftest import MIXED_H5, run
 
 if TYPE_CHECKING:
@@ -49,14 +50,14 @@ def test_an_output_that_has_its_place_is_told_as_written(
 ) -> None:
     """It is not looked at again: whatever the disk says of it then, it is there."""
     published: list[bool] = []
-    publish: Callable[..., None] = drafts.Draft.publish
+    publish: Callable[..., None] = atomic.Draft.publish
     look = Companions._model  # what failed  # noqa: SLF001  # what failed
 
-    def recorded(self: drafts.Draft, target: Path, **how: Any) -> None:
+    def recorded(self: atomic.Draft, target: Path, **how: Any) -> None:
         publish(self, target, **how)
         published.append(True)
 
-    monkeypatch.setattr(drafts.Draft, "publish", recorded)
+    monkeypatch.setattr(atomic.Draft, "publish", recorded)
     monkeypatch.setattr(Companions, "_model", lambda self: fails() if published else look(self))
     output = tmp_path / "other.h5"
     ended = run("migrate", MIXED_H5, "--to", "mixed_bfloat16", "-o", output)

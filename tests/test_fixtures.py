@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from policytool.classes import builtin_classes, operation_classes
+from policytool.releases.layer_classes import builtin_classes, operation_classes
 
 FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
 MANIFEST: Final = json.loads((FIXTURES / "manifest.json").read_text(encoding="utf-8"))["files"]

@@ -22,10 +22,20 @@ import numpy as np
 import pytest
 
 import policytool
-from policytool import limits, protobuf_messages
-from policytool.errors import ModelFileError
-from tests import building
-from tests.building import (
+from policytool.support import limits
+from policytool.support.errors import ModelFileError
+from policytool.support.text import protobuf_messages
+from tests.conftest import (
+    FIXTURES,
+    MIXED_H5,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    Ended,
+    run,
+    run_process,
+)
+from tests.helpers import small_models
+from tests.helpers.small_models import (
     Object,
     dense,
     h5_model,
@@ -35,15 +45,6 @@ from tests.building import (
     saved_model,
     sequential,
     small_saved_model,
-)
-from tests.conftest import (
-    FIXTURES,
-    MIXED_H5,
-    MIXED_KERAS,
-    MIXED_SAVEDMODEL,
-    Ended,
-    run,
-    run_process,
 )
 
 if TYPE_CHECKING:
@@ -297,7 +298,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
         "model_config nests JSON in at least 201 levels",
     ),
     "h5 with 500 nested models": (
-        _config(building.nested(500)),
+        _config(small_models.nested(500)),
         "json-limit",
         "nests JSON in at least",
     ),
@@ -376,7 +377,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     ),
     "unknown compression": (_unknown_compression, "zip-unsupported", "cannot be read: "),
     "truncated weights": (
-        _members(model_weights_h5=building.weights_bytes()[:1000]),
+        _members(model_weights_h5=small_models.weights_bytes()[:1000]),
         "truncated",
         "model.weights.h5 is truncated: it has 1000 bytes",
     ),
@@ -652,7 +653,7 @@ def test_weights_alone_say_that_they_hold_no_policy(tmp_path: Path) -> None:
     Weights without a model, in the legacy layout and as object paths, are reported with their
     stored dtypes.
     """
-    (tmp_path / "objects.weights.h5").write_bytes(building.weights_bytes())
+    (tmp_path / "objects.weights.h5").write_bytes(small_models.weights_bytes())
     with h5py.File(tmp_path / "legacy.h5", "w") as file:
         file.attrs["layer_names"] = np.array([b"dense_a"])
         file["dense_a/dense_a/kernel:0"] = np.zeros((6, 2), dtype="float16")
@@ -749,7 +750,7 @@ def test_numbers_that_json_lacks_are_strings_in_the_report(
     number: str, text: str, tmp_path: Path
 ) -> None:
     """A loss scale that is no finite number makes a report that strict JSON parsers read."""
-    config = json.dumps(sequential(dense(dtype=building.LOSS_SCALED))).replace("128.0", number)
+    config = json.dumps(sequential(dense(dtype=small_models.LOSS_SCALED))).replace("128.0", number)
     ended = run("inspect", h5_model(tmp_path / "scale.h5", config), "--format", "json")
     assert ended.code == 0
     report = json.loads(

@@ -60,7 +60,7 @@ def among(modules: set[str], unwanted: set[str]) -> set[str]:
 def test_inspect_imports_no_framework(format_name: str) -> None:
     """Whatever the format, neither TensorFlow nor any Keras is imported."""
     modules = imported("inspect", FILES[format_name])
-    assert "policytool.reading" in modules
+    assert "policytool.model.reading" in modules
     assert not among(modules, FRAMEWORKS)
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool import yamltext
-from policytool.errors import ModelFileError
-from tests.building import keras_members, keras_zip
+from policytool.support.errors import ModelFileError
+from policytool.support.text import yamltext
+from tests.helpers.small_models import keras_members, keras_zip
 
 if TYPE_CHECKING:
     from pathlib import Path

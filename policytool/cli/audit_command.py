@@ -11,37 +11,47 @@ from typing import TYPE_CHECKING
 import click
 
 from policytool import rules
-from policytool.cli import completing, hiding, messages, options, report_option, selection_options
+from policytool.cli import (
+    completion,
+    hidden_findings,
+    messages,
+    options,
+    report_option,
+    selection_options,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out
 from policytool.cli.selection_options import NEVER
-from policytool.finding import Severity, worst
-from policytool.operations import auditing, baselines, mending, parallel, tasks
-from policytool.operations.mending import Mending
-from policytool.planning.targets import target as named_target
-from policytool.remedies import Outcome
+from policytool.commands import audit as auditing
+from policytool.commands import baselines
+from policytool.commands import fix as mending
+from policytool.commands.batch import parallel, tasks
+from policytool.commands.fix import Mending
+from policytool.releases.targets import target as named_target
 from policytool.reports._layout import clean
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import Device, Question
-from policytool.selecting import selectors
-from policytool.selecting.baselines import Baseline
-from policytool.selecting.suppressions import Passing, expired, idle, narrowed
+from policytool.rules.finding import Severity, worst
+from policytool.rules.fixes import Outcome
+from policytool.rules.selection import selectors
+from policytool.rules.selection.baselines import Baseline
+from policytool.rules.selection.suppressions import Passing, expired, idle, narrowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from policytool.cli.report_option import ReportFile
-    from policytool.operations.auditing import Audit
-    from policytool.operations.migration import Migration
-    from policytool.selecting.suppressions import PerFileIgnore
+    from policytool.commands.audit import Audit
+    from policytool.commands.migrate import Migration
+    from policytool.rules.selection.suppressions import PerFileIgnore
 
 
 @click.command(
     "audit", cls=selection_options.Audit, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
 @selection_options.chosen
 @click.option(
     "--fix",
@@ -175,7 +185,10 @@ def command(
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)
-    _say((*_told(audit, passing, verbose=verbose), *hiding.sentences(audit, question)), quiet=quiet)
+    _say(
+        (*_told(audit, passing, verbose=verbose), *hidden_findings.sentences(audit, question)),
+        quiet=quiet,
+    )
     options.about_hdf5(verbose=verbose, quiet=quiet)
     return _code(audit, fail_on, unwritten, no_models_ok=no_models_ok)
 

@@ -8,49 +8,49 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool import discovery
-from policytool.checking.tolerances import Tolerances, given
-from policytool.cli import completing, options, policy_options, report_option, tensorflow_options
+from policytool.cli import completion, options, policy_options, report_option, tensorflow_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
-from policytool.errors import ModelFileError, UsageError, WorkerError
-from policytool.operations.checks import Wanted, check, devices
-from policytool.operations.destinations import Destination
-from policytool.operations.inspection import Failure
-from policytool.operations.migration import the_one_model
-from policytool.planning.options import Options, Outputs, assignment, checked_policy
-from policytool.planning.targets import target as named_target
+from policytool.commands.check import Wanted, check, devices
+from policytool.commands.destinations import Destination
+from policytool.commands.inspect import Failure
+from policytool.commands.migrate import the_one_model
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
+from policytool.numerics.verdicts.tolerances import Tolerances, given
+from policytool.numerics.workers import Worker
+from policytool.releases.targets import target as named_target
 from policytool.reports.checks import CHECK_REPORTERS, Checks, described
-from policytool.workers import Worker
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
 
 if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
-    from policytool.discovery import Input
-    from policytool.operations.anew import Tools
+    from policytool.formats.discovery import Input
+    from policytool.numerics.reexport.run import Tools
 
 
 @click.command("check", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("model", required=False, shell_complete=completing.files)
-@click.argument("other", required=False, metavar="[B]", shell_complete=completing.files)
+@click.argument("model", required=False, shell_complete=completion.files)
+@click.argument("other", required=False, metavar="[B]", shell_complete=completion.files)
 @click.option(
     "--to",
     "--policy",
     "to",
     metavar="POLICY",
-    shell_complete=completing.policies,
+    shell_complete=completion.policies,
     help="The candidate: the model under this policy, as migrate --to.",
 )
 @click.option(
     "--reference",
     metavar="POLICY",
-    shell_complete=completing.policies,
+    shell_complete=completion.policies,
     help="What it is held against.  [default: float32, or MODEL as it is with B]",
 )
 @policy_options.options
 @click.option(
     "--target",
-    shell_complete=completing.loaders,
+    shell_complete=completion.loaders,
     metavar="LOADER",
     help="Spell policies for --python's release, such as tf2.4.",
 )

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from policytool.cli import completing
+from policytool.cli import completion
 from policytool.cli.exit_codes import Exit
 
 _WHERE: Final = """\b
@@ -20,9 +20,9 @@ Where it goes:
 @click.command(
     "completion", context_settings={"help_option_names": ["-h", "--help"]}, epilog=_WHERE
 )
-@click.argument("shell", type=click.Choice(completing.SHELLS))
+@click.argument("shell", type=click.Choice(completion.SHELLS))
 def command(shell: str) -> int:
     """Print what makes a shell complete commands, options, rules, loaders and policies."""
     context = click.get_current_context().find_root()
-    click.echo(completing.script(context.command, "policytool", shell), nl=False)
+    click.echo(completion.script(context.command, "policytool", shell), nl=False)
     return Exit.CLEAN

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import completing, options, report_option
+from policytool.cli import completion, options, report_option
 from policytool.cli.exit_codes import Exit
-from policytool.operations import comparison
+from policytool.commands import diff as comparison
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("a", metavar="A", shell_complete=completing.files)
-@click.argument("b", metavar="B", shell_complete=completing.files)
+@click.argument("a", metavar="A", shell_complete=completion.files)
+@click.argument("b", metavar="B", shell_complete=completion.files)
 @click.option(
     "--layer",
     metavar="PATTERN",

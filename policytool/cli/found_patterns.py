@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import policymap
-from policytool.errors import UsageError, short
+from policytool.model import policy_map
+from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ def check(file: SettingsFile, key: str, item: object) -> None:
     :raises UsageError: for a regular expression with repeats in repeats or many of them, and for a
         glob with many wildcards.
     """
-    hard = [pattern for pattern in _expressions(key, item) if not policymap.is_simple(pattern)]
+    hard = [pattern for pattern in _expressions(key, item) if not policy_map.is_simple(pattern)]
     hard += [glob for glob in _globs(key, item) if glob.replace("**", "*").count("*") > _MOST_STARS]
     if hard:
         raise UsageError(

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool import policy
-from policytool.cli import completing, options, report_option
+from policytool.cli import completion, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out
-from policytool.errors import PolicyNameError, UsageError
-from policytool.operations import inspection, parallel, tasks
+from policytool.commands import inspect as inspection
+from policytool.commands.batch import parallel, tasks
+from policytool.releases import policy
 from policytool.reports import REPORTERS
+from policytool.support.errors import PolicyNameError, UsageError
 
 if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
@@ -21,7 +22,7 @@ _ONLY = ("deprecated", "mixed")
 
 
 @click.command("inspect", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
 @options.formatted([reporter.name for reporter in REPORTERS])
 @report_option.option(REPORTERS)
 @click.option(
@@ -32,7 +33,7 @@ _ONLY = ("deprecated", "mixed")
 @click.option(
     "--only",
     metavar="deprecated|mixed|POLICY",
-    shell_complete=completing.policies,
+    shell_complete=completion.policies,
     help="Show layers with a deprecated spelling, a mixed policy, or this policy.",
 )
 @click.option(

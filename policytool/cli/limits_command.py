@@ -6,9 +6,9 @@ import click
 
 from policytool.cli import options
 from policytool.cli.exit_codes import Exit
-from policytool.limits import BYTES, LIMITS
 from policytool.reports._jsonwriting import written
 from policytool.reports._layout import wrapped
+from policytool.support.limits import BYTES, LIMITS
 
 
 @click.command("limits", context_settings={"help_option_names": ["-h", "--help"]})

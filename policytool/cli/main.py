@@ -13,10 +13,10 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from policytool import guard
 from policytool.cli import messages, standard_streams
 from policytool.cli.exit_codes import Exit
-from policytool.errors import ModelFileError, PolicytoolError, UsageError
+from policytool.support.errors import ModelFileError, PolicytoolError, UsageError
+from policytool.support.processes import crash_guard
 
 COMMANDS: Final = {
     "inspect": (
@@ -116,7 +116,7 @@ def _print_version(
     context: click.Context, _parameter: click.Parameter, value: bool
 ) -> None:  # Click's callback signature
     if value:
-        from policytool.version import version
+        from policytool.support.version import version
 
         click.echo(f"policytool {version()}")
         context.exit()
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     gc.set_threshold(100_000)
     _know_the_processor()
     _end_orderly()
-    guard.allow()
+    crash_guard.allow()
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -200,9 +200,9 @@ def _answer(arguments: list[str]) -> int:
     if os.environ.get(
         _COMPLETE
     ):  # a shell asks; Click would answer too, and then end the process as if a pipe had closed
-        from policytool.cli import completing
+        from policytool.cli import completion
 
-        return completing.answer(cli, "policytool", _COMPLETE)
+        return completion.answer(cli, "policytool", _COMPLETE)
     if not arguments:  # Click 8.1 and 8.2 end otherwise
         with cli.make_context("policytool", [], resilient_parsing=True) as context:
             click.echo(cli.get_help(context), err=True)

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool import discovery
-from policytool.cli import completing, options, policy_options, report_option, tensorflow_options
+from policytool.cli import completion, options, policy_options, report_option, tensorflow_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out, steps
-from policytool.discovery import shown
-from policytool.errors import UsageError
-from policytool.operations.destinations import Destination
-from policytool.operations.inspection import Failure
-from policytool.operations.migration import Migration, Status, migrate_all, the_one_model
-from policytool.operations.saved_plans import migrate_saved
-from policytool.planning.options import (
+from policytool.commands.destinations import Destination
+from policytool.commands.inspect import Failure
+from policytool.commands.migrate import Migration, Status, migrate_all, the_one_model
+from policytool.commands.saved_plans import migrate_saved
+from policytool.formats import discovery
+from policytool.formats.discovery import shown
+from policytool.migration.planning.options import (
     LossScales,
     Optimizers,
     Options,
@@ -26,17 +25,18 @@ from policytool.planning.options import (
     assignment,
     checked_policy,
 )
-from policytool.planning.targets import described, written_for
+from policytool.numerics.workers import Worker
+from policytool.releases.targets import described, written_for
 from policytool.reports._layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
-from policytool.workers import Worker
+from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
-    from policytool.operations.migration import Result
+    from policytool.commands.migrate import Result
 
 _DIFF: Final = "diff"
 _OR_ALL: Final = ", or a glob in quotes for all of them"
@@ -44,11 +44,11 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 
 
 @click.command("migrate", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completing.files)
+@click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
 @click.option(
     "--to",
     metavar="POLICY",
-    shell_complete=completing.policies,
+    shell_complete=completion.policies,
     help="Change the layers that follow the model's policy to this one.",
 )
 @policy_options.options
@@ -68,7 +68,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 )
 @click.option(
     "--target",
-    shell_complete=completing.targets,
+    shell_complete=completion.targets,
     metavar="LOADER",
     help="Write for this release, such as keras3, tf_keras or tf2.4: convert where spelling is not "
     "enough.",

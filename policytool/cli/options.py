@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from policytool import limits, opening
-from policytool.cli import completing, settings
+from policytool.cli import completion, settings
 from policytool.cli.exit_codes import Exit
-from policytool.errors import UsageError
 from policytool.reports._layout import View, clean
+from policytool.support import limits
+from policytool.support.errors import UsageError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from policytool.discovery import Input
-    from policytool.limits import Limit
-    from policytool.operations.inspection import Failure
+    from policytool.commands.inspect import Failure
+    from policytool.formats.discovery import Input
+    from policytool.support.limits import Limit
 
 PIPE_WIDTH: Final = 120
 """What a report that goes to no terminal is laid out for, unless COLUMNS says otherwise."""
@@ -53,7 +54,8 @@ def common(function: Callable[..., int]) -> Callable[..., int]:
     """Add the options that mean the same in every command."""
 
     @functools.wraps(function)
-    def command(*, show_settings: bool, **arguments: Any) -> int:  # a command's own arguments  # noqa: ANN401  # a command's own arguments
+    # a command's own arguments
+    def command(*, show_settings: bool, **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
         if show_settings:
             settings.print_all(click.get_current_context())
             return Exit.CLEAN
@@ -149,12 +151,13 @@ def limited(function: Callable[..., int]) -> Callable[..., int]:
         multiple=True,
         metavar="NAME=VALUE",
         envvar="POLICYTOOL_LIMIT",
-        shell_complete=completing.limits,
+        shell_complete=completion.limits,
         help="Read what is beyond a bound, such as json-bytes=1GiB; `policytool limits` lists "
         "them.",
     )
     @functools.wraps(function)
-    def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # a command's own arguments  # noqa: ANN401  # a command's own arguments
+    # a command's own arguments
+    def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
         with limits.given({one.limit.name: one.value for one in limit}):
             return function(**arguments)
 
@@ -183,7 +186,9 @@ def _bound_jobs(
     """
     if value is None or settings.found_source("jobs") is None:
         return value
-    from policytool.operations import parallel  # the formats with it, which --help does not need
+    from policytool.commands.batch import (
+        parallel,  # the formats with it, which --help does not need
+    )
 
     return min(value, parallel.processors())
 
@@ -249,7 +254,7 @@ def inputs(paths: tuple[str, ...], *, null: bool) -> list[Input]:
 
     :raises UsageError: for what can be no path.
     """
-    from policytool import discovery  # the formats with it, which not every command reads
+    from policytool.formats import discovery  # the formats with it, which not every command reads
 
     every = list(listed(paths, null=null))
     return (
@@ -281,7 +286,7 @@ def about_hdf5(*, verbose: bool, quiet: bool) -> None:
     """
     if quiet or not (verbose or "h5py" in sys.modules):
         return
-    from policytool.formats import _hdf5_defects
+    from policytool.formats.hdf5 import defects as _hdf5_defects
 
     version = _hdf5_defects.installed()
     if (verbose or _hdf5_defects.is_below_floor(version)) and (

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policytool import policy
-from policytool.cli import completing, options
+from policytool.cli import completion, options
 from policytool.cli.exit_codes import Exit
-from policytool.errors import SpellingError
-from policytool.generations import GENERATIONS, Generation
+from policytool.releases import policy
+from policytool.releases.generations import GENERATIONS, Generation
 from policytool.reports._layout import Cell, Column, View, table, wrapped
+from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
-    from policytool.policy import Policy
+    from policytool.releases.policy import Policy
 
 
 @click.command("policies", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", required=False, shell_complete=completing.policies)
+@click.argument("name", required=False, shell_complete=completion.policies)
 @options.formatted(["table", "json"])
 @options.common
 def command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool.planning.options import Outputs
+from policytool.migration.planning.options import Outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,7 +30,7 @@ def counted(items: Iterable[Item], total: int, progress: str, what: str) -> Iter
     every = iter(items)
     first = list(
         islice(every, 1)
-    )  # before the bar has a thread, which a copy of this process would not have (policytool.guard)
+    )  # before the bar has a thread, which a copy of this process would not have (policytool.support.processes.crash_guard)
     yield from track(
         chain(first, every),
         description=what,

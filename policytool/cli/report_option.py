@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
-from policytool import discovery, opening, recognition
 from policytool.cli.options import PIPE_WIDTH
-from policytool.discovery import Input, shown
-from policytool.errors import ModelFileError, ReportError, UsageError
-from policytool.formats import tfjs
-from policytool.operations.inspection import is_passed_over
+from policytool.commands.inspect import is_passed_over
+from policytool.formats import discovery, format_detection
+from policytool.formats.discovery import Input, shown
+from policytool.formats.tfjs import read as tfjs
 from policytool.reports import View
 from policytool.reports._layout import clean
+from policytool.support.errors import ModelFileError, ReportError, UsageError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -196,11 +197,11 @@ def _is_model(path: Path) -> bool:
     if discovery.whole(real) != real:
         return True
     if not real.is_file():
-        return real.is_dir() and recognition.is_model(real)
+        return real.is_dir() and format_detection.is_model(real)
     try:
         if tfjs.is_shard(real):
             return True
-        recognition.document(real, shown(real))
+        format_detection.document(real, shown(real))
     except ModelFileError as error:
         return not is_passed_over(Input(path=real, exact=False), error)
     return True
@@ -217,10 +218,11 @@ def _write(path: Path, data: bytes) -> None:
         opening.write_stream(path, data)
         return
     target = Path(os.path.realpath(path))
-    from policytool.drafts import (
+    # hashlib, random and socket, only where a file is written
+    from policytool.support.files.atomic import (
         Draft,
         remove_stale,
-    )  # hashlib, random and socket, only where a file is written
+    )
 
     remove_stale(target.parent)
     with Draft.beside(target) as draft:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool import rules
-from policytool.cli import completing, options
+from policytool.cli import completion, options
 from policytool.cli.exit_codes import Exit
-from policytool.errors import UsageError
-from policytool.finding import Severity
 from policytool.reports import _reference
 from policytool.reports._jsonwriting import written
 from policytool.reports._layout import wrapped
-from policytool.selecting.selectors import nearest
+from policytool.rules.finding import Severity
+from policytool.rules.selection.selectors import nearest
+from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ _WIDE: Final = 120
 
 
 @click.command("rules", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("rule", required=False, metavar="[RULE]", shell_complete=completing.rules)
+@click.argument("rule", required=False, metavar="[RULE]", shell_complete=completion.rules)
 @options.formatted(["table", "json"])
 @options.common
 def command(

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import click
 
-from policytool import policymap
-from policytool.cli import completing, settings
-from policytool.errors import UsageError
-from policytool.finding import Severity
+from policytool.cli import completion, settings
+from policytool.model import policy_map
 from policytool.rules import Device
-from policytool.selecting import selectors
-from policytool.selecting.patterns import PathPattern
-from policytool.selecting.suppressions import PerFileIgnore, Suppression
+from policytool.rules.finding import Severity
+from policytool.rules.selection import selectors
+from policytool.rules.selection.patterns import PathPattern
+from policytool.rules.selection.suppressions import PerFileIgnore, Suppression
+from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -140,7 +140,7 @@ def _layer(layer: object, what: str) -> str | None:
         )
     try:
         re.compile(layer or "")
-    except policymap.INVALID as error:
+    except policy_map.INVALID as error:
         raise UsageError(
             f"{what} has the layer {layer!r}, which is neither a layer path nor a regular "
             f"expression: {error}"
@@ -191,7 +191,7 @@ _OPTIONS: Final = (
     click.option(
         "--select",
         multiple=True,
-        shell_complete=completing.rules,
+        shell_complete=completion.rules,
         metavar="RULES",
         envvar="POLICYTOOL_SELECT",
         help="Ask these rules alone: ids, beginnings such as PT1, names, ALL.",
@@ -199,7 +199,7 @@ _OPTIONS: Final = (
     click.option(
         "--ignore",
         multiple=True,
-        shell_complete=completing.rules,
+        shell_complete=completion.rules,
         metavar="RULES",
         envvar="POLICYTOOL_IGNORE",
         help="Do not ask these rules; the more specific word wins.",
@@ -215,7 +215,7 @@ _OPTIONS: Final = (
     click.option(
         "--target",
         multiple=True,
-        shell_complete=completing.loaders,
+        shell_complete=completion.loaders,
         metavar="LOADER",
         envvar="POLICYTOOL_TARGET",
         help="A loader that is to take the models, such as keras3 or tf2.15; repeatable.",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import click
 
 from policytool.cli import messages, settings_file
-from policytool.errors import UsageError, short
+from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -143,8 +143,8 @@ def _check(context: click.Context, file: SettingsFile, key: str, item: object) -
     _check_value(file, key, item)
     if file.is_found:
         from policytool.cli import (
-            found_patterns,
-        )  # policies with it, only for a file that was found
+            found_patterns,  # policies with it, only for a file that was found
+        )
 
         found_patterns.check(file, key, item)
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import limits, opening
-from policytool.errors import UsageError
+from policytool.support import limits
+from policytool.support.errors import UsageError
+from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final
 
-from policytool.errors import PolicytoolError
+from policytool.support.errors import PolicytoolError
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -70,7 +70,8 @@ def require_working_directory() -> None:
     :raises PolicytoolError: if the working directory was deleted or cannot be read.
     """
     try:
-        os.getcwd()  # cheaper than pathlib, which --help does not need  # noqa: PTH109  # cheaper than pathlib, which --help does not need
+        # cheaper than pathlib, which --help does not need
+        os.getcwd()  # noqa: PTH109  # cheaper than pathlib, which --help does not need
     except OSError as error:
         raise PolicytoolError(
             f"the working directory cannot be used ({error.strerror}); change to another directory"

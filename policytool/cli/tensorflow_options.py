@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from policytool.cli.options import Size
-from policytool.errors import UsageError
-from policytool.operations.anew import Tools
-from policytool.workers import Interpreter
+from policytool.numerics.reexport.run import Tools
+from policytool.numerics.workers import Interpreter
+from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.workers import Worker
+    from policytool.numerics.workers import Worker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

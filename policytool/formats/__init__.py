@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.formats import (
-    architecture,
-    checkpoint,
-    hdf5,
-    keras_directory,
-    keras_metadata,
-    keras_zip,
-    savedmodel,
-    sharded_weights,
-    tfjs,
-    yaml_architecture,
-)
-from policytool.formats._base import Format, Probe
+from policytool.formats.architecture import read as architecture
+from policytool.formats.base import Format, Probe
+from policytool.formats.checkpoint import read as checkpoint
+from policytool.formats.hdf5 import read as hdf5
+from policytool.formats.keras_archive import read as keras_zip
+from policytool.formats.keras_directory import read as keras_directory
+from policytool.formats.keras_metadata import read as keras_metadata
+from policytool.formats.saved_model import read as savedmodel
+from policytool.formats.sharded_weights import read as sharded_weights
+from policytool.formats.tfjs import read as tfjs
+from policytool.formats.yaml_architecture import read as yaml_architecture
 
 FORMATS: Final[tuple[Format, ...]] = (
     hdf5.FORMAT,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.operations.inspection import Selected
+    from policytool.commands.inspect import Selected
     from policytool.reports._layout import View
 
 

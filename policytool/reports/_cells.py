@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from policytool.reports._layout import clean
 
 if TYPE_CHECKING:
-    from policytool.model import Layer, Variable
+    from policytool.model.model import Layer, Variable
 
 
 def policy(layer: Layer) -> str:

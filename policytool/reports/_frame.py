@@ -22,7 +22,7 @@ from policytool.reports._words import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.model import Layer, Model, Signature
+    from policytool.model.model import Layer, Model, Signature
     from policytool.reports._layout import View
     from policytool.reports._traced import Declared
 

@@ -29,7 +29,8 @@ def written(values: Mapping[str, Any], view: View) -> str:
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
-def strict(value: Any) -> Any:  # whatever a config, or a measurement, holds  # noqa: ANN401  # whatever a config, or a measurement, holds
+# whatever a config, or a measurement, holds
+def strict(value: Any) -> Any:  # noqa: ANN401  # whatever a config, or a measurement, holds
     """Return JSON values with the names of numbers that JSON lacks."""
     match value:
         case float() if math.isnan(value):

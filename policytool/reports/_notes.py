@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes
+from policytool.model.tree import MODEL_CLASSES
+from policytool.releases import dtypes
 from policytool.reports._layout import clean, wrapped
 from policytool.reports._traced import is_traced_otherwise
 from policytool.reports._words import loss_scale_words
-from policytool.tree import MODEL_CLASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policytool.model import Layer
+    from policytool.model.model import Layer
     from policytool.reports._layout import View
 
 NOTES: Final = {

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes
-from policytool.tree import MODEL_CLASSES
+from policytool.model.tree import MODEL_CLASSES
+from policytool.releases import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from policytool.document import Signature, TracedOp
-    from policytool.model import Layer, Model
+    from policytool.formats.document import Signature, TracedOp
+    from policytool.model.model import Layer, Model
 
 _HALVES: Final = ("float16", "bfloat16")
 """

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.loaders.refusals import LOADERS
-from policytool.plan import REWRITTEN
-from policytool.policy import Dynamic, Fixed
+from policytool.migration.plan import REWRITTEN
+from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports._traced import contradictions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.model import Model, Verdict
+    from policytool.model.model import Model, Verdict
 
 FORMATS: Final = {
     "h5": "HDF5",

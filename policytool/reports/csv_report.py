@@ -21,8 +21,8 @@ from policytool.reports._layout import clean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.model import Layer
-    from policytool.operations.inspection import Selected
+    from policytool.commands.inspect import Selected
+    from policytool.model.model import Layer
     from policytool.reports._layout import View
 
 _OF_MODEL: Final = ("model.path", "model.format", "model.generation")

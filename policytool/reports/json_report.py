@@ -1,6 +1,6 @@
 """
 The versioned JSON of ``inspect`` (design section 5); its schema is
-``policytool/data/inspect.schema.json``.
+``policytool/reports/schemas/inspect.schema.json``.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.policy import Dynamic, Fixed, Quantization, loss_scale_values
+from policytool.releases.policy import Dynamic, Fixed, Quantization, loss_scale_values
 from policytool.reports._base import Reporter
 from policytool.reports._jsonwriting import written
-from policytool.version import version
+from policytool.support.version import version
 
 if TYPE_CHECKING:
-    from policytool.document import TracedOp
-    from policytool.model import Layer, Model, Verdict
-    from policytool.operations.inspection import Inspection, Selected
+    from policytool.commands.inspect import Inspection, Selected
+    from policytool.formats.document import TracedOp
+    from policytool.model.model import Layer, Model, Verdict
     from policytool.reports._layout import View
 
 VERSION: Final = 1

@@ -23,8 +23,8 @@ from policytool.reports._words import attention, loader_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.model import Layer, Model
-    from policytool.operations.inspection import Selected
+    from policytool.commands.inspect import Selected
+    from policytool.model.model import Layer, Model
     from policytool.reports._layout import View
 
 

@@ -15,8 +15,8 @@ from policytool.reports._layout import Cell, Column, View, clean, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.model import Layer, Model, Variable
-    from policytool.operations.inspection import Selected
+    from policytool.commands.inspect import Selected
+    from policytool.model.model import Layer, Model, Variable
 
 
 def render(selected: Selected, view: View) -> str:

@@ -19,8 +19,8 @@ from policytool.reports._layout import Cell, Column, View, clean, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.model import Layer, Model
-    from policytool.operations.inspection import Selected
+    from policytool.commands.inspect import Selected
+    from policytool.model.model import Layer, Model
 
 _GUIDES: Final = {True: ("├─ ", "└─ ", "│  ", "   "), False: ("|- ", "`- ", "|  ", "   ")}
 """

@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, assert_never
 
 from policytool.rules import loading, numerics, safety, spelling, training, truth
-from policytool.rules._base import Case, Device, Needs, Question, Rule
+from policytool.rules.base import Case, Device, Needs, Question, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
+    from policytool.rules.finding import Finding
 
 FAMILIES: Final = {
     "PT1": ("spelling", "how policies are written", spelling.RULES),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.document import Observation
-    from policytool.finding import Finding, Remedy, Severity
-    from policytool.rules._base import Case, Rule
+    from policytool.formats.document import Observation
+    from policytool.rules.base import Case, Rule
+    from policytool.rules.finding import Finding, Remedy, Severity
 
 
 def observed(case: Case, *codes: str) -> Iterator[Observation]:

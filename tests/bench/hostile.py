@@ -26,10 +26,10 @@ import numpy as np
 from h5py import h5a, h5s, h5t
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from policytool import protobuf_messages
-from policytool.checkpoints import OBJECT_GRAPH_KEY
-from tests import building
-from tests.building import (
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY
+from policytool.support.text import protobuf_messages
+from tests.helpers import bundles, small_models
+from tests.helpers.small_models import (
     Object,
     dense,
     h5_model,
@@ -39,7 +39,6 @@ from tests.building import (
     saved_model,
     sequential,
 )
-from tests.checkpoints import bundles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -530,7 +529,7 @@ def _manifest(directory: Path) -> Path:
 
 
 def _nested(directory: Path) -> Path:
-    return _text(directory, building.nested(60))
+    return _text(directory, small_models.nested(60))
 
 
 def _objects_of_weights(directory: Path) -> Path:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.model import Layer, Source, Verdict
+from policytool.model.model import Layer, Source, Verdict
 from tests.compat.asking import Job
-from tests.test_truth import CASES as WRITTEN
-from tests.test_truth import Case, report
+from tests.model.test_truth import CASES as WRITTEN
+from tests.model.test_truth import Case, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.operations.anew import Tools
-from policytool.workers import Interpreter, Worker
+from policytool.numerics.reexport.run import Tools
+from policytool.numerics.workers import Interpreter, Worker
 from tests.compat import converting
 from tests.compat.asking import ENVIRONMENT, SECONDS, ask
 from tests.compat.cases import CASES, OTHER, job, under_another_policy

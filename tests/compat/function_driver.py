@@ -1,5 +1,6 @@
 """
-Calls functions of TensorFlow with small tensors, in the process that ``tests.attacking`` traces.
+Calls functions of TensorFlow with small tensors, in the process that ``tests.helpers.attacks``
+traces.
 
 A call is ``[NAME]``, which is tried with what ``function_calls`` says or with one small tensor
 after the other, or ``[NAME, TEXT, ...]``. It ends with 0 if a try succeeds, and says the names of

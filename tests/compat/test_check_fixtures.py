@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import discovery
-from policytool.errors import PolicytoolError
-from policytool.operations import checks
-from policytool.operations.anew import Tools
-from policytool.operations.checks import Wanted
-from policytool.planning.options import Options
+from policytool.commands import check as checks
+from policytool.commands.check import Wanted
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
+from policytool.numerics.reexport.run import Tools
+from policytool.support.errors import PolicytoolError
 from tests.compat.cases import CASES, KERAS, RELEASES, TF_KERAS
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from policytool.measurement.checks import Check
-    from tests.test_truth import Case
+    from policytool.numerics.check_results.checks import Check
+    from tests.model.test_truth import Case
 
 pytestmark = pytest.mark.compat
 

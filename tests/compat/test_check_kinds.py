@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import discovery
-from policytool.errors import ModelFileError
-from policytool.operations import checks
-from policytool.operations.anew import Tools
-from policytool.operations.checks import Wanted
-from policytool.planning.options import Options
+from policytool.commands import check as checks
+from policytool.commands.check import Wanted
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
+from policytool.numerics.reexport.run import Tools
+from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.measurement.checks import Check, Run
+    from policytool.numerics.check_results.checks import Check, Run
 
     Checked = Callable[..., Check]
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import discovery
-from policytool.errors import ModelFileError
-from policytool.measurement.verdicts import About, Ruling
-from policytool.operations import checks
-from policytool.operations.anew import Tools
-from policytool.operations.checks import Wanted
-from policytool.planning.options import Assignment, Options
-from policytool.workers import Interpreter, Worker
+from policytool.commands import check as checks
+from policytool.commands.check import Wanted
+from policytool.formats import discovery
+from policytool.migration.planning.options import Assignment, Options
+from policytool.numerics.check_results.verdicts import About, Ruling
+from policytool.numerics.reexport.run import Tools
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.support.errors import ModelFileError
 from tests.compat.check_cases import CASES, INPUT, LAYER, MODEL, Measured
 from tests.conftest import run_process
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from policytool.measurement.checks import Check
-    from policytool.measurement.layers import Call
+    from policytool.numerics.check_results.checks import Check
+    from policytool.numerics.check_results.layers import Call
 
     Checked = Callable[..., Check]
 

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool import discovery
-from policytool.operations import checks
-from policytool.operations.checks import Wanted
-from policytool.planning.options import Options
+from policytool.commands import check as checks
+from policytool.commands.check import Wanted
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.check_traps import LIBRARIES, MASKED
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
-    from policytool.operations.anew import Tools
+    from policytool.numerics.reexport.run import Tools
 
 pytestmark = pytest.mark.compat
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from policytool import protobuf_messages
-from policytool.checkpoints import Bundle, keys_of, open_bundle
-from tests.checkpoints.test_reading import RECORDED, SAVED_MODELS, WRITTEN, summary
+from policytool.formats.checkpoint.bundle import Bundle, keys_of, open_bundle
+from policytool.support.text import protobuf_messages
 from tests.compat.asking import ENVIRONMENT
+from tests.formats.checkpoint.bundle.test_reading import RECORDED, SAVED_MODELS, WRITTEN, summary
 
 pytestmark = pytest.mark.compat
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
-from policytool.errors import ModelFileError
-from policytool.operations.migration import Status
+from policytool.commands.migrate import Status
+from policytool.support.errors import ModelFileError
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import LIBRARIES, RELEASES
 from tests.conftest import FIXTURES

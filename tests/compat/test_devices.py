@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
-from policytool.errors import PolicytoolError
-from policytool.kernels import missing
-from policytool.measurement import devices
+from policytool.numerics.check_results import devices
+from policytool.releases.kernels import missing
+from policytool.support.errors import PolicytoolError
 from tests.compat.asking import ENVIRONMENT
-from tests.test_truth import CASES
+from tests.model.test_truth import CASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,20 +16,22 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pytest
 
-from policytool import discovery, reading, recognition
-from policytool.checking import loss_scales, recorded
-from policytool.checking.loss_scales import Need
-from policytool.measurement import gradients
-from policytool.operations.destinations import Destination
-from policytool.operations.migration import Migration, migrate_all
-from policytool.planning.options import Options
+from policytool.commands.destinations import Destination
+from policytool.commands.migrate import Migration, migrate_all
+from policytool.formats import discovery, format_detection
+from policytool.migration.planning.options import Options
+from policytool.model import reading
+from policytool.numerics.check_results import gradients
+from policytool.numerics.verdicts import loss_scales
+from policytool.numerics.verdicts import recorded_training as recorded
+from policytool.numerics.verdicts.loss_scales import Need
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.measurement.gradients import Gradients
+    from policytool.numerics.check_results.gradients import Gradients
 
 pytestmark = pytest.mark.compat
 
@@ -474,7 +476,9 @@ def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, fam
             )
             assert isinstance(result, Migration), result
             files.append(str(target if target.exists() else FIXTURES / name))
-        asked = recorded.training(reading.analysed(recognition.document(FIXTURES / name, name)))
+        asked = recorded.training(
+            reading.analysed(format_detection.document(FIXTURES / name, name))
+        )
         jobs.append({"files": files, "wanted": {**asked, "seed": 5}})
     for (name, value), answer in zip(
         chosen, ask(compat_python, family, jobs, tmp_path), strict=True

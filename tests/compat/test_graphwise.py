@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
-from policytool import graphops
-from policytool.checking import answers as answering
-from policytool.checking.tolerances import Tolerances
-from policytool.measurement import graphs
+from policytool.numerics.check_results import graphs
+from policytool.numerics.verdicts import answers as answering
+from policytool.numerics.verdicts.tolerances import Tolerances
+from policytool.releases import graph_ops
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.conftest import FIXTURES
 
@@ -104,7 +104,7 @@ def test_rewritten(answers: Answers, case: str, policy: str) -> None:
     assert rewrite.ops == sum(rewrite.by_type.values())
     assert bool(rewrite.ops) == (rewrite.unchanged is None) == bool(rewrite.casts)
     assert "deny" not in {
-        graphops.amp_list(op, policy.removeprefix("mixed_")) for op in rewrite.by_type
+        graph_ops.amp_list(op, policy.removeprefix("mixed_")) for op in rewrite.by_type
     }
     assert found["outputs"]
     assert all(
@@ -180,7 +180,7 @@ def test_mean(answers: Answers) -> None:
     A mean over many tens is denied in float16, and stays ten; in bfloat16 it is not, and is what
     TensorFlow's own op makes of it.
     """
-    assert (graphops.amp_list("Mean", "float16"), graphops.amp_list("Mean", "bfloat16")) == (
+    assert (graph_ops.amp_list("Mean", "float16"), graph_ops.amp_list("Mean", "bfloat16")) == (
         "deny",
         "infer",
     )

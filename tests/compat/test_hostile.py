@@ -40,7 +40,8 @@ def test_what_the_guard_lets_through_touches_nothing_outside(
 ) -> None:
     """Hostile and odd models, a part of which loads."""
     tally = volume.Tally()
-    found = loading.batch(Random(_SEED), str(compat_python), tmp_path, tally, _MODELS)  # no secret  # noqa: S311  # no secret
+    # no secret
+    found = loading.batch(Random(_SEED), str(compat_python), tmp_path, tally, _MODELS)  # noqa: S311  # no secret
     assert found.touched == {}
     assert tally.executions == _MODELS
     assert all(

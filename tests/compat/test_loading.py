@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.loaders.refusals import LOADERS
+from policytool.model.compatibility.incompatibilities import LOADERS
 from tests.compat.cases import CASES, LIBRARIES, job
 from tests.conftest import FIXTURES, ROOT
-from tests.test_truth import report
+from tests.model.test_truth import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.model import Verdict
+    from policytool.model.model import Verdict
     from tests.compat.asking import Answers
-    from tests.test_truth import Case
+    from tests.model.test_truth import Case
 
 pytestmark = pytest.mark.compat
 

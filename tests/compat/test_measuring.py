@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.measurement.metrics import Reductions, decoded, metrics
+from policytool.numerics.check_results.metrics import Reductions, decoded, metrics
 from tests.compat.asking import ENVIRONMENT
 
 if TYPE_CHECKING:

@@ -24,19 +24,19 @@ import numpy as np
 import pytest
 
 import policytool
-from policytool import discovery
-from policytool.model import Source
-from policytool.operations.destinations import Destination
-from policytool.operations.migration import Migration, Status, migrate_all
-from policytool.planning.options import RETARGETS, Options
+from policytool.commands.destinations import Destination
+from policytool.commands.migrate import Migration, Status, migrate_all
+from policytool.formats import discovery
+from policytool.migration.planning.options import RETARGETS, Options
+from policytool.model.model import Source
 from tests.compat.asking import Answers, Job, Loaded, ask
 from tests.compat.cases import CASES, LIBRARIES, LOADED_OTHERWISE, OP_LAYERS
-from tests.test_truth import Case, by_path
+from tests.model.test_truth import Case, by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from policytool.model import Model
+    from policytool.model.model import Model
 
 pytestmark = pytest.mark.compat
 

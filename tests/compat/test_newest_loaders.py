@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from policytool.model import Layer, Source
+from policytool.model.model import Layer, Source
 from tests.compat.cases import (
     CASES,
     LIBRARIES,
@@ -26,7 +26,7 @@ from tests.compat.cases import (
     under_another_policy,
     verdict,
 )
-from tests.test_truth import Case, by_path, report
+from tests.model.test_truth import Case, by_path, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool import reading, recognition
-from policytool.conversion import decoding, encoding, planned
-from policytool.conversion.log import Log
-from policytool.conversion.rewrites import Situation
-from policytool.conversion.target import Target
-from policytool.planning.subject import Subject
+from policytool.formats import format_detection
+from policytool.migration.convert import conversion_plan, decoding, encoding
+from policytool.migration.convert.log import Log
+from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.target import Target
+from policytool.model import reading
+from policytool.model.loaded_model import Subject
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.conftest import COMPAT
 
@@ -80,8 +81,8 @@ def _converted(path: Path) -> str | None:
     """Return a case for the other library; None where it is refused."""
     log = Log()
     target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
-    subject = Subject(reading.analysed(recognition.document(path, str(path))))
-    root = planned.rewritten(
+    subject = Subject(reading.analysed(format_detection.document(path, str(path))))
+    root = conversion_plan.rewritten(
         decoding.decode(subject), Situation(subject=subject, target=target, log=log)
     )
     text = json.dumps(encoding.encode(root, target, log))

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests import attacking
 from tests.compat.asking import ENVIRONMENT
 from tests.conftest import ROOT
+from tests.helpers import attacks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.attacking import Traced
+    from tests.helpers.attacks import Traced
 
 DATA: Final = json.loads(
     (ROOT / "policytool" / "data" / "pure_functions.json").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ DRIVER: Final = f"""
 import contextlib
 from tests.compat.function_driver import main
 with contextlib.suppress(OSError):
-    open({attacking.BEGIN!r})
+    open({attacks.BEGIN!r})
 main()
 """
 
@@ -102,7 +102,7 @@ def watch(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     def watched(calls: Sequence[Sequence[str]]) -> Traced:
         folder = tmp_path_factory.mktemp("watched") / "work"
         folder.mkdir()
-        return attacking.traced(calls, folder, driver=DRIVER, python=compat_python)
+        return attacks.traced(calls, folder, driver=DRIVER, python=compat_python)
 
     with pytest.MonkeyPatch.context() as patched:
         for name, value in {

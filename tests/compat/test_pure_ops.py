@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
-from policytool.hazards import _ops
-from policytool.hazards._data import data
+from policytool.releases.symbols import ops as _ops
+from policytool.releases.symbols.lists import data
 from tests.compat.asking import ENVIRONMENT, SECONDS
 
 if TYPE_CHECKING:

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool import planning, reading, recognition, writers
-from policytool.planning.applied import applied
-from policytool.planning.options import Options
+from policytool.formats import format_detection, rewriting
+from policytool.migration import planning
+from policytool.migration.planning.options import Options
+from policytool.migration.planning.planned_document import applied
+from policytool.model import reading
 from tests.compat.asking import Job, Loaded, ask
 from tests.compat.cases import CASES, TF_KERAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.plan import Plan
-    from policytool.reading import Analysis
-    from tests.test_truth import Case
+    from policytool.migration.plan import Plan
+    from policytool.model.reading import Analysis
+    from tests.model.test_truth import Case
 
 pytestmark = pytest.mark.compat
 
@@ -72,12 +74,12 @@ def _forced(case: Case, to: str, target: Path) -> Forced | None:
     Carry out the plan for a fixture where it is refused for its checkpoint alone; None where it is
     not.
     """
-    analysis: Analysis = reading.analysed(recognition.document(Path(case.path), case.path))
+    analysis: Analysis = reading.analysed(format_detection.document(Path(case.path), case.path))
     plan: Plan = planning.plan(analysis, Options(to=to))
     if {refusal.code for refusal in plan.refusals} != {CODE}:
         return None
     shutil.copytree(case.path, target)
-    writers.rewrite(target, writers.Changes(edits=plan.edits), "savedmodel")
+    rewriting.rewrite(target, rewriting.Changes(edits=plan.edits), "savedmodel")
     wanted = reading.analysed(applied(analysis.document, plan.edits, ())).model
     return Forced(
         case=case,

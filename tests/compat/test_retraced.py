@@ -19,21 +19,23 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool import discovery, dtypes, reading
-from policytool.operations.anew import Tools
-from policytool.operations.destinations import Destination
-from policytool.operations.inspection import Failure
-from policytool.operations.migration import Migration, Status, migrate_all
-from policytool.planning.options import RETARGETS, Options
-from policytool.workers import Interpreter, Worker
+from policytool.commands.destinations import Destination
+from policytool.commands.inspect import Failure
+from policytool.commands.migrate import Migration, Status, migrate_all
+from policytool.formats import discovery
+from policytool.migration.planning.options import RETARGETS, Options
+from policytool.model import reading
+from policytool.numerics.reexport.run import Tools
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.releases import dtypes
 from tests.compat.asking import Job, ask
 from tests.conftest import FIXTURES
-from tests.test_truth import CASES, Case
+from tests.model.test_truth import CASES, Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from policytool.operations.migration import Result
+    from policytool.commands.migrate import Result
 
 pytestmark = pytest.mark.compat
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool import executable, reading, recognition
+from policytool.formats import format_detection
+from policytool.model import reading, untrusted_code
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.conftest import ROOT
 
@@ -44,11 +45,11 @@ def test_a_real_table_needs_no_trust(models: Path, name: str, *, fills: bool) ->
     Its path is that of an asset, in a variable (TF 2) or in a constant that a loader fills in (TF
     1).
     """
-    document = recognition.document(models / name, name)
+    document = format_detection.document(models / name, name)
     found = (
-        executable.of_file(document)
+        untrusted_code.of_file(document)
         if document.config_part is None
-        else executable.reasons(reading.analysed(document))
+        else untrusted_code.reasons(reading.analysed(document))
     )
     assert [reason.what for reason in found] == []
     assert (FILLS in document.ops) == fills

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import reading, recognition
+from policytool.formats import format_detection
+from policytool.model import reading
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:
-    from policytool.model import Model
+    from policytool.model.model import Model
 
 pytestmark = pytest.mark.compat
 
@@ -61,7 +62,7 @@ def _ids(path: Path) -> str:
 def _said(path: Path) -> dict[str, Counter[tuple[str, str, tuple[str, ...]]]]:
     """Return what the file's own traces say, in the form of the answer."""
     said = {}
-    for trace in recognition.document(path, str(path)).traces:
+    for trace in format_detection.document(path, str(path)).traces:
         ops: Counter[tuple[str, str, tuple[str, ...]]] = Counter()
         for op, count in trace.ops:
             ops["/".join(op.scope), op.op, op.dtypes] += count

@@ -1,6 +1,6 @@
 """
 The newest tf_keras and Keras make of saved training configurations what the rows of
-``policytool/loaders/training_refusals.py`` say.
+``policytool/model/compatibility/training_incompatibilities.py`` say.
 
 They are asked by the programs that wrote ``fixtures/loads.json`` and
 ``fixtures/training_state.json``.
@@ -16,9 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import reading, recognition
-from policytool.loaders import training_refusals
-from policytool.loaders.training_refusals import LOST, REFUSALS, Evidence, first
+from policytool.formats import format_detection
+from policytool.model import reading
+from policytool.model.compatibility import training_incompatibilities
+from policytool.model.compatibility.training_incompatibilities import (
+    LOST,
+    REFUSALS,
+    Evidence,
+    first,
+)
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import LIBRARIES
 from tests.conftest import FIXTURES
@@ -50,8 +56,8 @@ def compiled() -> list[Compiled]:
     found = []
     for file, row in RECORDED.items():
         if "compiled" in row:
-            analysis = reading.analysed(recognition.document(FIXTURES / file, file))
-            evidence = training_refusals.evidence(
+            analysis = reading.analysed(format_detection.document(FIXTURES / file, file))
+            evidence = training_incompatibilities.evidence(
                 analysis.document, keras3=analysis.origins[-1].release.id.startswith("keras3")
             )
             assert evidence is not None

@@ -11,22 +11,24 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool import discovery, planning, reading, recognition
-from policytool.content import Content
-from policytool.errors import WorkerError
-from policytool.operations.anew import MissedError, Run, Tools
-from policytool.operations.destinations import Destination
-from policytool.operations.migration import Migration, Status, migrate_all
-from policytool.plan import Conversion
-from policytool.planning.options import Options
-from policytool.workers import Interpreter, Worker
+from policytool.commands.destinations import Destination
+from policytool.commands.migrate import Migration, Status, migrate_all
+from policytool.formats import discovery, format_detection
+from policytool.formats.new_model import Content
+from policytool.migration import planning
+from policytool.migration.plan import Conversion
+from policytool.migration.planning.options import Options
+from policytool.model import reading
+from policytool.numerics.reexport.run import MissedError, Run, Tools
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.support.errors import WorkerError
 from tests.conftest import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.verification import Comparison
+    from policytool.numerics.verification import Comparison
 
 pytestmark = pytest.mark.compat
 
@@ -52,7 +54,7 @@ def sides(compat_python: Path) -> Iterator[Tools]:
 
 def compared(tools: Tools, source: Path, result: Path, target: str) -> Comparison:
     """Return what a verification found of a file and of its conversion."""
-    analysis = reading.analysed(recognition.document(source, source.name))
+    analysis = reading.analysed(format_detection.document(source, source.name))
     conversion = Conversion(
         target=target,
         content=Content(container=result.suffix.removeprefix(".") or "h5", config=None),

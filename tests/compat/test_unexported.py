@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import policytool
-from policytool.operations.migration import Status
+from policytool.commands.migrate import Status
 from tests.compat.asking import ENVIRONMENT, SECONDS
 
 pytestmark = pytest.mark.compat

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool import reading
 from policytool.formats import FORMATS, Format, Probe
+from policytool.model import reading
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from policytool.document import Document
-    from policytool.jsontext import Json
+    from policytool.formats.document import Document
+    from policytool.support.text.jsontext import Json
 
 MUTATIONS = 250
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.errors import SpellingError
-from policytool.policy import LISTED, Dynamic, Fixed, PolicyMap, named
+from policytool.releases.policy import LISTED, Dynamic, Fixed, PolicyMap, named
+from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.generations import Generation
-    from policytool.policy import Policy
+    from policytool.releases.generations import Generation
+    from policytool.releases.policy import Policy
 
 FIXTURES: Final = Path(__file__).parent.parent.parent / "fixtures"
 Form = dict[str, Any]

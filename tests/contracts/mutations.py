@@ -16,8 +16,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policytool import reading
-from policytool.errors import ModelFileError
+from policytool.model import reading
+from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

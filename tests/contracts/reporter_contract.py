@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool import reports
-from policytool.operations import inspection
+from policytool.commands import inspect as inspection
 from policytool.reports import View
-from policytool.version import version
+from policytool.support.version import version
 from tests.conftest import FIXTURES, ROOT
 
 if TYPE_CHECKING:
-    from policytool.model import Layer
-    from policytool.operations.inspection import Selected
+    from policytool.commands.inspect import Selected
+    from policytool.model.model import Layer
     from policytool.reports import Reporter
 
 GOLDEN: Final = ROOT / "tests" / "golden"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
-from policytool.discovery import Input
-from policytool.operations import auditing
+from policytool.commands import audit as auditing
+from policytool.formats.discovery import Input
 from policytool.rules import BY_ID, FAMILIES, Question, Rule
 from tests.conftest import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.finding import Finding
+    from policytool.rules.finding import Finding
 
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.drafts import ASIDE
+from policytool.support.files.atomic import ASIDE
 from tests.crash import judging, tracing
 from tests.crash.faults import Case
 from tests.crash.judging import State

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from policytool.drafts import ASIDE, SUFFIX
+from policytool.support.files.atomic import ASIDE, SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,7 +41,8 @@ def held(directory: Path) -> Held:
     found: Held = {}
     for parent, folders, files in os.walk(directory):
         for name in (*folders, *files):
-            path = os.path.join(parent, name)  # fast: this runs ten thousand times  # noqa: PTH118  # fast: this runs ten thousand times
+            # fast: this runs ten thousand times
+            path = os.path.join(parent, name)  # noqa: PTH118  # fast: this runs ten thousand times
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
                 content = os.fsencode(os.readlink(path))  # noqa: PTH115

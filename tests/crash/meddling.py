@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.drafts import ASIDE
+from policytool.support.files.atomic import ASIDE
 from tests.crash import judging
 from tests.crash.faults import thinned
 from tests.crash.runs import Fault

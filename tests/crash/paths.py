@@ -19,7 +19,7 @@ from tests.conftest import (
     MIXED_YAML,
     UNPACKED,
 )
-from tests.test_retrace import FAKE
+from tests.numerics.test_reexport import FAKE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from policytool.cli.main import main as command
-from policytool.drafts import _draft
+from policytool.support.files.atomic import _draft
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

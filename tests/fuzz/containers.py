@@ -11,10 +11,10 @@ import warnings
 import zipfile
 from typing import TYPE_CHECKING, Final
 
-from policytool.checkpoints import _table
-from policytool.errors import BundleError
-from tests.checkpoints import bundles
+from policytool.formats.checkpoint.bundle import _table
+from policytool.support.errors import BundleError
 from tests.fuzz import trees, words
+from tests.helpers import bundles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

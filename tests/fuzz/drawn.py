@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from policytool.loaders.refusals import LOADERS
-from policytool.planning.options import RETARGETS
+from policytool.migration.planning.options import RETARGETS
+from policytool.model.compatibility.incompatibilities import LOADERS
 from tests.conftest import MIXED_JSON
 from tests.fuzz import oracle, strategies, volume
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool import wire
+from policytool.support.text import protobuf_splice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +25,14 @@ def message(*fields: tuple[int, Value]) -> bytes:
     found = b""
     for number, value in fields:
         if isinstance(value, int):
-            found += wire.varint(number << 3) + wire.varint(value & 2**64 - 1)
+            found += protobuf_splice.varint(number << 3) + protobuf_splice.varint(value & 2**64 - 1)
         else:
             data = value.encode() if isinstance(value, str) else value
-            found += wire.varint(number << 3 | _DELIMITED) + wire.varint(len(data)) + data
+            found += (
+                protobuf_splice.varint(number << 3 | _DELIMITED)
+                + protobuf_splice.varint(len(data))
+                + data
+            )
     return found
 
 

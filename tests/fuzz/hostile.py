@@ -15,18 +15,19 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.discovery import Input
-from policytool.errors import ModelFileError
-from policytool.finding import Severity
-from policytool.operations import auditing, prepared
-from tests import building
+from policytool.commands import audit as auditing
+from policytool.formats.discovery import Input
+from policytool.numerics import check_sides
+from policytool.rules.finding import Severity
+from policytool.support.errors import ModelFileError
 from tests.fuzz import hostile_configs, hostile_graphs, oracle, volume
 from tests.fuzz.hostile_names import Paths
+from tests.helpers import small_models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.finding import Finding
+    from policytool.rules.finding import Finding
     from tests.fuzz.hostile_configs import Drawn
 
 _VERSIONS: Final = {2: "2.15.0", 3: "3.15.1"}
@@ -42,11 +43,11 @@ def write(drawn: Drawn, rng: Random, directory: Path) -> Path:
     if kind == "json":
         path.write_text(json.dumps(drawn.config), encoding="utf-8")
     elif kind == "h5":
-        building.h5_model(
+        small_models.h5_model(
             path, drawn.config, weights=False, keras_version=_VERSIONS[drawn.generation]
         )
     else:
-        building.keras_zip(path, building.keras_members(drawn.config))
+        small_models.keras_zip(path, small_models.keras_members(drawn.config))
     return path
 
 
@@ -72,7 +73,7 @@ DRAWN: Final[dict[str, Callable[[Random, Path], str]]] = {"configs": config, "gr
 def refusal(path: Path) -> str | None:
     """Return why the guard does not give a model to TensorFlow; None if it does."""
     try:
-        prepared.read(Input(path=path, exact=True), trust=False)
+        check_sides.read(Input(path=path, exact=True), trust=False)
     except ModelFileError as error:
         return f"{error.code}: {error.message}"
     return None

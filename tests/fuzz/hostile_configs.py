@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.loaders import accepted
+from policytool.releases import known_arguments
 from tests.fuzz import hostile_names as names
 from tests.fuzz import sound_configs
 
@@ -231,7 +231,7 @@ def _opening(place: Place) -> None:
 
 
 def _argument(place: Place) -> None:
-    if not accepted.is_known("layers", place.entry["class_name"]):
+    if not known_arguments.is_known("layers", place.entry["class_name"]):
         place.become("Dense", {"units": 4})
     value: Any = place.rng.choice(names.functions())
     place.config[place.rng.choice(("hook", "custom_objects", "loader", "fn_name"))] = (

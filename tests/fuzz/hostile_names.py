@@ -11,9 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import hazards
-from policytool.hazards import _functions, _names, _table, _wrapped
-from policytool.hazards._data import data
+from policytool.model import hazards
+from policytool.model.hazards import _wrapped
+from policytool.releases.symbols import class_names, harmful
+from policytool.releases.symbols import functions as _functions
+from policytool.releases.symbols.lists import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -220,7 +222,7 @@ def functions() -> tuple[str, ...]:
         dict.fromkeys(
             name
             for name in found
-            if not (_functions.is_pure_function(name) or _names.is_pure_name(name))
+            if not (_functions.is_pure_function(name) or class_names.is_pure_name(name))
         )
     )
 
@@ -235,7 +237,7 @@ def classes() -> tuple[str, ...]:
         dict.fromkeys(
             name
             for name in found
-            if not (name in special or _names.is_pure_class(name) or _table.is_own(name))
+            if not (name in special or class_names.is_pure_class(name) or harmful.is_own(name))
         )
     )
 

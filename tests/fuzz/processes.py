@@ -25,12 +25,12 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from policytool.loaders.refusals import LOADERS
-from tests import strace
+from policytool.model.compatibility.incompatibilities import LOADERS
 from tests.conftest import FIXTURES, ROOT, Ended, run
 from tests.fuzz import oracle
 from tests.fuzz.targets import TARGETS, Target
 from tests.fuzz.volume import Tally, keep
+from tests.helpers import strace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,9 +12,11 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.hazards import _functions, _names, _wrapped
-from policytool.hazards._data import data
-from policytool.loaders import accepted
+from policytool.model.hazards import _wrapped
+from policytool.releases import known_arguments
+from policytool.releases.symbols import class_names
+from policytool.releases.symbols import functions as _functions
+from policytool.releases.symbols.lists import data
 
 if TYPE_CHECKING:
     from random import Random
@@ -178,11 +180,13 @@ def wrapped(rng: Random, generation: int) -> Config:
 def arguments(rng: Random, generation: int, kind: str, class_name: str) -> Config:
     """Return the arguments of a class as its release writes them."""
     found: Config = {}
-    for key, values in accepted.measured()[kind].get(class_name, {}).get("writes", {}).items():
+    for key, values in (
+        known_arguments.measured()[kind].get(class_name, {}).get("writes", {}).items()
+    ):
         fitting = [
             value
             for value, columns in values.items()
-            if RELEASES[generation] in accepted._columns(columns)  # noqa: SLF001
+            if RELEASES[generation] in known_arguments._columns(columns)  # noqa: SLF001
         ]
         if fitting:
             found[key] = _value(rng, generation, rng.choice(fitting))
@@ -194,7 +198,7 @@ def _value(rng: Random, generation: int, text: str) -> Any:
     if not text.startswith("@"):
         return json.loads(text)
     name = text[1:]
-    if name in accepted.measured()[_LAYERS]:
+    if name in known_arguments.measured()[_LAYERS]:
         return layer(rng, generation, name)
     kind, module = (
         ("optimizers", "keras.optimizers")
@@ -274,17 +278,21 @@ def _input(generation: int, layers: list[Config]) -> Config:
 @cache
 def layer_classes(generation: int) -> tuple[str, ...]:
     """Return the layers that only compute and stand for themselves, of a generation."""
-    known = accepted.measured()[_LAYERS].keys() - HOLDERS - _wrapped.WRAPPERS
+    known = known_arguments.measured()[_LAYERS].keys() - HOLDERS - _wrapped.WRAPPERS
     return tuple(
         sorted(
-            name for name in known if _names.is_pure_class(name) and is_released(name, generation)
+            name
+            for name in known
+            if class_names.is_pure_class(name) and is_released(name, generation)
         )
     )
 
 
 def is_released(class_name: str, *generations: int) -> bool:
     """Return whether one of the releases whose arguments are written has a layer."""
-    missing = accepted._columns(accepted.measured()[_LAYERS][class_name].get("missing", ""))  # noqa: SLF001
+    missing = known_arguments._columns(
+        known_arguments.measured()[_LAYERS][class_name].get("missing", "")
+    )  # noqa: SLF001
     return any(RELEASES[generation] not in missing for generation in generations or RELEASES)
 
 

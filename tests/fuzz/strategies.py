@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import h5py
 from hypothesis import strategies as st
 
-from tests import building
-from tests.building import Object, keras_object
-from tests.checkpoints import bundles
 from tests.fuzz import containers, trees, words
+from tests.helpers import bundles, small_models
+from tests.helpers.small_models import Object, keras_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,7 +216,7 @@ def write(kind: str, config: Any, directory: Path, rng: Random, training: Any = 
     text = trees.text(rng, config)
     match kind:
         case "h5":
-            path = building.h5_model(
+            path = small_models.h5_model(
                 directory / "model.h5", text.replace(b"\0", b"0").decode("utf-8", "replace")
             )
             if training is not None:
@@ -260,7 +259,7 @@ def write(kind: str, config: Any, directory: Path, rng: Random, training: Any = 
 def _archive(kind: str, text: bytes, directory: Path, rng: Random) -> Path:
     version = "3.6.0" if kind == "keras" else "2.15.0"
     members = {
-        **building.keras_members(text or b"{}"),
+        **small_models.keras_members(text or b"{}"),
         "metadata.json": json.dumps({"keras_version": version}).encode(),
     }
     path = directory / "model.keras"
@@ -312,7 +311,7 @@ def _saved(kind: str, config: Any, directory: Path, rng: Random) -> Path:
             )
         )
     )
-    path = building.saved_model(
+    path = small_models.saved_model(
         directory / "model", objects, separate=kind == "metadata" or rng.random() < 0.5
     )
     if kind == "metadata":

@@ -22,25 +22,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import h5py
 
-from policytool import (
-    generations,
-    jsonedit,
-    jsontext,
-    policymap,
-    reading,
-    recognition,
-    rules,
-    wire,
-    yamltext,
-)
-from policytool.checkpoints import _objects
-from policytool.conversion import planned
-from policytool.errors import BundleError, ModelFileError, SpellingError
-from policytool.formats import _checkpoint_names
-from policytool.loaders.refusals import LOADERS
-from policytool.planning.options import Options
-from policytool.planning.subject import Subject
-from policytool.policy import PolicyMap
+from policytool import rules
+from policytool.formats import format_detection
+from policytool.formats.checkpoint import names as _checkpoint_names
+from policytool.formats.checkpoint.bundle import _objects
+from policytool.migration.convert import conversion_plan
+from policytool.migration.planning.options import Options
+from policytool.model import policy_map, reading
+from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.model.loaded_model import Subject
+from policytool.releases import generations
+from policytool.releases.policy import PolicyMap
+from policytool.support.errors import BundleError, ModelFileError, SpellingError
+from policytool.support.text import jsonedit, jsontext, protobuf_splice, yamltext
 from tests.conftest import FIXTURES, run
 from tests.fuzz import containers, oracle, trees, words
 
@@ -48,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from random import Random
 
-    from policytool.document import Document
+    from policytool.formats.document import Document
 
 _LARGEST: Final = 24_000
 """Bytes of a seed; what a larger one has more of is the same again."""
@@ -143,15 +137,15 @@ def _wire(data: bytes, _directory: Path) -> str:
     while pending and steps < 5000:
         start, end = pending.pop()
         try:
-            for field in wire.fields(data, start, end):
+            for field in protobuf_splice.fields(data, start, end):
                 steps += 1
                 if field.span is not None:
                     pending.append((field.span.start, field.span.end))
-        except wire.WireError:
+        except protobuf_splice.WireError:
             continue
     try:
-        list(wire.spans(data, 5))
-    except wire.WireError:
+        list(protobuf_splice.spans(data, 5))
+    except protobuf_splice.WireError:
         return "refused"
     return "read"
 
@@ -199,8 +193,8 @@ def _assigned(policy: PolicyMap) -> None:
     for path in ("mlp/dense_a", "a" * 300, "", "mlp/" + "a/" * 100):
         for full in (True, False):
             try:
-                policymap.resolve(policy, path, full_match=full)
-            except policymap.UnclearPolicyError:
+                policy_map.resolve(policy, path, full_match=full)
+            except policy_map.UnclearPolicyError:
                 continue
 
 
@@ -541,7 +535,7 @@ def _conversion(data: bytes, _directory: Path) -> str:
             question = rules.Question(targets=(_pick(LOADERS, number // 5),))
             case = rules.Case(model=analysis.model, document=analysis.document, subject=subject)
             return "findings" if list(rules.findings(case, question)) else "read"
-        plan = planned.planned(
+        plan = conversion_plan.planned(
             subject,
             Options(target=_pick(LOADERS, number // 5), allow_weight_rewrite=number % 2 == 0),
         )
@@ -554,7 +548,7 @@ def _conversion(data: bytes, _directory: Path) -> str:
 
 @cache
 def _document(name: str) -> Document:
-    return recognition.document(FIXTURES / name, name)
+    return format_detection.document(FIXTURES / name, name)
 
 
 # What is the user's own
@@ -730,7 +724,7 @@ def _hdf5_files() -> list[bytes]:
 def _object_graphs() -> list[bytes]:
     from pathlib import Path
 
-    from policytool.checkpoints import OBJECT_GRAPH_KEY, open_bundle
+    from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, open_bundle
 
     found = []
     for path in ("tf2.3/weights_only.ckpt", "checkpoints/training", "checkpoints/listed"):

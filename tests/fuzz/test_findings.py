@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool import generations, policymap, reading, recognition, resolving
-from policytool import policy as policies
-from policytool.errors import SpellingError
-from policytool.planning import propagation
-from policytool.planning.decisions import Decisions
-from policytool.planning.subject import Subject
-from policytool.policy import PolicyMap
-from tests import building
+from policytool.formats import format_detection
+from policytool.migration.planning import propagation
+from policytool.migration.planning.decisions import Decisions
+from policytool.model import layer_policies, policy_map, reading
+from policytool.model.loaded_model import Subject
+from policytool.releases import generations
+from policytool.releases import policy as policies
+from policytool.releases.policy import PolicyMap
+from policytool.support.errors import SpellingError
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
-from tests.conversion import models
 from tests.fuzz import oracle, processes, record
+from tests.helpers import convertible_models, small_models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ def test_infer_with_float32_variables_is_the_models_affair(tmp_path: Path) -> No
     path.write_text(
         json.dumps(
             {
-                **building.sequential(building.dense(dtype="infer_with_float32_vars")),
+                **small_models.sequential(small_models.dense(dtype="infer_with_float32_vars")),
                 "keras_version": "2.2.4-tf",
             }
         ),
@@ -103,8 +104,8 @@ def test_json_reports_hold_no_character_that_a_terminal_obeys(
     JSON need not escape DEL, the C1 controls and direction overrides, of which terminals obey some;
     the report does, and says the same.
     """
-    path = building.h5_model(
-        tmp_path / "model.h5", building.sequential(building.dense(name=f"a{character}b"))
+    path = small_models.h5_model(
+        tmp_path / "model.h5", small_models.sequential(small_models.dense(name=f"a{character}b"))
     )
     ended = run("inspect", path, "--format", "json")
     assert character not in ended.out
@@ -115,7 +116,7 @@ def _patched(
     change: Callable[[bytearray], None], compression: int = zipfile.ZIP_STORED
 ) -> Callable[[Path], Path]:
     def build(directory: Path) -> Path:
-        path = building.keras_zip(directory / "model.keras", compression=compression)
+        path = small_models.keras_zip(directory / "model.keras", compression=compression)
         data = bytearray(path.read_bytes())
         change(data)
         path.write_bytes(data)
@@ -293,9 +294,16 @@ def test_an_operation_that_is_never_called_is_refused(tmp_path: Path) -> None:
     What an operation becomes is told by its calls; without one, planning the conversion ended in an
     IndexError.
     """
-    x = models.tensor("x")
-    never = {**models.layer3("Add", "never", module="keras.src.ops.numpy"), "inbound_nodes": []}
-    model = models.keras3(models.input3("x", 4), never, models.layer3("Dense", "dense", x, units=2))
+    x = convertible_models.tensor("x")
+    never = {
+        **convertible_models.layer3("Add", "never", module="keras.src.ops.numpy"),
+        "inbound_nodes": [],
+    }
+    model = convertible_models.keras3(
+        convertible_models.input3("x", 4),
+        never,
+        convertible_models.layer3("Dense", "dense", x, units=2),
+    )
     path = tmp_path / "model.json"
     path.write_text(json.dumps(model), encoding="utf-8")
     ended = run("migrate", path, "--target", "tf2.15", "--dry-run")
@@ -325,8 +333,8 @@ def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:
         default=policies.named("float32"), policies=((key, policies.named("float16")),)
     )
     began = time.process_time()
-    with contextlib.suppress(policymap.UnclearPolicyError):
-        policymap.resolve(found, "a" * 300, full_match=full_match)
+    with contextlib.suppress(policy_map.UnclearPolicyError):
+        policy_map.resolve(found, "a" * 300, full_match=full_match)
     assert time.process_time() - began < oracle.SECONDS / 10
 
 
@@ -334,7 +342,7 @@ def test_many_keys_of_policy_maps_are_bounded_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keys of all layers have one time between them."""
-    monkeypatch.setattr(resolving, "_LONGEST", -1.0)
+    monkeypatch.setattr(layer_policies, "_LONGEST", -1.0)
     spelled = {
         "module": "keras",
         "class_name": "DTypePolicyMap",
@@ -344,7 +352,7 @@ def test_many_keys_of_policy_maps_are_bounded_together(
     path = tmp_path / "model.json"
     path.write_text(
         json.dumps(
-            {**building.sequential(building.dense(dtype=spelled)), "keras_version": "3.6.0"}
+            {**small_models.sequential(small_models.dense(dtype=spelled)), "keras_version": "3.6.0"}
         ),
         encoding="utf-8",
     )
@@ -357,9 +365,12 @@ def test_a_recurrent_layer_that_is_called_with_nothing_is_refused(tmp_path: Path
     The first input of a recurrent layer is looked at for its states; a call with an empty list
     ended in a ValueError, and then in an IndexError.
     """
-    lstm = {**models.layer2("LSTM", "lstm", units=2), "inbound_nodes": [[]]}
+    lstm = {**convertible_models.layer2("LSTM", "lstm", units=2), "inbound_nodes": [[]]}
     path = tmp_path / "model.json"
-    path.write_text(json.dumps(models.keras2(models.input2("x", 3, 4), lstm)), encoding="utf-8")
+    path.write_text(
+        json.dumps(convertible_models.keras2(convertible_models.input2("x", 3, 4), lstm)),
+        encoding="utf-8",
+    )
     assert oracle.command("migrate", path, "--target", "keras3", "--dry-run") != "read"
 
 
@@ -368,11 +379,13 @@ def test_metadata_that_leads_to_no_layer_is_not_migrated(tmp_path: Path) -> None
     A SavedModel whose root is described in the metadata, and is no Keras object in the graph, has
     nothing to change; it ended in an IndexError.
     """
-    root = building.keras_object("mlp", "Sequential", identifier="_tf_keras_sequential", config={})
-    told = building.saved_model(tmp_path / "told", [root], separate=True)
-    path = building.saved_model(
+    root = small_models.keras_object(
+        "mlp", "Sequential", identifier="_tf_keras_sequential", config={}
+    )
+    told = small_models.saved_model(tmp_path / "told", [root], separate=True)
+    path = small_models.saved_model(
         tmp_path / "model",
-        [building.Object(), building.Object(variable=("dense_a/kernel", 1, (6, 2)))],
+        [small_models.Object(), small_models.Object(variable=("dense_a/kernel", 1, (6, 2)))],
     )
     (path / "keras_metadata.pb").write_bytes((told / "keras_metadata.pb").read_bytes())
     for arguments in (("--to", "bfloat16"), ("--target", "keras3")):
@@ -384,11 +397,11 @@ def test_operations_that_are_called_without_arguments_are_refused(tmp_path: Path
     What an operation becomes is told by its first argument; a call without one ended in an
     IndexError.
     """
-    x = models.tensor("x")
-    model = models.keras3(
-        models.input3("x", 4),
-        models.layer3("GetItem", "none", module="keras.src.ops.numpy"),
-        models.layer3("Dense", "dense", x, units=2),
+    x = convertible_models.tensor("x")
+    model = convertible_models.keras3(
+        convertible_models.input3("x", 4),
+        convertible_models.layer3("GetItem", "none", module="keras.src.ops.numpy"),
+        convertible_models.layer3("Dense", "dense", x, units=2),
     )
     path = tmp_path / "model.json"
     path.write_text(json.dumps(model), encoding="utf-8")
@@ -401,15 +414,17 @@ def test_calls_with_objects_where_values_belong_are_refused(tmp_path: Path) -> N
     The dtype of a Cast becomes an argument in Keras 2; a tensor in its place ended in a TypeError
     when the file was written.
     """
-    x = models.tensor("x")
-    cast = models.layer3("Cast", "cast", x, module="keras.src.ops.core", dtype=[x])
+    x = convertible_models.tensor("x")
+    cast = convertible_models.layer3("Cast", "cast", x, module="keras.src.ops.core", dtype=[x])
     path = tmp_path / "model.json"
     path.write_text(
         json.dumps(
-            models.keras3(
-                models.input3("x", 4),
+            convertible_models.keras3(
+                convertible_models.input3("x", 4),
                 cast,
-                models.layer3("Dense", "dense", models.tensor("cast"), units=2),
+                convertible_models.layer3(
+                    "Dense", "dense", convertible_models.tensor("cast"), units=2
+                ),
             )
         ),
         encoding="utf-8",
@@ -442,7 +457,7 @@ def test_integers_beyond_float64_are_compared(tmp_path: Path) -> None:
 
 def test_a_model_that_is_a_layer_of_its_own_is_planned() -> None:
     """As the objects of a SavedModel can say: what flows out of it is not asked of itself."""
-    subject = Subject(reading.analysed(recognition.document(MIXED_JSON, str(MIXED_JSON))))
+    subject = Subject(reading.analysed(format_detection.document(MIXED_JSON, str(MIXED_JSON))))
     graph = subject.graphs[0]
     name = list(graph.nodes)[-1]
     own = replace(graph, nodes={**graph.nodes, name: replace(graph.nodes[name], site=0)})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import policytool
-from policytool.hazards import _names
+from policytool.releases.symbols import class_names
 from tests.fuzz import (
     graph_bytes,
     hostile,
@@ -93,9 +93,9 @@ def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
     assert {
         name
         for name in data["layers"]
-        if _names.is_pure_class(name) and sound_configs.is_released(name)
+        if class_names.is_pure_class(name) and sound_configs.is_released(name)
     } <= drawn
-    left_out = {name for name in data["layers"] if _names.left_out(name)}
+    left_out = {name for name in data["layers"] if class_names.left_out(name)}
     assert left_out - {"Lambda"} <= {*hostile_names.classes(), "TFSMLayer", "TorchModuleWrapper"}
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool import classes, policy
-from policytool.loaders import accepted
-from policytool.loaders.refusals import LOADERS
+from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases import known_arguments, layer_classes, policy
 
 if TYPE_CHECKING:
     from random import Random
 
-CLASSES: Final = tuple(sorted(classes.builtin_classes()))
+CLASSES: Final = tuple(sorted(layer_classes.builtin_classes()))
 
 _FRAME: Final = (
     *(
@@ -111,7 +110,7 @@ KEYS: Final = tuple(
             *sorted(
                 {
                     key
-                    for facts in accepted.measured()["layers"].values()
+                    for facts in known_arguments.measured()["layers"].values()
                     for key in facts.get("writes", {})
                 }
             ),

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import h5py
 
-from tests.building import h5_model, sequential
-from tests.endless import endless_collection, endless_list
+from tests.helpers.endless import endless_collection, endless_list
+from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +107,8 @@ def make(directory: Path, count: int, seed: int = 1) -> dict[str, str]:
     Fill a directory with so many models, good and broken; return each name's kind, :data:`GOOD` or
     how it is broken.
     """
-    chance = random.Random(seed)  # the same files each time  # noqa: S311  # the same files each time
+    # the same files each time
+    chance = random.Random(seed)  # noqa: S311  # the same files each time
     sources = list(good())
     files = [path for path in sources if path.suffix in {".h5", ".keras"} and path.is_file()]
     hdf5 = [path for path in files if path.suffix == ".h5"]

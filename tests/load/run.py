@@ -53,7 +53,7 @@ Written by `make load`.
 
 {count} models in one directory, every fourth of them broken, are named to each command with `--jobs {jobs}`. The good ones are the fixtures of every release
 and format. Of the broken ones some end the process that reads them (a preloaded library does, tests/load/crash.c), and some never let it go
-(tests/endless.py). Every file has to be in the report, as a model or as a failure.
+(tests/helpers/endless.py). Every file has to be in the report, as a model or as a failure.
 
 {made}
 

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.measurement.verdicts import About, Ruling
-from policytool.policy import Dynamic
+from policytool.numerics.check_results.verdicts import About, Ruling
+from policytool.releases.policy import Dynamic
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.reports.checks._figures import decibels, figure, share, upward
 from tests.contracts.reporter_contract import compared
-from tests.reports.checked import CASES, CPU, HOSTILE, SIDES, call, check, output, run, whole
+from tests.helpers.example_checks import CASES, CPU, HOSTILE, SIDES, call, check, output, run, whole
 
 if TYPE_CHECKING:
-    from policytool.measurement.checks import Run
-    from policytool.measurement.gradients import Gradients
+    from policytool.numerics.check_results.checks import Run
+    from policytool.numerics.check_results.gradients import Gradients
 
 SHOWN: Final = sorted(set(CASES) - {"failure"})
 
@@ -50,7 +50,9 @@ def report(found: Checks) -> Any:
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.data").joinpath("check.schema.json").read_text(encoding="utf-8")
+        resources.files("policytool.releases.data")
+        .joinpath("check.schema.json")
+        .read_text(encoding="utf-8")
     )
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)

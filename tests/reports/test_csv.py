@@ -14,10 +14,10 @@ from hypothesis import example, given
 from policytool.reports import View, csv_report, json_report
 from policytool.reports._layout import clean
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
-from tests.reports.drawing import models, traced_in, whole
+from tests.helpers.drawn_models import models, traced_in, whole
 
 if TYPE_CHECKING:
-    from policytool.operations.inspection import Selected
+    from policytool.commands.inspect import Selected
 
 
 class TestCsv(ReporterContract):

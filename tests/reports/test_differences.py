@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema
 import pytest
 
-from policytool.comparison import (
+from policytool.commands.diff import Outcome, attempted
+from policytool.comparison.result import (
     Aspect,
     Change,
     Comparison,
@@ -24,16 +25,15 @@ from policytool.comparison import (
     VariablePair,
     Verdict,
 )
-from policytool.model import Variable, Writer
-from policytool.operations.comparison import Outcome, attempted
-from policytool.plan import ABSENT
+from policytool.migration.plan import ABSENT
+from policytool.model.model import Variable, Writer
 from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from tests.conftest import ROOT
 from tests.contracts.reporter_contract import compared
 
 if TYPE_CHECKING:
-    from policytool.jsontext import Json
+    from policytool.support.text.jsontext import Json
 
 CASES: Final = {
     "same": ("tf2.15/default_float32.h5", "tf2.15/default_float32.keras"),
@@ -74,7 +74,9 @@ def case(name: str, *, everything: bool = False) -> Differences:
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.data").joinpath("diff.schema.json").read_text(encoding="utf-8")
+        resources.files("policytool.releases.data")
+        .joinpath("diff.schema.json")
+        .read_text(encoding="utf-8")
     )
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)

@@ -22,22 +22,25 @@ import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
 
-from policytool.finding import Audited, Fix, Remedy, Severity, fingerprints
-from policytool.operations.auditing import Audit
+from policytool.commands.audit import Audit
 from policytool.reports import View, _shell
 from policytool.reports._layout import clean
 from policytool.reports.findings import FINDING_REPORTERS, sarif
 from policytool.reports.findings._content import marked, remedies
 from policytool.rules import RULES
-from policytool.selecting.suppressions import Passing, Suppression, narrowed
+from policytool.rules.finding import Audited, Fix, Remedy, Severity, fingerprints
+from policytool.rules.selection.suppressions import Passing, Suppression, narrowed
 from tests.conftest import ROOT
 from tests.contracts.reporter_contract import compared
-from tests.reports import audits
+from tests.helpers import example_audits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CASES: Final[dict[str, Callable[[], Audit]]] = {"real": audits.real, "made": audits.made}
+CASES: Final[dict[str, Callable[[], Audit]]] = {
+    "real": example_audits.real,
+    "made": example_audits.made,
+}
 SUFFIXES: Final = {
     "markdown": "md",
     "json": "json",
@@ -85,15 +88,15 @@ def test_same_input_gives_same_bytes(reporter: str) -> None:
     Reading and rendering twice give one text, in UTF-8, without the place of the tree, and without
     a word on when.
     """
-    text = rendered(reporter, audits.real())
-    assert text == rendered(reporter, audits.real())
+    text = rendered(reporter, example_audits.real())
+    assert text == rendered(reporter, example_audits.real())
     assert text.encode("utf-8")
     assert str(ROOT) not in text
     assert not re.search(r"\d\d:\d\d|20\d\d-\d\d", text)
 
 
 @pytest.mark.parametrize("reporter", NAMES)
-@given(audit=audits.audits())
+@given(audit=example_audits.audits())
 def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) -> None:
     """
     Whatever files and layers are called, the text is printable, can be written as UTF-8, and ends
@@ -109,14 +112,14 @@ def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) ->
 @pytest.mark.parametrize("reporter", NAMES)
 def test_nothing_found_is_said_or_empty(reporter: str) -> None:
     """Without a model there is nothing to say for people, and a whole document for programs."""
-    text = rendered(reporter, Audit(audited=(), rules=audits.RULES))
+    text = rendered(reporter, Audit(audited=(), rules=example_audits.RULES))
     assert bool(text) == (reporter in {"json", "sarif", "junit"})
 
 
 @pytest.mark.parametrize("reporter", ["json", "sarif", "junit", "markdown"])
 def test_every_finding_is_in_it_with_its_path(reporter: str) -> None:
     """Each finding's layer is named, and so is what could not be read."""
-    text = rendered(reporter, audits.made())
+    text = rendered(reporter, example_audits.made())
     for path in (
         "mlp/dense_a",
         "mlp/norm",
@@ -146,18 +149,20 @@ def test_tables_are_the_golden_ones_and_fit(name: str, width: int) -> None:
 
 def test_a_table_without_boxes_and_one_in_colour_are_the_golden_ones() -> None:
     """ASCII has no other characters; colours are severities, layers and commands."""
-    plain = rendered("table", audits.real(), View(width=80, unicode=False))
+    plain = rendered("table", example_audits.real(), View(width=80, unicode=False))
     assert plain.isascii()
-    coloured = rendered("table", audits.made(), View(width=120, colour=True, suppressed=True))
+    coloured = rendered(
+        "table", example_audits.made(), View(width=120, colour=True, suppressed=True)
+    )
     compared(coloured, "audit-colour.120.txt")
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == rendered(
-        "table", audits.made(), View(width=120, suppressed=True)
+        "table", example_audits.made(), View(width=120, suppressed=True)
     )
 
 
 def test_a_reason_is_said_once_a_file() -> None:
     """However many layers a rule names; clean files are counted and not listed."""
-    text = rendered("table", audits.made(), View(width=200))
+    text = rendered("table", example_audits.made(), View(width=200))
     models = text.split("\n\n")
     assert models[0].count("A policy that `Keras 3` spells otherwise.") == 1
     assert models[0].count("spells mixed_float16 as TF 2.3 did") == 1
@@ -172,7 +177,9 @@ def test_a_reason_is_said_once_a_file() -> None:
 def test_what_was_let_pass_is_shown_where_that_is_asked_for(reporter: str) -> None:
     """JSON always has it, annotations never: GitHub would make alerts and annotations of it."""
     texts = {
-        suppressed: rendered(reporter, audits.made(), View(width=200, suppressed=suppressed))
+        suppressed: rendered(
+            reporter, example_audits.made(), View(width=200, suppressed=suppressed)
+        )
         for suppressed in (False, True)
     }
     assert ("served by TF 2.3" in texts[True]) == (reporter != "github")
@@ -185,7 +192,8 @@ def test_fingerprints_are_those_among_all_that_was_found() -> None:
     it stands.
     """
     found = [
-        audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}") for number in range(3)
+        example_audits.SPELLED.finding("it is spelled oddly", path=f"dense_{number}")
+        for number in range(3)
     ]
     marks = fingerprints(found)
     assert len(set(marks)) == 3
@@ -211,13 +219,15 @@ def test_what_mends_a_rule_in_a_file_is_one_command() -> None:
     """
     unsafe = [Remedy(fix=Fix.UNSAFE, assignments=((path, "float32"),)) for path in ("a", "b", "a")]
     keep = Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
-    found = [audits.NUMBERS.finding("x", remedy=remedy) for remedy in (*unsafe, keep, None)]
+    found = [example_audits.NUMBERS.finding("x", remedy=remedy) for remedy in (*unsafe, keep, None)]
     assert remedies(found) == [
         Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"), ("b", "float32"))),
         keep,
     ]
     retraced = replace(unsafe[1], retrace=True)
-    traced = [audits.NUMBERS.finding("x", remedy=remedy) for remedy in (unsafe[0], retraced)]
+    traced = [
+        example_audits.NUMBERS.finding("x", remedy=remedy) for remedy in (unsafe[0], retraced)
+    ]
     assert remedies(traced) == [replace(retraced, assignments=(("a", "float32"), ("b", "float32")))]
 
 
@@ -292,13 +302,15 @@ def test_a_command_is_broken_where_a_shell_goes_on() -> None:
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.data").joinpath("audit.schema.json").read_text(encoding="utf-8")
+        resources.files("policytool.releases.data")
+        .joinpath("audit.schema.json")
+        .read_text(encoding="utf-8")
     )
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
 
-@given(audits.audits())
+@given(example_audits.audits())
 def test_json_is_of_the_shipped_schema(audit: Audit) -> None:
     """Strict JSON, with totals that are those of the lists."""
     report = json.loads(
@@ -320,7 +332,7 @@ def test_json_is_of_the_shipped_schema(audit: Audit) -> None:
 
 def test_the_schema_allows_nothing_else() -> None:
     """Nothing is added to a finding without the schema's knowing, and nothing is left out."""
-    report = json.loads(rendered("json", audits.made()))
+    report = json.loads(rendered("json", example_audits.made()))
     validator().validate(report)
     report["models"][0]["findings"][0]["more"] = 1
     assert not validator().is_valid(report)
@@ -331,7 +343,7 @@ def test_the_schema_allows_nothing_else() -> None:
 # SARIF
 
 
-@given(audits.audits())
+@given(example_audits.audits())
 def test_sarif_has_what_was_found_and_nothing_that_passed(audit: Audit) -> None:
     """
     A result a finding, suppressed ones with who let them pass; each refers to its rule, its file,
@@ -368,7 +380,7 @@ def test_sarif_says_where_files_are() -> None:
     """
     Below the call's directory relative to it, elsewhere and on other machines by whole addresses.
     """
-    (run,) = json.loads(rendered("sarif", audits.made()))["runs"]
+    (run,) = json.loads(rendered("sarif", example_audits.made()))["runs"]
     places = {
         json.dumps(result["locations"][0]["physicalLocation"]["artifactLocation"])
         for result in run["results"]
@@ -382,9 +394,9 @@ def test_sarif_says_where_files_are() -> None:
 def test_sarif_explains_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a help page where the project has one; markdown has no HTML, which SARIF forbids."""
     monkeypatch.setattr(sarif, "documentation", lambda: "https://example.org/docs")
-    (run,) = sarif.document(Audit(audited=(), rules=(*RULES, *audits.RULES)), suppressed=False)[
-        "runs"
-    ]
+    (run,) = sarif.document(
+        Audit(audited=(), rules=(*RULES, *example_audits.RULES)), suppressed=False
+    )["runs"]
     for rule in run["tool"]["driver"]["rules"]:
         assert (
             rule["helpUri"]
@@ -400,7 +412,7 @@ def test_sarif_explains_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 # Markdown
 
 
-@given(audits.audits())
+@given(example_audits.audits())
 def test_no_markup_of_a_file_is_left(audit: Audit) -> None:
     """
     Outside code there are our own headings, tables and emphasis, and nothing that Markdown, HTML or
@@ -416,7 +428,7 @@ def test_no_markup_of_a_file_is_left(audit: Audit) -> None:
         assert "www." not in text.lower()
 
 
-@given(audits.audits())
+@given(example_audits.audits())
 def test_a_parser_reads_a_row_a_finding(audit: Audit) -> None:
     """By GitHub's tables: no name begins another cell, ends a table, or is a link."""
     tokens = MarkdownIt("commonmark").enable("table").parse(rendered("markdown", audit))
@@ -440,7 +452,7 @@ def test_a_parser_reads_a_row_a_finding(audit: Audit) -> None:
 # GitHub's annotations
 
 
-@given(audits.audits())
+@given(example_audits.audits())
 def test_every_annotation_is_one_command(audit: Audit) -> None:
     """
     A line each; the runner's own unescaping gives the file and the message back, and no name is a
@@ -460,14 +472,14 @@ def test_every_annotation_is_one_command(audit: Audit) -> None:
 
 def test_the_worst_annotations_come_first() -> None:
     """GitHub shows ten of a kind; what could not be read is before all."""
-    kinds = [line.split(" ")[0] for line in rendered("github", audits.made()).splitlines()]
+    kinds = [line.split(" ")[0] for line in rendered("github", example_audits.made()).splitlines()]
     assert kinds == ["::error"] * 4 + ["::warning"] * 7 + ["::notice"] * 3
 
 
 # JUnit
 
 
-@given(audits.audits())
+@given(example_audits.audits())
 def test_junit_counts_what_it_has(audit: Audit) -> None:
     """
     XML that parses, a suite a file, unlike names within one, and totals that are those of the

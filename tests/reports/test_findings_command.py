@@ -64,7 +64,8 @@ def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
             == run("audit", FIXED_SCALE_H5, "gone.h5", "--format", name).out
         )
     assert len(json.loads(files["sarif"].read_text(encoding="utf-8"))["runs"]) == 1
-    assert ET.fromstring(files["junit"].read_bytes()).get("errors") == "1"  # our own  # noqa: S314  # our own
+    # our own
+    assert ET.fromstring(files["junit"].read_bytes()).get("errors") == "1"  # noqa: S314  # our own
 
 
 @pytest.mark.parametrize("name", ["junit", "json", "sarif"])

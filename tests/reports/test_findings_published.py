@@ -16,12 +16,12 @@ import jsonschema
 import pytest
 from hypothesis import given
 
-from policytool.operations.auditing import Audit
+from policytool.commands.audit import Audit
 from policytool.reports import View
 from policytool.reports.findings import junit, sarif
 from policytool.rules import RULES
 from tests.conftest import ROOT
-from tests.reports import audits
+from tests.helpers import example_audits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,10 +65,10 @@ def of_junit() -> xmlschema.XMLSchema10:
 
 EMPTY: Final = Audit(audited=())
 CASES: Final[dict[str, Callable[[], Audit]]] = {
-    "real": audits.real,
-    "made": audits.made,
+    "real": example_audits.real,
+    "made": example_audits.made,
     "empty": lambda: EMPTY,
-    "all rules": lambda: Audit(audited=(), rules=(*RULES, *audits.RULES)),
+    "all rules": lambda: Audit(audited=(), rules=(*RULES, *example_audits.RULES)),
 }
 
 
@@ -78,7 +78,7 @@ def test_sarif_is_of_the_published_schema(name: str) -> None:
     of_sarif().validate(json.loads(sarif.REPORTER.render(CASES[name](), View(suppressed=True))))
 
 
-@given(audits.audits())
+@given(example_audits.audits())
 def test_sarif_is_of_the_published_schema_whatever_names_are(audit: Audit) -> None:
     """Names and messages break nothing."""
     of_sarif().validate(json.loads(sarif.REPORTER.render(audit, View(suppressed=True))))
@@ -92,7 +92,7 @@ def test_junit_is_of_the_published_schema(name: str) -> None:
     )
 
 
-@given(audits.audits())
+@given(example_audits.audits())
 def test_junit_is_of_the_published_schema_whatever_names_are(audit: Audit) -> None:
     """Names and messages break nothing."""
     of_junit().validate(
@@ -102,10 +102,10 @@ def test_junit_is_of_the_published_schema_whatever_names_are(audit: Audit) -> No
 
 def test_the_validators_refuse_what_is_wrong() -> None:
     """A schema that takes everything would prove nothing."""
-    report = sarif.document(audits.made(), suppressed=True)
+    report = sarif.document(example_audits.made(), suppressed=True)
     report["runs"][0]["results"][0]["level"] = "fatal"
     assert not of_sarif().is_valid(report)
-    text = junit.REPORTER.render(audits.made(), View(suppressed=True)).partition("\n")[2]
+    text = junit.REPORTER.render(example_audits.made(), View(suppressed=True)).partition("\n")[2]
     assert of_junit().is_valid(io.StringIO(text))
     assert not of_junit().is_valid(
         io.StringIO(text.replace("<failure ", "<fault ").replace("</failure>", "</fault>"))

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema
 import pytest
 
-from policytool import jsontext, recognition
-from policytool.discovery import inputs
-from policytool.errors import ModelFileError
-from policytool.operations import inspection
+from policytool.commands import inspect as inspection
+from policytool.formats import format_detection
+from policytool.formats.discovery import inputs
 from policytool.reports import json_report
-from tests import building
+from policytool.support.errors import ModelFileError
+from policytool.support.text import jsontext
 from tests.conftest import FIXTURES, run
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
+from tests.helpers import small_models
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ class TestJson(ReporterContract):
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.data")
+        resources.files("policytool.releases.data")
         .joinpath("inspect.schema.json")
         .read_text(encoding="utf-8")
     )
@@ -74,7 +75,7 @@ def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
     for name in names:
         found = next(iter(inputs([str(FIXTURES / name)])))
         try:
-            document = recognition.document(found.path, found.shown)
+            document = format_detection.document(found.path, found.shown)
             model = inspection.inspect(str(FIXTURES / name))
         except ModelFileError as error:
             pytest.fail(f"{name} {error.message}")
@@ -122,10 +123,10 @@ def test_failures_are_of_the_schema(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", ["128.0", "NaN", "Infinity"])
 def test_odd_numbers_are_of_the_schema(scale: str, tmp_path: Path) -> None:
     """Loss scales that JSON has no number for are valid strings."""
-    text = json.dumps(building.sequential(building.dense(dtype=building.LOSS_SCALED))).replace(
-        "128.0", scale
-    )
-    report = run("inspect", "--format", "json", building.h5_model(tmp_path / "a.h5", text)).json
+    text = json.dumps(
+        small_models.sequential(small_models.dense(dtype=small_models.LOSS_SCALED))
+    ).replace("128.0", scale)
+    report = run("inspect", "--format", "json", small_models.h5_model(tmp_path / "a.h5", text)).json
     validator().validate(report)
     assert report["models"][0]["layers"][1]["loss_scale"]["value"] == (
         128.0 if scale == "128.0" else scale

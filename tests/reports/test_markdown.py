@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from policytool.operations.inspection import Selected
+from policytool.commands.inspect import Selected
 from policytool.reports import View, markdown
 from policytool.reports._layout import clean
 from policytool.reports._markdown import code, prose
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
-from tests.reports.drawing import models, scopes, traced_in, whole
+from tests.helpers.drawn_models import models, scopes, traced_in, whole
 
 
 class TestMarkdown(ReporterContract):

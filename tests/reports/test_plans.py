@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 import jsonschema
 import pytest
 
-from policytool import discovery
-from policytool.operations.destinations import Destination
-from policytool.operations.migration import Migration, migrate_all
-from policytool.planning.options import Options, assignment
+from policytool.commands.destinations import Destination
+from policytool.commands.migrate import Migration, migrate_all
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
-from tests.building import LOSS_SCALED, dense, h5_model, sequential
 from tests.conftest import FIXTURES, ROOT
 from tests.contracts.reporter_contract import compared
+from tests.helpers.small_models import LOSS_SCALED, dense, h5_model, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ def rendered(reporter: str, name: str, view: View | None = None) -> str:
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.data")
+        resources.files("policytool.releases.data")
         .joinpath("migrate.schema.json")
         .read_text(encoding="utf-8")
     )
@@ -154,8 +154,8 @@ def test_a_refused_conversion_has_no_diff() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_diff_leads_from_one_config_to_the_other(name: str, tmp_path: Path) -> None:
     """Patch accepts it: applied to the indented config it gives the migrated one."""
-    from policytool.planning.applied import applied
-    from policytool.recognition import document
+    from policytool.formats.format_detection import document
+    from policytool.migration.planning.planned_document import applied
 
     (migration,) = planned(name).migrations
     text = rendered("diff", name)

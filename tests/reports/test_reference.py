@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from markdown_it import MarkdownIt
 
-from policytool import version as versions
 from policytool.reports import View, _reference
 from policytool.reports._reference import Block, Kind
 from policytool.rules import RULES
+from policytool.support import version as versions
 from tests.conftest import ROOT, run
-from tests.reports import audits
+from tests.helpers import example_audits
 
 if TYPE_CHECKING:
     from policytool.rules import Rule
 
-EVERY: Final = (*RULES, *audits.RULES)
+EVERY: Final = (*RULES, *example_audits.RULES)
 PAGE: Final = (ROOT / "docs/rules.md").read_text(encoding="utf-8")
 
 
@@ -36,7 +36,7 @@ def headings(text: str) -> list[str]:
 
 def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
     """Lines that are broken in the source flow, what is indented or ruled stays as it is."""
-    kinds = [block.kind for block in _reference.blocks(audits.SPELLED.doc)]
+    kinds = [block.kind for block in _reference.blocks(example_audits.SPELLED.doc)]
     literal = [Kind.PARAGRAPH, Kind.LITERAL, Kind.LITERAL, Kind.PARAGRAPH]
     assert kinds == [Kind.PARAGRAPH, Kind.PARAGRAPH, Kind.ITEM, Kind.ITEM, *literal]
     found = _reference.blocks("One,\ntwo:\n- three\n  four\n- five\nsix.\n")
@@ -51,16 +51,16 @@ def test_code_is_code_and_nothing_else_is_markup() -> None:
     Between backticks at the terminal too; in Markdown a parser sees the words as they are, and
     addresses as links.
     """
-    text = _reference.as_text(audits.SPELLED.doc)
+    text = _reference.as_text(example_audits.SPELLED.doc)
     assert "A policy that `Keras 3` spells otherwise." in text
     assert "- one thing, which goes on below;\n- `another` thing." in text
     assert '\n    {"dtype": "mixed_float16"}\n' in text
     assert "As in:\n" in text
-    made = MarkdownIt("commonmark").render(_reference.as_markdown(audits.SPELLED))
+    made = MarkdownIt("commonmark").render(_reference.as_markdown(example_audits.SPELLED))
     assert (
-        "names <code>policytool.policy.Policy</code>, &lt;angles&gt;, a*star* and snake_case"
-        in made
-    )
+        "names <code>policytool.releases.policy.Policy</code>, &lt;angles&gt;, a*star* and "
+        "snake_case"
+    ) in made
     assert '<a href="https://example.org/a_b?c=d">https://example.org/a_b?c=d</a>, and' in made
     assert "<li>one thing, which goes on below;</li>" in made
     assert '<pre><code class="language-text">{&quot;dtype&quot;: &quot;mixed_float16&quot;}' in made

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from policytool import reports
-from policytool.operations import inspection
-from policytool.policy import Dynamic, Fixed
+from policytool.commands import inspect as inspection
+from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports import View, _words, table
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
 

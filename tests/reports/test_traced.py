@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from policytool.model import Model, Signature
+from policytool.model.model import Model, Signature
 from policytool.reports import View, _traced, table
 from tests.contracts.reporter_contract import compared
-from tests.reports.drawing import op, scopes, traced_in, whole
+from tests.helpers.drawn_models import op, scopes, traced_in, whole
 
 
 def contradiction(model: Model) -> str | None:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.operations.inspection import Selected, Selection, narrowed
+from policytool.commands.inspect import Selected, Selection, narrowed
 from policytool.reports import View, tree
 from policytool.reports._layout import clean, width_of
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
-from tests.reports.drawing import layers, models, scopes, traced_in, whole
+from tests.helpers.drawn_models import layers, models, scopes, traced_in, whole
 
 if TYPE_CHECKING:
-    from policytool.model import Layer
+    from policytool.model.model import Layer
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 NESTED = "keras2.2.4/nested_models.h5"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from policytool.conversion import decoding
-from policytool.discovery import Input
-from policytool.finding import Fix, Remedy
-from policytool.operations import auditing
+from policytool.commands import audit as auditing
+from policytool.formats.discovery import Input
+from policytool.migration.convert import decoding
 from policytool.rules import Question
+from policytool.rules.finding import Fix, Remedy
 from tests.conftest import FIXTURES
 from tests.contracts.rule_contract import RuleContract, found
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from policytool.conversion.architecture import Unit
-    from policytool.planning.subject import Subject
+    from policytool.migration.convert.architecture import Unit
+    from policytool.model.loaded_model import Subject
 
 _TODAY = Question(targets=("tf2.15", "keras3.15"))
 

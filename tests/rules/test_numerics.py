@@ -11,27 +11,22 @@ import h5py
 import numpy as np
 import pytest
 
-from policytool import (
-    capabilities,
-    casting,
-    kernels,
-    protobuf_messages,
-    reading,
-    recognition,
-    training,
-)
-from policytool.discovery import Input
-from policytool.document import GraphOp, Trace
-from policytool.errors import SpellingError
-from policytool.finding import Fix, Remedy, Severity
-from policytool.operations import auditing
-from policytool.operations.inspection import Failure
-from policytool.planning.subject import Subject
+from policytool.commands import audit as auditing
+from policytool.commands.inspect import Failure
+from policytool.formats import casting, format_detection
+from policytool.formats.discovery import Input
+from policytool.formats.document import GraphOp, Trace
+from policytool.model import optimizer_config, reading
+from policytool.model.loaded_model import Subject
+from policytool.releases import dtype_support, kernels
 from policytool.rules import BY_ID, Case, Device, Question
+from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.numerics import _constants
+from policytool.support.errors import SpellingError
+from policytool.support.text import protobuf_messages
 from tests.conftest import FIXTURES
 from tests.contracts.rule_contract import RuleContract, found
-from tests.rules import remaking
+from tests.helpers import changed_fixtures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -263,7 +258,7 @@ class TestWrongIn16Bits(RuleContract):
             entry["module"] = "mypackage.layers"
 
         assert not found(
-            self.id, remaking.keras_zip(tmp_path, "tf2.15/preprocessing.keras", foreign)
+            self.id, changed_fixtures.keras_zip(tmp_path, "tf2.15/preprocessing.keras", foreign)
         )
 
     def test_sizes_and_numbers_that_are_not_in_the_config_make_a_note(self, tmp_path: Path) -> None:
@@ -595,14 +590,14 @@ class TestNoKernel(MadeContract):
         """
         failed = {
             (case, policy, facts["message"].rpartition(" ")[2])
-            for case, policies in capabilities.measured()[library].items()
+            for case, policies in dtype_support.measured()[library].items()
             for policy, facts in policies.items()
             if policy not in {"float32", "integers"}
             and "Could not find device" in facts.get("message", "")
             and facts.get("onednn") != "ok"
         }
         data = json.loads(
-            (FIXTURES.parent / "policytool/data/kernels.json").read_text(encoding="utf-8")
+            (FIXTURES.parent / "policytool/releases/data/kernels.json").read_text(encoding="utf-8")
         )
         lacking = {
             (case, policy, op)
@@ -626,7 +621,7 @@ class TestNoKernel(MadeContract):
         self, op: str, device: Device, severity: Severity | None
     ) -> None:
         """What a signature computes needs no config to be judged."""
-        document = recognition.document(
+        document = format_detection.document(
             FIXTURES / "keras3.15/global_mixed_float16.export", "exported"
         )
         ops = (
@@ -725,7 +720,7 @@ class TestConstantOutOfRange(MadeContract):
 @pytest.mark.parametrize("name", ["PT305", "PT306", "PT307", "PT310", "PT311"])
 def test_a_rule_without_what_it_needs_says_nothing(name: str) -> None:
     """Values that were not read, and a device that was not named, are no reason for a finding."""
-    document = recognition.document(FIXTURES / MIXED, MIXED)
+    document = format_detection.document(FIXTURES / MIXED, MIXED)
     analysis = reading.analysed(document)
     case = Case(model=analysis.model, document=document, subject=Subject(analysis))
     assert not list(BY_ID[name].check(case, Question()))
@@ -752,7 +747,7 @@ def test_a_rule_without_what_it_needs_says_nothing(name: str) -> None:
 )
 def test_the_optimizer_in_its_wrappers(config: Any, innermost: tuple[str, Config] | None) -> None:
     """The loss-scaling wrapper has no epsilon."""
-    assert training.innermost(config) == innermost
+    assert optimizer_config.innermost(config) == innermost
 
 
 def test_an_optimizer_that_no_release_writes_has_no_epsilon(tmp_path: Path) -> None:
@@ -761,7 +756,7 @@ def test_an_optimizer_that_no_release_writes_has_no_epsilon(tmp_path: Path) -> N
     for _ in range(20):
         endless = {"class_name": "LossScaleOptimizer", "config": {"optimizer": endless}}
     with pytest.raises(SpellingError):
-        training.innermost(endless)
+        optimizer_config.innermost(endless)
     path = edited(
         tmp_path, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16")
     )
@@ -800,10 +795,10 @@ def test_variables_that_are_not_rounded() -> None:
     BatchNormalization's are not in either library, a Dense's are; a number stands for any variable.
     """
     for library in ("tf_keras2.21", "keras3.15"):
-        assert capabilities.computes_as_stored(library, "BatchNormalization", "gamma")
-        assert capabilities.computes_as_stored(library, "BatchNormalization", "0")
-        assert not capabilities.computes_as_stored(library, "Dense", "kernel")
-        assert not capabilities.computes_as_stored(library, "Dense", "0")
+        assert dtype_support.computes_as_stored(library, "BatchNormalization", "gamma")
+        assert dtype_support.computes_as_stored(library, "BatchNormalization", "0")
+        assert not dtype_support.computes_as_stored(library, "Dense", "kernel")
+        assert not dtype_support.computes_as_stored(library, "Dense", "0")
 
 
 def test_a_damaged_file_is_a_failure_of_its_own(tmp_path: Path) -> None:

@@ -9,19 +9,21 @@ import h5py
 import numpy as np
 import pytest
 
-from policytool import executable, hazards, jsontext, protobuf_messages, reading, recognition
-from policytool.finding import Severity
-from policytool.hazards import _table
-from policytool.hazards._data import data
+from policytool.formats import format_detection
+from policytool.model import hazards, reading, untrusted_code
+from policytool.releases.symbols import harmful as _table
+from policytool.releases.symbols.lists import data
+from policytool.rules.finding import Severity
+from policytool.support.text import jsontext, protobuf_messages
 from tests.conftest import FIXTURES
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found
-from tests.rules import remaking
+from tests.helpers import changed_fixtures
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from policytool.finding import Finding
+    from policytool.rules.finding import Finding
 
     Config = dict[str, Any]
 
@@ -138,14 +140,16 @@ def placed(folder: Path, name: str, pointer: str, value: object) -> Path:
         else:
             holder[key] = value
 
-    return remaking.keras_zip(folder, name, put)
+    return changed_fixtures.keras_zip(folder, name, put)
 
 
 def told(path: Path) -> list[str]:
     """Return what is refused where a library would have to load the file."""
     return [
         reason.what
-        for reason in executable.reasons(reading.analysed(recognition.document(path, "model")))
+        for reason in untrusted_code.reasons(
+            reading.analysed(format_detection.document(path, "model"))
+        )
         if not reason.is_custom
     ]
 
@@ -207,7 +211,7 @@ class TestExecutesCode(RuleContract):
 
     def test_a_training_config_of_its_own_is_read(self, tmp_path: Path) -> None:
         """HDF5 keeps it beside the model's."""
-        made = remaking.h5(
+        made = changed_fixtures.h5(
             tmp_path,
             "tf2.15/adam_autowrap_mf16.h5",
             lambda config: config.update(loss=PAYLOAD),
@@ -225,9 +229,11 @@ class TestExecutesCode(RuleContract):
         """The function has to be at hand; that is told as a note."""
 
         def named(config: Config) -> None:
-            remaking.layer(config, "double").update(function="double", function_type="function")
+            changed_fixtures.layer(config, "double").update(
+                function="double", function_type="function"
+            )
 
-        made = remaking.h5(tmp_path, "tf2.15/lambda.h5", named)
+        made = changed_fixtures.h5(tmp_path, "tf2.15/lambda.h5", named)
         assert not found(self.id, made)
         assert [finding.path for finding in found("PT603", made)] == ["net/double"]
         assert told(made) == ["net/double is a Lambda of the Python function double"]
@@ -296,11 +302,11 @@ class TestNamesForeignCode(MadeRuleContract):
         """Keras 2 looks the function up in the module, if something has loaded that."""
 
         def named(config: Config) -> None:
-            remaking.layer(config, "double").update(
+            changed_fixtures.layer(config, "double").update(
                 function="Popen", function_type="function", module="subprocess"
             )
 
-        (finding,) = found(self.id, remaking.h5(tmp_path, "tf2.15/lambda.h5", named))
+        (finding,) = found(self.id, changed_fixtures.h5(tmp_path, "tf2.15/lambda.h5", named))
         assert finding.message == "net/double calls subprocess.Popen, which is no part of a model"
 
     @pytest.mark.parametrize("function", [*REACHING, *COMPUTING])
@@ -313,7 +319,9 @@ class TestNamesForeignCode(MadeRuleContract):
             )
             entry["config"]["function"] = function
 
-        assert bool(found(self.id, remaking.h5(tmp_path, OPS, rename))) == (function in REACHING)
+        assert bool(found(self.id, changed_fixtures.h5(tmp_path, OPS, rename))) == (
+            function in REACHING
+        )
 
 
 class TestCustomCode(RuleContract):
@@ -344,7 +352,7 @@ class TestCustomCode(RuleContract):
             "config": {},
             "registered_name": "mypackage>Focal",
         }
-        made = remaking.h5(
+        made = changed_fixtures.h5(
             tmp_path,
             "tf2.15/adam_autowrap_mf16.h5",
             lambda config: config.update(loss=loss),
@@ -375,7 +383,7 @@ class TestLoadsAnotherFile(MadeRuleContract):
             )
             entry["config"]["vocabulary"] = "/etc/passwd"
 
-        return remaking.keras_zip(folder, WORDS, point)
+        return changed_fixtures.keras_zip(folder, WORDS, point)
 
     @pytest.mark.parametrize(
         ("class_name", "config", "part"),
@@ -435,7 +443,7 @@ class TestGraphTouchesFiles(MadeRuleContract):
     )
 
     def make(self, folder: Path) -> Path:
-        return remaking.with_op(folder, SAVED, "WriteFile")
+        return changed_fixtures.with_op(folder, SAVED, "WriteFile")
 
     @pytest.mark.parametrize(
         "op",
@@ -452,7 +460,7 @@ class TestGraphTouchesFiles(MadeRuleContract):
     )
     def test_functions_that_nobody_calls_count(self, op: str, tmp_path: Path) -> None:
         """A loader may be asked for any of them."""
-        (finding,) = found(self.id, remaking.with_op(tmp_path, SAVED, op))
+        (finding,) = found(self.id, changed_fixtures.with_op(tmp_path, SAVED, op))
         assert (finding.detail, finding.severity) == (op, Severity.ERROR)
         assert told(tmp_path / "saved") == [finding.message]
 
@@ -461,13 +469,13 @@ class TestGraphTouchesFiles(MadeRuleContract):
         """A graph alone is a program too."""
         assert [
             finding.detail
-            for finding in found(self.id, remaking.with_op(tmp_path, name, "ReadFile"))
+            for finding in found(self.id, changed_fixtures.with_op(tmp_path, name, "ReadFile"))
         ] == ["ReadFile"]
 
     def test_all_graphs_count(self, tmp_path: Path) -> None:
         """Also one that is not reported, because it is not for serving."""
-        source = remaking.with_op(tmp_path, SAVED, "WriteFile")
-        other = recognition.document(source, "x")
+        source = changed_fixtures.with_op(tmp_path, SAVED, "WriteFile")
+        other = format_detection.document(source, "x")
 
         def swap(message: Any) -> None:
             message.meta_graphs.append(message.meta_graphs[0])
@@ -478,14 +486,14 @@ class TestGraphTouchesFiles(MadeRuleContract):
             message.meta_graphs[1].meta_info.ClearField("tags")
 
         (tmp_path / "two").mkdir()
-        made = remaking.saved_model(tmp_path / "two", SAVED, swap)
+        made = changed_fixtures.saved_model(tmp_path / "two", SAVED, swap)
         assert "WriteFile" in other.ops
         assert [finding.detail for finding in found(self.id, made)] == ["WriteFile"]
         assert [finding.rule for finding in found("PT609", made)] == ["PT609"]
 
     def test_printing_is_a_note(self, tmp_path: Path) -> None:
         """It mostly goes to the terminal."""
-        (finding,) = found(self.id, remaking.with_op(tmp_path, SAVED, "PrintV2"))
+        (finding,) = found(self.id, changed_fixtures.with_op(tmp_path, SAVED, "PrintV2"))
         assert finding.severity is Severity.NOTE
         assert not told(tmp_path / "saved")
 
@@ -497,15 +505,15 @@ class TestGraphTouchesFiles(MadeRuleContract):
         """Readers get their names from queues, and a data set can hold a graph as text."""
         for number, op in enumerate(("WholeFileReaderV2", "DatasetFromGraph")):
             (tmp_path / str(number)).mkdir()
-            (finding,) = found(self.id, remaking.with_op(tmp_path / str(number), SAVED, op))
+            (finding,) = found(self.id, changed_fixtures.with_op(tmp_path / str(number), SAVED, op))
             assert (finding.detail, finding.severity) == (op, Severity.ERROR)
 
     def test_a_saver_with_a_path_of_its_own_counts(self, tmp_path: Path) -> None:
         """
-        In the place where TensorFlow puts it, it is none; ``tests/test_allow_list.py`` has more of
-        them.
+        In the place where TensorFlow puts it, it is none; ``tests/model/test_allow_list.py`` has
+        more of them.
         """
-        (finding,) = found(self.id, remaking.with_op(tmp_path, SAVED, "SaveV2"))
+        (finding,) = found(self.id, changed_fixtures.with_op(tmp_path, SAVED, "SaveV2"))
         assert finding.severity is Severity.ERROR
         assert told(tmp_path / "saved") == [finding.message]
 
@@ -534,7 +542,7 @@ class TestUnknownSymbol(MadeRuleContract):
                 f"{config['config']['name']}/{entry['config']['name'].replace('/', '~1')}",
             )
 
-        return remaking.h5(folder, OPS, rename)
+        return changed_fixtures.h5(folder, OPS, rename)
 
     def test_it_is_a_warning_and_no_error(self, tmp_path: Path) -> None:
         """It may be harmless: nobody reviewed it."""
@@ -548,9 +556,11 @@ class TestUnknownSymbol(MadeRuleContract):
         (tmp_path / "other").mkdir()
         assert [
             finding.detail
-            for finding in found(self.id, remaking.with_op(tmp_path, SAVED, "XlaCallModule"))
+            for finding in found(
+                self.id, changed_fixtures.with_op(tmp_path, SAVED, "XlaCallModule")
+            )
         ] == ["XlaCallModule"]
-        assert not found(self.id, remaking.with_op(tmp_path / "other", SAVED, "ReadFile"))
+        assert not found(self.id, changed_fixtures.with_op(tmp_path / "other", SAVED, "ReadFile"))
 
 
 class TestDataOutside(MadeRuleContract):
@@ -563,7 +573,7 @@ class TestDataOutside(MadeRuleContract):
     )
 
     def make(self, folder: Path) -> Path:
-        path = remaking.h5(folder, "tf2.15/global_mixed_float16.h5", lambda _: None)
+        path = changed_fixtures.h5(folder, "tf2.15/global_mixed_float16.h5", lambda _: None)
         with h5py.File(path, "a") as file:
             layer = file["model_weights/dense_a"]
             layer["soft"] = h5py.SoftLink("/nowhere")
@@ -597,7 +607,7 @@ class TestDoubledOrEscapingMember(MadeRuleContract):
     )
 
     def make(self, folder: Path) -> Path:
-        path = remaking.keras_zip(folder, KERAS3, lambda _: None)
+        path = changed_fixtures.keras_zip(folder, KERAS3, lambda _: None)
         with zipfile.ZipFile(path, "a") as archive:
             text = archive.read("config.json").decode()
             with pytest.warns(UserWarning, match="Duplicate name"):
@@ -648,7 +658,7 @@ class TestUnreadLimits(MadeRuleContract):
     silent = (SAVED, "tf1.15/default_float32", "keras3.15/loops.export")
 
     def make(self, folder: Path) -> Path:
-        return remaking.saved_model(
+        return changed_fixtures.saved_model(
             folder, SAVED, lambda message: message.meta_graphs.append(message.meta_graphs[0])
         )
 
@@ -662,7 +672,7 @@ class TestClaimsMoreThanItStores(MadeRuleContract):
         return self._claiming(folder, (200_000, 200_000), chunks=(1000, 1000))
 
     def _claiming(self, folder: Path, shape: tuple[int, ...], **how: Any) -> Path:
-        path = remaking.h5(folder, "tf2.15/global_mixed_float16.h5", lambda _: None)
+        path = changed_fixtures.h5(folder, "tf2.15/global_mixed_float16.h5", lambda _: None)
         with h5py.File(path, "a") as file:
             file["model_weights/dense_a"].create_dataset("large", shape, "float32", **how)
         return path

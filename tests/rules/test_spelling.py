@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import pytest
 
-from policytool import writers
-from policytool.finding import Fix, Severity
-from policytool.model import Address
-from policytool.plan import Edit, Kind
-from policytool.planning.subject import dtype_places
-from policytool.recognition import document
+from policytool.formats import rewriting
+from policytool.formats.format_detection import document
+from policytool.migration.plan import Edit, Kind
+from policytool.model.loaded_model import dtype_places
+from policytool.model.model import Address
 from policytool.rules import Question
+from policytool.rules.finding import Fix, Severity
 from tests.conftest import FIXTURES, run
 from tests.contracts.rule_contract import RuleContract, found
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from policytool.document import Document
+    from policytool.formats.document import Document
 
 MIXED = "tf2.15/global_mixed_float16.h5"
 SHARED = "tf2.12/global_mixed_float16.h5"
@@ -120,7 +120,7 @@ def respelled_once(source: str, target: Path, layer: str, value: Any) -> Path:
                 after=value,
                 reason="a test",
             )
-            writers.rewrite(target, writers.Changes(edits=(edit,)), "savedmodel")
+            rewriting.rewrite(target, rewriting.Changes(edits=(edit,)), "savedmodel")
             return target
     raise LookupError(layer)
 

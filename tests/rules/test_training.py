@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import pytest
 
-from policytool.finding import Finding, Fix, Severity
 from policytool.rules import Question
+from policytool.rules.finding import Finding, Fix, Severity
 from tests.conftest import FIXTURES, run
 from tests.contracts.rule_contract import RuleContract, found
 

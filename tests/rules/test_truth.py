@@ -10,15 +10,15 @@ import h5py
 import numpy as np
 import pytest
 
-from policytool import protobuf_messages
-from policytool.document import Signature
-from policytool.finding import Fix, Severity
+from policytool.formats.document import Signature
 from policytool.rules import Question
-from tests.building import keras_zip, sequential
+from policytool.rules.finding import Fix, Severity
+from policytool.support.text import protobuf_messages
 from tests.conftest import FIXTURES, ROOT
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found
-from tests.rules import remaking
+from tests.helpers import changed_fixtures
+from tests.helpers.small_models import keras_zip, sequential
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def _stored_as(folder: Path, name: str, dtype: str) -> Path:
     """Write an HDF5 fixture whose first layer's variables have another dtype."""
-    path = remaking.h5(folder, name, lambda _: None)
+    path = changed_fixtures.h5(folder, name, lambda _: None)
     with h5py.File(path, "a") as file:
         for variable in ("kernel:0", "bias:0"):
             key = f"model_weights/dense_a/dense_a/{variable}"
@@ -77,10 +77,12 @@ class TestStoredDiffers(MadeRuleContract):
     def test_bfloat16_stored_as_float32_is_right(self, tmp_path: Path) -> None:
         """It is what migrate makes of such files."""
 
-        def declare(config: remaking.Config) -> None:
-            remaking.layer(config, "dense_a")["dtype"] = "bfloat16"
+        def declare(config: changed_fixtures.Config) -> None:
+            changed_fixtures.layer(config, "dense_a")["dtype"] = "bfloat16"
 
-        assert not found(self.id, remaking.h5(tmp_path, "tf2.15/global_mixed_float16.h5", declare))
+        assert not found(
+            self.id, changed_fixtures.h5(tmp_path, "tf2.15/global_mixed_float16.h5", declare)
+        )
 
 
 class TestTracedDiffers(MadeRuleContract):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.measurement.checks import Check
-    from policytool.operations.inspection import Failure
+    from policytool.commands.inspect import Failure
+    from policytool.numerics.check_results.checks import Check
     from policytool.reports._layout import View
 
 

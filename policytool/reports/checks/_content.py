@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.dtypes import HALVES
-from policytool.measurement.verdicts import About
+from policytool.numerics.check_results.verdicts import About
+from policytool.releases.dtypes import HALVES
 from policytool.reports._layout import clean
 from policytool.reports.checks import _devices, _gradients, _layers, _outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.measurement.checks import Check, Run
+    from policytool.numerics.check_results.checks import Check, Run
     from policytool.reports._layout import View
     from policytool.reports.checks._section import Section
 

@@ -15,8 +15,8 @@ from policytool.reports.checks._section import Section
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.measurement.checks import Run
-    from policytool.measurement.devices import Missing, Timing
+    from policytool.numerics.check_results.checks import Run
+    from policytool.numerics.check_results.devices import Missing, Timing
 
 _OPS: Final = 10
 """How many kinds of ops are shown."""

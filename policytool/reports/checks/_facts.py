@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.examples import some
-from policytool.measurement.inputs import Kind
+from policytool.numerics.check_results.inputs import Kind
 from policytool.reports._layout import clean
 from policytool.reports._words import bytes_words
 from policytool.reports.checks._figures import many
+from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.measurement.checks import Check, Run, Side
-    from policytool.measurement.devices import Device
-    from policytool.measurement.graphs import Rewrite
-    from policytool.measurement.inputs import Input, Inputs
+    from policytool.numerics.check_results.checks import Check, Run, Side
+    from policytool.numerics.check_results.devices import Device
+    from policytool.numerics.check_results.graphs import Rewrite
+    from policytool.numerics.check_results.inputs import Input, Inputs
     from policytool.reports._layout import View
 
 _REASONS: Final = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.checking import loss_scales
+from policytool.numerics.verdicts import loss_scales
 from policytool.reports._layout import Cell, Column, clean
 from policytool.reports.checks._figures import figure, share
 from policytool.reports.checks._section import Section
@@ -12,7 +12,7 @@ from policytool.reports.checks._section import Section
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.measurement.gradients import Gradients, Trial
+    from policytool.numerics.check_results.gradients import Gradients, Trial
 
 _NUMBER: Final = 10
 _VARIABLES: Final = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.measurement.verdicts import About, excess
+from policytool.numerics.check_results.verdicts import About, excess
 from policytool.reports._layout import Cell, Column, clean
 from policytool.reports.checks._figures import figure, many
 from policytool.reports.checks._section import Section
@@ -23,10 +23,10 @@ from policytool.reports.checks._shown import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from policytool.measurement.checks import Run
-    from policytool.measurement.layers import Call, Output
-    from policytool.measurement.metrics import Metrics
-    from policytool.measurement.verdicts import Judgement
+    from policytool.numerics.check_results.checks import Run
+    from policytool.numerics.check_results.layers import Call, Output
+    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports._layout import View
 
 _LAYERS: Final = 10

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from policytool.checking import loss_scales
-from policytool.policy import loss_scale_values
+from policytool.numerics.verdicts import loss_scales
+from policytool.releases.policy import loss_scale_values
 
 if TYPE_CHECKING:
-    from policytool.measurement.gradients import Gradients, Reductions
-    from policytool.measurement.metrics import Metrics
+    from policytool.numerics.check_results.gradients import Gradients, Reductions
+    from policytool.numerics.check_results.metrics import Metrics
 
 
 def metrics(found: Metrics | None) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.measurement.verdicts import About
+from policytool.numerics.check_results.verdicts import About
 from policytool.reports._layout import Cell, Column
 from policytool.reports.checks._figures import figure, share
 from policytool.reports.checks._section import Section
@@ -22,9 +22,9 @@ from policytool.reports.checks._shown import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from policytool.measurement.checks import Run
-    from policytool.measurement.layers import Output
-    from policytool.measurement.verdicts import Judgement
+    from policytool.numerics.check_results.checks import Run
+    from policytool.numerics.check_results.layers import Output
+    from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports._layout import View
 
     Judged = tuple[Output, Judgement | None]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.dtypes import HALVES
-from policytool.measurement.metrics import LARGEST_FINITE
+from policytool.numerics.check_results.metrics import LARGEST_FINITE
+from policytool.releases.dtypes import HALVES
 from policytool.reports._layout import Cell, clean
 from policytool.reports.checks._figures import decibels, figure, share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.measurement.layers import Output
-    from policytool.measurement.metrics import Metrics
-    from policytool.measurement.verdicts import Judgement
+    from policytool.numerics.check_results.layers import Output
+    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports._layout import View
 
 WIDE: Final = 120

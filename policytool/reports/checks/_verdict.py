@@ -8,18 +8,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.examples import some
-from policytool.measurement.inputs import Kind
-from policytool.measurement.verdicts import About, Ruling, excess
+from policytool.numerics.check_results.inputs import Kind
+from policytool.numerics.check_results.verdicts import About, Ruling, excess
 from policytool.reports._layout import clean
 from policytool.reports.checks._figures import figure, many, share, upward
+from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.measurement.checks import Check, Run
-    from policytool.measurement.layers import Output
-    from policytool.measurement.verdicts import Judgement, Verdict
+    from policytool.numerics.check_results.checks import Check, Run
+    from policytool.numerics.check_results.layers import Output
+    from policytool.numerics.check_results.verdicts import Judgement, Verdict
 
 
 _OWN: Final = "its own policies"

@@ -1,6 +1,6 @@
 """
 The versioned JSON of ``check``, with everything that was measured; its schema is
-``policytool/data/check.schema.json``.
+``policytool/reports/schemas/check.schema.json``.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.measurement.verdicts import About
+from policytool.numerics.check_results.verdicts import About
 from policytool.reports._jsonwriting import strict, written
 from policytool.reports.checks._base import CheckReporter
 from policytool.reports.checks._measured import gradients, metrics
 from policytool.reports.checks._verdict import passes, verdict
-from policytool.version import version
+from policytool.support.version import version
 
 if TYPE_CHECKING:
-    from policytool.measurement.checks import Check, Run, Side
-    from policytool.measurement.inputs import Inputs
-    from policytool.measurement.layers import Call, Output
-    from policytool.measurement.verdicts import Judgement
+    from policytool.numerics.check_results.checks import Check, Run, Side
+    from policytool.numerics.check_results.inputs import Inputs
+    from policytool.numerics.check_results.layers import Call, Output
+    from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports._layout import View
     from policytool.reports.checks._base import Checks
 

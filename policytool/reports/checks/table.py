@@ -16,7 +16,7 @@ from policytool.reports.checks._verdict import overall, own, passes, place, verd
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.measurement.checks import Check
+    from policytool.numerics.check_results.checks import Check
     from policytool.reports._layout import View
     from policytool.reports.checks._base import Checks
     from policytool.reports.checks._section import Section

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.operations.comparison import Outcome
+    from policytool.commands.diff import Outcome
     from policytool.reports._layout import View
 
 

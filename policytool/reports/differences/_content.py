@@ -8,16 +8,16 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.comparison import POLICIES, Aspect, Pairing, Presence, Verdict
-from policytool.plan import ABSENT
-from policytool.policy import Dynamic, Fixed
+from policytool.comparison.result import POLICIES, Aspect, Pairing, Presence, Verdict
+from policytool.migration.plan import ABSENT
+from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports._layout import Cell, clean
 from policytool.reports._words import FORMATS, generation_words, loss_scale_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from policytool.comparison import (
+    from policytool.comparison.result import (
         Change,
         Comparison,
         LayerPair,
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
         Values,
         VariablePair,
     )
-    from policytool.jsontext import Json
-    from policytool.model import Variable
-    from policytool.plan import Absent
+    from policytool.migration.plan import Absent
+    from policytool.model.model import Variable
     from policytool.reports._layout import View
+    from policytool.support.text.jsontext import Json
 
     Row = tuple[Cell, Cell, Cell]
     """What, and how A and B have it."""

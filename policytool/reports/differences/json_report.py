@@ -1,20 +1,20 @@
-"""The versioned JSON of ``diff``; its schema is ``policytool/data/diff.schema.json``."""
+"""The versioned JSON of ``diff``; its schema is ``policytool/reports/schemas/diff.schema.json``."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.comparison import Presence, Verdict
-from policytool.plan import ABSENT
+from policytool.comparison.result import Presence, Verdict
+from policytool.migration.plan import ABSENT
 from policytool.reports._jsonwriting import strict
 from policytool.reports.differences._base import DifferenceReporter
-from policytool.version import version
+from policytool.support.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policytool.comparison import (
+    from policytool.comparison.result import (
         Change,
         Comparison,
         LayerPair,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Values,
         VariablePair,
     )
-    from policytool.model import Variable
+    from policytool.model.model import Variable
     from policytool.reports._layout import View
     from policytool.reports.differences._base import Differences
 

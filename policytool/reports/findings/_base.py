@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.operations.auditing import Audit
+    from policytool.commands.audit import Audit
     from policytool.reports._layout import View
 
 

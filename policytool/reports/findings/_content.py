@@ -6,18 +6,18 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Fix, Severity, fingerprints
-from policytool.remedies import Outcome
 from policytool.reports import _shell
 from policytool.reports._layout import clean
+from policytool.rules.finding import Fix, Severity, fingerprints
+from policytool.rules.fixes import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from policytool.finding import Audited, Finding, Remedy
-    from policytool.operations.auditing import Audit
-    from policytool.remedies import Mended
+    from policytool.commands.audit import Audit
     from policytool.rules import Rule
+    from policytool.rules.finding import Audited, Finding, Remedy
+    from policytool.rules.fixes import Mended
 
 EFFECTS: Final = {
     Fix.SAFE: "computes the same",

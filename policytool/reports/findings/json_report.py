@@ -1,4 +1,6 @@
-"""The versioned JSON of ``audit``; its schema is ``policytool/data/audit.schema.json``."""
+"""
+The versioned JSON of ``audit``; its schema is ``policytool/reports/schemas/audit.schema.json``.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.reports._jsonwriting import written
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import marked, rules_of, totals
-from policytool.version import version
+from policytool.support.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.finding import Audited, Finding, Remedy
-    from policytool.operations.auditing import Audit
-    from policytool.remedies import Mended
+    from policytool.commands.audit import Audit
     from policytool.reports._layout import View
     from policytool.rules import Rule
+    from policytool.rules.finding import Audited, Finding, Remedy
+    from policytool.rules.fixes import Mended
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""

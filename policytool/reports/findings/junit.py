@@ -13,20 +13,20 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from policytool.finding import Severity
 from policytool.reports._layout import clean
 from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import mending, rules_of
+from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.finding import Audited, Finding
-    from policytool.operations.auditing import Audit
-    from policytool.operations.inspection import Failure
+    from policytool.commands.audit import Audit
+    from policytool.commands.inspect import Failure
     from policytool.reports._layout import View
     from policytool.rules import Rule
+    from policytool.rules.finding import Audited, Finding
 
 _COUNTED: Final = {"failures": "failure", "errors": "error", "skipped": "skipped"}
 """Attribute of a suite to the element that it counts."""

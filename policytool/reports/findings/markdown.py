@@ -28,11 +28,11 @@ from policytool.reports.findings._content import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Audited
-    from policytool.operations.auditing import Audit
-    from policytool.remedies import Mended
+    from policytool.commands.audit import Audit
     from policytool.reports._layout import View
     from policytool.reports.findings._content import Group
+    from policytool.rules.finding import Audited
+    from policytool.rules.fixes import Mended
 
 _COLUMNS: Final = ("severity", "rule", "layer", "what")
 _LET_PASS: Final = ("rule", "layer", "by", "reason")

@@ -17,14 +17,14 @@ from policytool.reports._jsonwriting import written
 from policytool.reports._layout import clean
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import marked, mending
-from policytool.version import documentation, version
+from policytool.support.version import documentation, version
 
 if TYPE_CHECKING:
-    from policytool.finding import Audited, Finding
-    from policytool.operations.auditing import Audit
-    from policytool.operations.inspection import Failure
+    from policytool.commands.audit import Audit
+    from policytool.commands.inspect import Failure
     from policytool.reports._layout import View
     from policytool.rules import Rule
+    from policytool.rules.finding import Audited, Finding
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT: Final = "%SRCROOT%"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
 from policytool.reports import _shell
 from policytool.reports._layout import clean, width_of, wrapped
 from policytool.reports._reference import plain
@@ -28,15 +27,16 @@ from policytool.reports.findings._content import (
     summary,
     words,
 )
+from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policytool.finding import Audited, Suppressed
-    from policytool.operations.auditing import Audit
-    from policytool.remedies import Mended
+    from policytool.commands.audit import Audit
     from policytool.reports._layout import View
     from policytool.reports.findings._content import Group
+    from policytool.rules.finding import Audited, Suppressed
+    from policytool.rules.fixes import Mended
 
 _STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE: "dim"}
 _BESIDE: Final = 3

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.operations.inspection import Failure
-    from policytool.operations.migration import Migration
+    from policytool.commands.inspect import Failure
+    from policytool.commands.migrate import Migration
     from policytool.reports._layout import View
 
 

@@ -9,14 +9,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool import generations
-from policytool.discovery import shown
-from policytool.errors import SpellingError
-from policytool.generations import GENERATIONS
-from policytool.operations.migration import Status
-from policytool.plan import ABSENT, Kind, Severity
-from policytool.planning.revival import REVIVES_ALL
-from policytool.policy import Policy
+from policytool.commands.migrate import Status
+from policytool.formats.discovery import shown
+from policytool.migration.plan import ABSENT, Kind, Severity
+from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
+from policytool.releases import generations
+from policytool.releases.generations import GENERATIONS
+from policytool.releases.policy import Policy
 from policytool.reports._words import (
     FORMATS,
     generation_words,
@@ -25,14 +24,15 @@ from policytool.reports._words import (
     loss_scale_words,
 )
 from policytool.reports.plans import _conversion
+from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.jsontext import Json
-    from policytool.operations.migration import Migration
-    from policytool.plan import Absent, Edit
-    from policytool.verification import Output
+    from policytool.commands.migrate import Migration
+    from policytool.migration.plan import Absent, Edit
+    from policytool.numerics.verification import Output
+    from policytool.support.text.jsontext import Json
 
 KEPT: Final = "stays"
 _TENSORLESS: Final = frozenset({"json", "yaml", "keras-metadata"})

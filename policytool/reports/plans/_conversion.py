@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.examples import some
-from policytool.plan import Proof
+from policytool.migration.plan import Proof
 from policytool.reports._words import FORMATS
+from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.content import Placement
-    from policytool.plan import Conversion
+    from policytool.formats.new_model import Placement
+    from policytool.migration.plan import Conversion
 
 _SHOWN: Final = 3
 

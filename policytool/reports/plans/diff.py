@@ -13,20 +13,20 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.discovery import shown
-from policytool.jsontext import place
-from policytool.plan import ABSENT
+from policytool.formats.discovery import shown
+from policytool.migration.plan import ABSENT
 from policytool.reports._layout import clean
 from policytool.reports.plans._base import PlanReporter
+from policytool.support.text.jsontext import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.jsontext import Json
-    from policytool.operations.migration import Migration
-    from policytool.plan import Absent, Conversion, Edit
+    from policytool.commands.migrate import Migration
+    from policytool.migration.plan import Absent, Conversion, Edit
     from policytool.reports._layout import View
     from policytool.reports.plans._base import Migrations
+    from policytool.support.text.jsontext import Json
 
 _CONTEXT: Final = 3
 """Lines shown around a change, as in ``diff -u``."""

@@ -1,6 +1,6 @@
 """
 The versioned JSON of ``migrate``, which ``--plan`` reads again; its schema is
-``policytool/data/migrate.schema.json``.
+``policytool/reports/schemas/migrate.schema.json``.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.discovery import shown
-from policytool.plan import ABSENT
+from policytool.formats.discovery import shown
+from policytool.migration.plan import ABSENT
 from policytool.reports._jsonwriting import strict
 from policytool.reports.plans._base import PlanReporter
-from policytool.version import version
+from policytool.support.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.model import Verdict
-    from policytool.operations.anew import Retraced
-    from policytool.operations.migration import Migration
-    from policytool.plan import Cast, Conversion, Edit, Slot
+    from policytool.commands.migrate import Migration
+    from policytool.migration.plan import Cast, Conversion, Edit, Slot
+    from policytool.model.model import Verdict
+    from policytool.numerics.reexport.run import Retraced
+    from policytool.numerics.verification import Comparison, Output
     from policytool.reports._layout import View
     from policytool.reports.plans._base import Migrations
-    from policytool.verification import Comparison, Output
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""

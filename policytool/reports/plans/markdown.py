@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.discovery import shown
+from policytool.formats.discovery import shown
 from policytool.reports._markdown import code, prose, row
 from policytool.reports.plans._base import PlanReporter
 from policytool.reports.plans._content import changes, facts, rewritten, subject
 
 if TYPE_CHECKING:
-    from policytool.operations.migration import Migration
+    from policytool.commands.migrate import Migration
     from policytool.reports._layout import View
     from policytool.reports.plans._base import Migrations
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.rules.loading import computes_otherwise, no_loader, not_judged, target_refuses
 
 if TYPE_CHECKING:
-    from policytool.rules._base import Rule
+    from policytool.rules.base import Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     target_refuses.RULE,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.plan import WEIGHT_REWRITE
-from policytool.planning.options import Options
+from policytool.migration.plan import WEIGHT_REWRITE
+from policytool.migration.planning.options import Options
 
 if TYPE_CHECKING:
-    from policytool.plan import Plan
-    from policytool.rules._base import Case
+    from policytool.migration.plan import Plan
+    from policytool.rules.base import Case
 
 
 def advice(case: Case, target: str, otherwise: str) -> str:
@@ -40,11 +40,15 @@ def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
     """
     if case.subject is None:
         return None, ""
-    from policytool.conversion import planned  # some forty modules, which most audits do without
+    from policytool.migration.convert import (
+        conversion_plan,  # some forty modules, which most audits do without
+    )
 
-    found = planned.planned(case.subject, Options(target=target))
+    found = conversion_plan.planned(case.subject, Options(target=target))
     if found.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in found.refusals):
-        allowed = planned.planned(case.subject, Options(target=target, allow_weight_rewrite=True))
+        allowed = conversion_plan.planned(
+            case.subject, Options(target=target, allow_weight_rewrite=True)
+        )
         if not allowed.refusals:
             return allowed, " --allow-weight-rewrite"
     return found, ""

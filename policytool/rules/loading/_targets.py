@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import planning
-from policytool.finding import Fix, Remedy
-from policytool.model import Obstacle
-from policytool.planning.targets import generation_of
+from policytool.migration import planning
+from policytool.model.model import Obstacle
+from policytool.releases.targets import generation_of
+from policytool.rules.finding import Fix, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model import Address, Cause, Verdict
-    from policytool.rules._base import Case, Question
+    from policytool.model.model import Address, Cause, Verdict
+    from policytool.rules.base import Case, Question
 
 _MENDED: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})
 """What plain ``migrate`` changes."""

@@ -17,17 +17,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
-from policytool.loaders import accepted, serialised
-from policytool.model import Cause, Obstacle
-from policytool.rules._base import Needs, Rule
+from policytool.model.compatibility import serialized_objects
+from policytool.model.model import Cause, Obstacle
+from policytool.releases import known_arguments
+from policytool.rules.base import Needs, Rule
+from policytool.rules.finding import Severity
 from policytool.rules.loading import _converting, _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
@@ -36,9 +37,9 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
         return
     writer = case.subject.analysis.origins[-1].release.id
     for name, layers in _used(case).items():
-        written = accepted.computes(name, writer)
+        written = known_arguments.computes(name, writer)
         for target in question.targets:
-            computed = accepted.computes(name, target)
+            computed = known_arguments.computes(name, target)
             if written is not None and computed is not None and written != computed:
                 place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
                 yield RULE.finding(
@@ -61,8 +62,10 @@ def _used(case: Case) -> dict[str, tuple[str, ...]]:
     have them.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for alike in serialised.objects(case.subject.sites if case.subject else ()):
-        if alike.kind == serialised.ACTIVATIONS and accepted.is_known(alike.kind, alike.class_name):
+    for alike in serialized_objects.objects(case.subject.sites if case.subject else ()):
+        if alike.kind == serialized_objects.ACTIVATIONS and known_arguments.is_known(
+            alike.kind, alike.class_name
+        ):
             found[alike.class_name] = tuple(
                 dict.fromkeys((*found.get(alike.class_name, ()), *alike.layers))
             )

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Fix, Severity
-from policytool.model import Obstacle
-from policytool.rules._base import Rule
+from policytool.model.model import Obstacle
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.loading import _converting, _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from policytool.rules.numerics import (
 )
 
 if TYPE_CHECKING:
-    from policytool.rules._base import Rule
+    from policytool.rules.base import Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     output_not_float32.RULE,

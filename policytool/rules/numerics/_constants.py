@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.jsontext import number
 from policytool.rules.numerics._judging import ROUNDS_TO_INFINITY, ROUNDS_TO_ZERO
+from policytool.support.text.jsontext import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

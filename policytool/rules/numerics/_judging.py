@@ -8,19 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool import planning
-from policytool.dtypes import HALVES
-from policytool.finding import Fix, Remedy
-from policytool.planning import options, targets
-from policytool.planning.narrowing import compute_dtype, deciding, variables
+from policytool.migration import planning
+from policytool.migration.planning import options
+from policytool.model.rounded_weights import compute_dtype, deciding, variables
+from policytool.releases import targets
+from policytool.releases.dtypes import HALVES
+from policytool.rules.finding import Fix, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.casting import Counts
-    from policytool.model import Layer
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.formats.casting import Counts
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Layer
+    from policytool.rules.base import Case, Question
 
 SMALLEST_NORMAL: Final = 2.0**-14
 """Of float16; numbers below it have fewer digits."""

@@ -16,18 +16,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import opaque
-from policytool.finding import Fix, Severity
-from policytool.planning.narrowing import compute_dtype
-from policytool.rules._base import Rule
+from policytool.model import custom_classes
+from policytool.model.rounded_weights import compute_dtype
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._constants import out_of_range
 from policytool.rules.numerics._judging import subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
@@ -36,7 +36,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     if subject is None:
         return
     for index, site in enumerate(subject.sites):
-        if compute_dtype(subject, index) == "float16" and not opaque.is_opaque(site):
+        if compute_dtype(subject, index) == "float16" and not custom_classes.is_opaque(site):
             layer = subject.layers[index]
             for key, value, becomes in out_of_range(site.class_name, subject.config(index)):
                 message = (

@@ -22,12 +22,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import opaque, training
-from policytool.errors import SpellingError
-from policytool.finding import Fix, Severity
-from policytool.jsontext import number
-from policytool.planning.narrowing import compute_dtype
-from policytool.rules._base import Rule
+from policytool.model import custom_classes, optimizer_config
+from policytool.model.rounded_weights import compute_dtype
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import (
     KERAS2,
     ROUNDS_TO_ZERO,
@@ -36,13 +34,15 @@ from policytool.rules.numerics._judging import (
     subject_of,
     to_float32,
 )
+from policytool.support.errors import SpellingError
+from policytool.support.text.jsontext import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.finding import Finding
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _USED: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     KERAS2: {
@@ -74,7 +74,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
             and 0 < epsilon < SMALLEST_NORMAL
             and compute_dtype(subject, index) == "float16"
         ):
-            if not opaque.is_opaque(site):
+            if not custom_classes.is_opaque(site):
                 if any(
                     (subject.policy_name(index) or "")
                     in _USED.get(library, {}).get(site.class_name, ())
@@ -117,7 +117,7 @@ def _declared(subject: Subject, index: int, epsilon: float) -> Finding:
 
 def _of_optimizer(subject: Subject) -> Iterator[Finding]:
     try:
-        found = training.innermost(training.optimizer_config(subject.document))
+        found = optimizer_config.innermost(optimizer_config.optimizer_config(subject.document))
     except SpellingError:
         return  # an optimizer of a kind that no release writes is told elsewhere
     name, config = found or ("", {})

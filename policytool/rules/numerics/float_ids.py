@@ -16,21 +16,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.dtypes import HALVES
-from policytool.finding import Fix, Severity
-from policytool.jsontext import number
-from policytool.planning.keep import identifiers
-from policytool.planning.narrowing import compute_dtype
-from policytool.planning.propagation import GRAPH_OPS
-from policytool.rules._base import Rule
+from policytool.migration.planning.keep import identifiers
+from policytool.migration.planning.propagation import GRAPH_OPS
+from policytool.model.rounded_weights import compute_dtype
+from policytool.releases.dtypes import HALVES
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import subject_of, to_float32
+from policytool.support.text.jsontext import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _EXACT: Final = {"float16": 2048, "bfloat16": 256}
 """The largest integer up to which each holds them all."""

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Fix, Remedy, Severity
-from policytool.planning.base import base_policy
-from policytool.planning.narrowing import compute_dtype, deciding
-from policytool.rules._base import Device, Needs, Rule
+from policytool.migration.planning.base import base_policy
+from policytool.model.rounded_weights import compute_dtype, deciding
+from policytool.rules.base import Device, Needs, Rule
+from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.numerics._judging import has_graph, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _HALF: Final = "float16"
 

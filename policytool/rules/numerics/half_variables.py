@@ -16,19 +16,19 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from policytool.dtypes import HALVES
-from policytool.examples import some
-from policytool.finding import Fix, Remedy, Severity
-from policytool.planning.base import base_policy
-from policytool.rules._base import Rule
+from policytool.migration.planning.base import base_policy
+from policytool.releases.dtypes import HALVES
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.numerics._judging import has_graph, subject_of, to_policy
+from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:

@@ -18,19 +18,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool import kernels, opaque
-from policytool.finding import Fix, Severity
-from policytool.planning.narrowing import compute_dtype
-from policytool.rules._base import Device, Needs, Rule
+from policytool.model import custom_classes
+from policytool.model.rounded_weights import compute_dtype
+from policytool.releases import kernels
+from policytool.rules.base import Device, Needs, Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import libraries, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.document import Document
-    from policytool.finding import Finding
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.formats.document import Document
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _JUDGED: Final = frozenset({"float16", "bfloat16", "float64"})
 
@@ -55,7 +56,11 @@ def _of_layer(
     subject: Subject, index: int, asked: Iterable[str], device: Device
 ) -> tuple[str, ...]:
     site, policy = subject.sites[index], subject.policy_name(index)
-    if policy is None or compute_dtype(subject, index) not in _JUDGED or opaque.is_opaque(site):
+    if (
+        policy is None
+        or compute_dtype(subject, index) not in _JUDGED
+        or custom_classes.is_opaque(site)
+    ):
         return ()
     activation = subject.config(index).get("activation")
     name = activation if isinstance(activation, str) else None

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.examples import some
-from policytool.finding import Severity
-from policytool.planning.narrowing import variables
-from policytool.rules._base import Needs, Rule
+from policytool.model.rounded_weights import variables
+from policytool.rules.base import Needs, Rule
+from policytool.rules.finding import Severity
+from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.finding import Finding
-    from policytool.model import Layer
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Layer
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:

@@ -17,21 +17,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import capabilities
-from policytool.dtypes import HALVES
-from policytool.finding import Fix, Severity
-from policytool.planning.keep import outputs
-from policytool.planning.narrowing import compute_dtype
-from policytool.rules._base import Rule
+from policytool.migration.planning.keep import outputs
+from policytool.model.rounded_weights import compute_dtype
+from policytool.releases import dtype_support
+from policytool.releases.dtypes import HALVES
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import computes_half, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.finding import Finding
-    from policytool.model import Signature
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Signature
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def gives_half(subject: Subject, index: int) -> bool:
         return False
     argument = subject.config(index).get("interpolation")
     policy = subject.policy_name(index) or ""
-    given = capabilities.output_dtype(
+    given = dtype_support.output_dtype(
         subject.loader,
         subject.sites[index].class_name,
         argument if isinstance(argument, str) else None,

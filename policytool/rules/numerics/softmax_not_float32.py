@@ -17,18 +17,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Fix, Severity
-from policytool.planning.keep import outputs
-from policytool.planning.narrowing import compute_dtype
-from policytool.rules._base import Rule
+from policytool.migration.planning.keep import outputs
+from policytool.model.rounded_weights import compute_dtype
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import subject_of, to_float32
 from policytool.rules.numerics.output_not_float32 import units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:

@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Fix, Severity
-from policytool.planning.narrowing import compute_dtype
-from policytool.rules._base import Needs, Rule
+from policytool.model.rounded_weights import compute_dtype
+from policytool.rules.base import Needs, Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import rounded, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.casting import Counts
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.formats.casting import Counts
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _MOST: Final = 0.5
 _ADDED: Final = frozenset({"bias", "beta", "moving_mean"})

@@ -19,19 +19,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Fix, Severity
-from policytool.planning.keep import sensitive, windows
-from policytool.planning.narrowing import compute_dtype
-from policytool.rules._base import Rule
+from policytool.migration.planning.keep import sensitive, windows
+from policytool.model.rounded_weights import compute_dtype
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._constants import numbers, out_of_range
 from policytool.rules.numerics._judging import computes_half, libraries, subject_of, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from policytool.finding import Finding
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _LOST: Final = {"float16": 20.0, "bfloat16": 2.5}
 """

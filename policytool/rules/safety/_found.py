@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.hazards import Harm
-    from policytool.rules._base import Case, Rule
+    from policytool.model.hazards import Harm
+    from policytool.rules.base import Case, Rule
+    from policytool.rules.finding import Finding
 
 
 def findings(rule: Rule, case: Case, harm: Harm, *, advice: str) -> Iterator[Finding]:

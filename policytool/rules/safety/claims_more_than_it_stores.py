@@ -9,8 +9,8 @@ dataset of more than 1,024 chunks, of which less than a quarter is stored, is re
 takes a kilobyte of memory for each chunk that it reads, and a file of 9 kB can have a million of
 them.
 
-Sources: CVE-2026-0897; h5-ratio in policytool/limits.py. For a kernel that claims 160 GB, Keras
-2.12.0 to 3.14.0 asked for all of them as they loaded it, though the advisory has it mended in
+Sources: CVE-2026-0897; h5-ratio in policytool/support/limits.py. For a kernel that claims 160 GB,
+Keras 2.12.0 to 3.14.0 asked for all of them as they loaded it, though the advisory has it mended in
 3.12.1 and 3.13.2; Keras 3.15.1 refused it.
 """
 
@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
 from policytool.rules import _told
-from policytool.rules._base import Rule
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:

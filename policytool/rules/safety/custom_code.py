@@ -16,17 +16,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from policytool import opaque
-from policytool.finding import Severity
-from policytool.hazards import Harm
-from policytool.rules._base import Rule
+from policytool.model import custom_classes
+from policytool.model.hazards import Harm
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def _needed(subject: Subject) -> dict[str, tuple[int, int | None]]:
     """Return name to how many layers have it, and the first of them."""
     found: dict[str, dict[int | None, None]] = defaultdict(dict)
     for index, site in enumerate(subject.sites):
-        if site.class_name not in opaque.OPAQUE_CLASSES and opaque.is_opaque(site):
+        if site.class_name not in custom_classes.OPAQUE_CLASSES and custom_classes.is_opaque(site):
             found[site.registered_name or site.class_name].setdefault(index)
     for hazard in subject.hazards:
         if hazard.harm is Harm.CUSTOM:

@@ -21,16 +21,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
-from policytool.hazards import Harm
-from policytool.rules._base import Rule
+from policytool.model.hazards import Harm
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 from policytool.rules.safety._found import findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import hazards
-from policytool.finding import Severity
-from policytool.rules._base import Rule
+from policytool.model import hazards
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _SHOWN: Final = 120
 

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import hazards
-from policytool.errors import short
-from policytool.finding import Severity
-from policytool.hazards import Harm
-from policytool.rules._base import Rule
+from policytool.model import hazards
+from policytool.model.hazards import Harm
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 from policytool.rules.safety._found import findings
+from policytool.support.errors import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _ADVICE: Final = "find out what it does before you load the model"
 

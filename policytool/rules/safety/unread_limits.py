@@ -6,7 +6,7 @@ unknown, and the rules that compare it with the layers say nothing; of several g
 SavedModel, one is reported, though all of them are searched for harmful ops. No finding about the
 rest means nothing then.
 
-Sources: the bounds in policytool/limits.py with their reasons;
+Sources: the bounds in policytool/support/limits.py with their reasons;
 tensorflow/python/saved_model/tag_constants.py for which graph loaders take.
 """
 
@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
 from policytool.rules import _told
-from policytool.rules._base import Rule
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from policytool.rules.spelling import (
 )
 
 if TYPE_CHECKING:
-    from policytool.rules._base import Rule
+    from policytool.rules.base import Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     experimental_policy.RULE,

@@ -6,18 +6,18 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool import policy
-from policytool.errors import PolicyNameError
-from policytool.examples import some
-from policytool.planning.loss_scale import spells_scale
-from policytool.planning.spelling import owner
+from policytool.migration.planning.loss_scale import spells_scale
+from policytool.migration.planning.policy_formats import owner
+from policytool.releases import policy
+from policytool.support.errors import PolicyNameError
+from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.jsontext import Json
-    from policytool.model import Address
-    from policytool.planning.subject import Subject
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Address
+    from policytool.support.text.jsontext import Json
 
 _PLAIN: Final = "Policy"
 _EXPERIMENTAL: Final = "PolicyV1"

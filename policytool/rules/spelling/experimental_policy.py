@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Fix, Remedy, Severity
-from policytool.planning.loss_scale import spells_scale
-from policytool.rules._base import Rule
+from policytool.migration.planning.loss_scale import spells_scale
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.spelling._spelled import everywhere, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
-from policytool.rules._base import Rule
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 from policytool.rules.spelling._spelled import by_name, everywhere, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
     from policytool.rules.spelling._spelled import Spelled
 
 _IMPLICIT: Final = "_infer"

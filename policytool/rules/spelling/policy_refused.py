@@ -15,21 +15,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool import features, planning
-from policytool.finding import Fix, Remedy, Severity
-from policytool.loaders.refusals import REFUSALS, Evidence
-from policytool.model import Obstacle
-from policytool.policy import PolicyMap
-from policytool.rules._base import Needs, Rule
+from policytool.migration import planning
+from policytool.model import config_traits
+from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
+from policytool.model.model import Obstacle
+from policytool.releases.policy import PolicyMap
+from policytool.rules.base import Needs, Rule
+from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.spelling._spelled import everywhere, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.finding import Finding
-    from policytool.model import Verdict
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Verdict
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
     from policytool.rules.spelling._spelled import Spelled
 
 _WORD: Final = "needs-word"
@@ -60,7 +61,7 @@ def _those(subject: Subject, reason: str) -> list[Spelled]:
     """Return the policies that are refused for a reason: those by which alone it would be seen."""
     analysis = subject.analysis
     releases = frozenset(origin.release.id for origin in analysis.origins)
-    blank = Evidence(document=analysis.document, features=features.of({}), releases=releases)
+    blank = Evidence(document=analysis.document, features=config_traits.of({}), releases=releases)
     rows = [
         row
         for row in REFUSALS
@@ -73,7 +74,8 @@ def _those(subject: Subject, reason: str) -> list[Spelled]:
         one
         for one in found
         if any(
-            row.shows(replace(blank, features=features.of({"dtype": one.value}))) for row in rows
+            row.shows(replace(blank, features=config_traits.of({"dtype": one.value})))
+            for row in rows
         )
     ]
     return alone or list(found)

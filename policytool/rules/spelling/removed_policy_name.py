@@ -17,18 +17,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import policy
-from policytool.finding import Fix, Remedy, Severity
-from policytool.planning.options import RETARGETS
-from policytool.planning.subject import replaced
-from policytool.rules._base import Rule
+from policytool.migration.planning.options import RETARGETS
+from policytool.model.loaded_model import replaced
+from policytool.releases import policy
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.spelling._spelled import by_name, everywhere, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
     from policytool.rules.spelling._spelled import Spelled
 
 

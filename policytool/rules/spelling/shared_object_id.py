@@ -20,19 +20,19 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.finding import Fix, Remedy, Severity
-from policytool.jsontext import pointer, text_at
-from policytool.model import Address
-from policytool.rules._base import Rule
+from policytool.model.model import Address
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.spelling._spelled import where
+from policytool.support.text.jsontext import pointer, text_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.jsontext import Json
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
+    from policytool.support.text.jsontext import Json
 
 _ID: Final = "shared_object_id"
 _SHARING: Final = "tf2.12"

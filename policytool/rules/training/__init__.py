@@ -15,7 +15,7 @@ from policytool.rules.training import (
 )
 
 if TYPE_CHECKING:
-    from policytool.rules._base import Rule
+    from policytool.rules.base import Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     loss_scale_dropped.RULE,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.loaders import training_refusals
-from policytool.planning import loss_scale
-from policytool.tree import Unspelled
+from policytool.migration.planning import loss_scale
+from policytool.model.compatibility import training_incompatibilities
+from policytool.model.tree import Unspelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.loaders.training_refusals import Evidence
-    from policytool.planning.loss_scale import Verdict
-    from policytool.rules._base import Case, Question
+    from policytool.migration.planning.loss_scale import Verdict
+    from policytool.model.compatibility.training_incompatibilities import Evidence
+    from policytool.rules.base import Case, Question
 
 _KEEP_SCALES: Final = frozenset({"tf2.1", "tf2.2", "tf2.3"})
 """The loaders that give a policy its loss scale back."""
@@ -34,7 +34,7 @@ def evidence(case: Case) -> Evidence | None:
     return (
         None
         if case.subject is None
-        else training_refusals.evidence(case.document, keras3=case.subject.is_keras3)
+        else training_incompatibilities.evidence(case.document, keras3=case.subject.is_keras3)
     )
 
 

@@ -16,21 +16,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import planning
-from policytool.finding import Fix, Remedy, Severity
-from policytool.planning import loss_scale
-from policytool.planning.loss_scale import Fate
-from policytool.planning.options import LossScales
-from policytool.rules._base import Rule
+from policytool.migration import planning
+from policytool.migration.planning import loss_scale
+from policytool.migration.planning.loss_scale import Fate
+from policytool.migration.planning.options import LossScales
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.training._said import dropped_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.planning.loss_scale import Verdict
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.migration.planning.loss_scale import Verdict
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:

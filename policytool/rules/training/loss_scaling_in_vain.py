@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
-from policytool.planning.loss_scale import words
-from policytool.policy import Fixed
-from policytool.rules._base import Rule
+from policytool.migration.planning.loss_scale import words
+from policytool.releases.policy import Fixed
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 from policytool.rules.training._said import computes_in_float16
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _MIXED_LOST: Final = "policy-not-stored"
 """The observation on files that cannot show a mixed policy."""

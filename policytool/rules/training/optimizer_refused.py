@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
-from policytool.loaders import training_refusals
-from policytool.rules._base import Needs, Rule
+from policytool.model.compatibility import training_incompatibilities
+from policytool.rules.base import Needs, Rule
+from policytool.rules.finding import Severity
 from policytool.rules.training._said import evidence, takers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
@@ -32,7 +32,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     if found is None:
         return
     for target in takers(case, question):
-        row = training_refusals.first(training_refusals.REFUSALS, found, target)
+        row = training_incompatibilities.first(training_incompatibilities.REFUSALS, found, target)
         if row is not None:
             yield RULE.finding(
                 f"{target} refuses the training configuration: {row.reason}",

@@ -17,21 +17,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import planning
-from policytool.finding import Fix, Remedy, Severity
-from policytool.loaders.training_refusals import INNER_STATE
-from policytool.plan import Kind
-from policytool.planning import loss_scale
-from policytool.planning.base import base_policy
-from policytool.planning.options import LossScales
-from policytool.rules._base import Rule
+from policytool.migration import planning
+from policytool.migration.plan import Kind
+from policytool.migration.planning import loss_scale
+from policytool.migration.planning.base import base_policy
+from policytool.migration.planning.options import LossScales
+from policytool.model.compatibility.training_incompatibilities import INNER_STATE
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _SCALED: Final = "mixed_float16"
 _BEFORE: Final = (

@@ -17,7 +17,7 @@ from policytool.rules.truth import (
 )
 
 if TYPE_CHECKING:
-    from policytool.rules._base import Rule
+    from policytool.rules.base import Rule
 
 RULES: Final[tuple[Rule, ...]] = (
     stored_differs.RULE,

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import dtypes
-from policytool.examples import some
-from policytool.finding import Severity
-from policytool.model import Source
-from policytool.rules._base import Rule
+from policytool.model.model import Source
+from policytool.releases import dtypes
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
+from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.finding import Severity
-from policytool.rules._base import Needs, Rule
+from policytool.rules.base import Needs, Rule
+from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.document import Signature
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.formats.document import Signature
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _ADVICE: Final = (
     "keep the layer that makes the output in its old dtype, or write the baseline again if the "

@@ -9,26 +9,26 @@ as measured; bfloat16 is rightly stored as float32 where no loader reads it (PT4
 layers, integers and TensorFlow.js, which stores float32 alone, are left out.
 
 Sources: tf_keras 2.21 and Keras 3.15 were asked for the variables of every class under every policy
-(policytool/data/layer_dtypes.json); from a file of TF 2.15 with float16, and with float64, in place
-of float32, tf_keras 2.21 made float32 without a word.
+(policytool/releases/data/layer_dtypes.json); from a file of TF 2.15 with float16, and with float64,
+in place of float32, tf_keras 2.21 made float32 without a word.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool import capabilities, dtypes
-from policytool.finding import Severity
-from policytool.planning import storage
-from policytool.rules._base import Rule
+from policytool.migration.planning import stored_dtypes
+from policytool.releases import dtype_support, dtypes
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.model import Layer
-    from policytool.planning.subject import Subject
-    from policytool.rules._base import Case, Question
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Layer
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _BFLOAT16: Final = "bfloat16"
 _STAND_IN: Final = "float32"
@@ -36,7 +36,7 @@ _STAND_IN: Final = "float32"
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield the layers whose variables are so."""
-    if case.subject is None or not storage.stores_dtypes(case.subject):
+    if case.subject is None or not stored_dtypes.stores_dtypes(case.subject):
         return
     for layer in case.model.layers:
         expected = _expected(case.subject, layer)
@@ -73,7 +73,7 @@ def _expected(subject: Subject, layer: Layer) -> frozenset[str]:
         or not dtypes.is_float(variable)
     ):
         return frozenset()
-    own = capabilities.variable_dtypes(subject.loader, layer.class_name or "", layer.policy)
+    own = dtype_support.variable_dtypes(subject.loader, layer.class_name or "", layer.policy)
     stand_in = {_STAND_IN} if _BFLOAT16 in {variable, *own} else set()
     return frozenset({variable, *own, *stand_in})
 

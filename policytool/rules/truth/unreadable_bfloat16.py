@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.examples import some
-from policytool.finding import Fix, Remedy, Severity
-from policytool.planning import storage
-from policytool.rules._base import Rule
+from policytool.migration.planning import stored_dtypes
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.finding import Finding
-    from policytool.rules._base import Case, Question
+    from policytool.rules.base import Case, Question
+    from policytool.rules.finding import Finding
 
 _BFLOAT16: Final = "bfloat16"
 
@@ -34,8 +34,8 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     document = case.document
     if (
         case.subject is None
-        or not storage.stores_dtypes(case.subject)
-        or storage.reads_bfloat16(case.subject)
+        or not stored_dtypes.stores_dtypes(case.subject)
+        or stored_dtypes.reads_bfloat16(case.subject)
     ):
         return
     found = [

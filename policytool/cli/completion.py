@@ -1,0 +1,101 @@
+"""
+What a shell offers where Click cannot know it: rules, loaders, policies, files; nothing of it reads
+a model.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import click
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+def answer(cli: click.Command, program: str, variable: str) -> int:
+    """Print what could stand at the cursor, and return the exit code."""
+    return shell_complete(cli, {}, program, variable, os.environ[variable])
+
+
+def script(cli: click.Command, program: str, shell: str) -> str:
+    """Return what a shell has to run so that it completes."""
+    found = get_completion_class(shell)
+    if found is None:
+        raise LookupError(shell)
+    made = found(cli, {}, program, f"_{program.upper()}_COMPLETE")
+    return made.source_template % made.source_vars()
+
+
+def files(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer paths, which the shell knows best."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def rules(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the ids of rules, with what they look for; their names where one is begun."""
+    from policytool.rules import RULES
+
+    ids = _matching(((rule.id, rule.summary) for rule in RULES), incomplete.upper())
+    return ids or _matching(((rule.name, rule.summary) for rule in RULES), incomplete)
+
+
+def loaders(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the loaders that ``audit`` judges for."""
+    from policytool.releases.targets import names
+
+    return _matching(((name, None) for name in names()), incomplete)
+
+
+def targets(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """
+    Offer the loaders that ``migrate`` writes for, releases between those that were tried among
+    them, with what each stands for.
+    """
+    from policytool.releases.targets import described
+
+    return _matching(described(), incomplete)
+
+
+def policies(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the policies that a config can name today."""
+    from policytool.releases.policy import LISTED
+
+    return _matching(((name, None) for name in LISTED), incomplete)
+
+
+def limits(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the limits that can be raised, with what each is for."""
+    from policytool.support.limits import LIMITS
+
+    return _matching(
+        (
+            (f"{limit.name}={limit.amount(limit.default, gap='')}", limit.reason)
+            for limit in LIMITS.values()
+            if not limit.fixed
+        ),
+        incomplete,
+    )
+
+
+def _matching(values: Iterable[tuple[str, str | None]], incomplete: str) -> list[CompletionItem]:
+    return [
+        CompletionItem(value, help=help_) for value, help_ in values if value.startswith(incomplete)
+    ]

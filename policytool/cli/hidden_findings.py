@@ -1,0 +1,79 @@
+"""What a settings file that nobody named keeps out of an audit's findings and exit code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from policytool import rules
+from policytool.cli import settings
+from policytool.rules.finding import Severity, worst
+from policytool.rules.selection import selectors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.commands.audit import Audit
+    from policytool.rules import Question
+
+_KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "baseline": "baseline"}
+"""What lets a finding pass to the key that says so."""
+
+
+def sentences(audit: Audit, question: Question) -> Iterator[str]:
+    """Yield a sentence with the file and its keys, if they hide anything."""
+    hidden = [*_suppressed(audit), *_skipped(question), *_tolerated(audit)]
+    file = next(
+        (
+            file
+            for key in settings.ALLOWED
+            if (file := settings.found_source(key.replace("-", "_")))
+        ),
+        None,
+    )
+    if hidden and file is not None:
+        yield (
+            f"{file.shown} hides findings: {'; '.join(hidden)}. To ignore it, name a settings file "
+            "of your own with --config"
+        )
+
+
+def _suppressed(audit: Audit) -> Iterator[str]:
+    counts = Counter(_KEYS[one.by] for audited in audit.audited for one in audited.suppressed)
+    found = {
+        key: count
+        for key, count in sorted(counts.items())
+        if settings.found_source(key.replace("-", "_"))
+    }
+    if found:
+        yield f"{', '.join(f'{count} by {key!r}' for key, count in found.items())}"
+
+
+def _skipped(question: Question) -> Iterator[str]:
+    """Yield how many rules are not checked that would be without the file."""
+    given: dict[str, tuple[selectors.Selector, ...]] = {
+        key: ()
+        if settings.found_source(key)
+        else selectors.selectors(click.get_current_context().params[key], f"--{key}")
+        for key in ("select", "ignore")
+    }
+    without = replace(question, rules=selectors.chosen(given["select"], given["ignore"]))
+    if skipped := len(rules.asked(without)) - len(rules.asked(question)):
+        keys = [repr(key) for key in given if settings.found_source(key)]
+        yield (
+            f"{skipped} rule{'s' if skipped > 1 else ''} not checked because of "
+            f"{' and '.join(keys)}"
+        )
+
+
+def _tolerated(audit: Audit) -> Iterator[str]:
+    """Yield that the exit code would be another without the file."""
+    fail_on = click.get_current_context().params["fail_on"]
+    found = worst(finding for audited in audit.audited for finding in audited.findings)
+    if found is None or not settings.found_source("fail_on") or found.rank > Severity.WARNING.rank:
+        return
+    if fail_on not in set(Severity) or found.rank > Severity(fail_on).rank:
+        yield f"'fail-on' is {fail_on!r}, so these do not fail"

@@ -1,0 +1,156 @@
+"""``audit``: what every rule finds in every model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from policytool import rules
+from policytool.commands.inspect import Failure, is_passed_over
+from policytool.formats import discovery, format_detection
+from policytool.model import reading, rounded_weights
+from policytool.model.loaded_model import Subject
+from policytool.releases.targets import libraries as libraries_of
+from policytool.releases.targets import target
+from policytool.rules import Device, Needs, Question
+from policytool.rules.finding import Audited
+from policytool.rules.selection import selectors
+from policytool.support.errors import ModelFileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from policytool.formats.discovery import Input
+    from policytool.rules import Case, Rule
+    from policytool.rules.fixes import Mended
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audit:
+    """What a call found."""
+
+    audited: tuple[Audited, ...]
+    failures: tuple[Failure, ...] = ()
+    passed_over: int = 0
+    """Files found in directories or by globs that are no models."""
+
+    rules: tuple[Rule, ...] = rules.RULES
+    """Those that were asked; the rule of every finding is among them."""
+
+    mended: tuple[Mended, ...] = ()
+    """
+    With ``--fix`` or ``--diff``, what was done to each model that has findings with remedies;
+    ``audited`` is what remains.
+    """
+
+
+def attempted(found: Input, question: Question) -> Audited | Failure | None:
+    """
+    Return what was found in an input, its failure, or None for what was found and is no model.
+    """
+    try:
+        return audited(found, question)
+    except ModelFileError as error:
+        return (
+            None
+            if is_passed_over(found, error)
+            else Failure(path=error.path, code=error.code, message=error.message)
+        )
+
+
+def audited(found: Input, question: Question) -> Audited:
+    """
+    Return what the rules find in one model.
+
+    :raises ModelFileError: for what is no model that can be read.
+    """
+    document = format_detection.document(found.path, found.shown)
+    if document.config_part is None:
+        subject, model = None, reading.model_of(document)
+    else:
+        analysis = reading.analysed(document)
+        subject, model = Subject(analysis), analysis.model
+    case = rules.Case(model=model, document=document, subject=subject)
+    if any(rule.needs is Needs.WEIGHTS for rule in rules.asked(question)):
+        case = _with_values(case, found.path, question)
+    return Audited(
+        path=model.path,
+        format=model.format,
+        generation=model.generation,
+        layers=len(model.layers),
+        findings=tuple(rules.findings(case, question)),
+        signatures=model.signatures,
+    )
+
+
+def question(
+    *,
+    targets: Iterable[str] = (),
+    device: str | None = None,
+    weights: bool = False,
+    select: Iterable[str] | None = None,
+    ignore: Iterable[str] | None = None,
+) -> Question:
+    """
+    Return what a caller of the Python API asks.
+
+    :raises UsageError: for targets, devices and rules that do not exist, and for a text where
+        several are expected.
+    """
+    for name, several in (("targets", targets), ("select", select), ("ignore", ignore)):
+        if isinstance(several, str):
+            raise UsageError(f"{name} is the text {several!r}; expected a list of such")
+    if device is not None and device not in set(Device):
+        raise UsageError(f"device {device!r} is none; expected {' or '.join(Device)}")
+    return Question(
+        rules=selectors.chosen(
+            selectors.selectors(select or (), "select"), selectors.selectors(ignore or (), "ignore")
+        ),
+        targets=tuple(dict.fromkeys(target(name) for name in targets)),
+        device=Device(device) if device is not None else None,
+        weights=weights,
+    )
+
+
+def audit(path: str, asked: Question) -> Audited:
+    """
+    Return what is found in the saved model at ``path``.
+
+    :raises ModelFileError: for what is no model that can be read.
+    """
+    found = discovery.one(path)
+    return audited(found, asked)
+
+
+def _with_values(case: Case, path: Path, asked: Question) -> Case:
+    """
+    Return the case with what its stored values are, and what becomes of them.
+
+    :raises ModelFileError: for a file whose values are damaged where they begin.
+    """
+    from policytool.rules import stored_values  # NumPy, and h5py for most files
+
+    libraries = libraries_of(case.subject.loader, asked.targets) if case.subject is not None else ()
+    counts, unread = stored_values.counted(
+        path,
+        case.document,
+        rounded_weights.narrowed(case.subject, libraries) if case.subject is not None else {},
+    )
+    return replace(case, counts=counts, unread=unread)
+
+
+def gathered(results: Iterable[Audited | Failure | None]) -> Audit:
+    """Return the results as one value, in their order."""
+    audited_models: list[Audited] = []
+    failures: list[Failure] = []
+    passed_over = 0
+    for result in results:
+        match result:
+            case Audited():
+                audited_models.append(result)
+            case Failure():
+                failures.append(result)
+            case None:
+                passed_over += 1
+    return Audit(audited=tuple(audited_models), failures=tuple(failures), passed_over=passed_over)

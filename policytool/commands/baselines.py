@@ -1,0 +1,79 @@
+"""
+Baselines between their files, whose paths are relative to the file, and reports, whose paths are
+relative to the working directory.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from policytool.formats.discovery import shown
+from policytool.rules.selection import baselines
+from policytool.support import limits
+from policytool.support.errors import BaselineError
+from policytool.support.files import opening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.rules.finding import Audited
+    from policytool.rules.selection.baselines import Baseline
+    from policytool.rules.selection.suppressions import Passing
+
+
+def read(file: Path) -> Baseline:
+    """
+    Return what a file remembers.
+
+    :raises BaselineError: for what cannot be read, and for what is no baseline.
+    """
+    try:
+        text = opening.read_given(file, limits.JSON_BYTES).decode("utf-8")
+        return baselines.parsed(text).at(lambda path: shown(file.parent / path))
+    except opening.TooLargeError as error:
+        raise BaselineError(f"--baseline {file} has {error.beyond}") from error
+    except OSError as error:
+        raise BaselineError(
+            f"--baseline {file} cannot be read: {error.strerror or error}"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BaselineError(
+            f"--baseline {file} is no text in UTF-8; write it anew with --write-baseline"
+        ) from error
+    except BaselineError as error:
+        raise BaselineError(f"--baseline {file} {error}") from error
+
+
+def added(baseline: Baseline, every: Sequence[Audited], passing: Passing) -> Passing:
+    """
+    Return what lets findings of models, as they were found, pass, with what a baseline knows of
+    them.
+    """
+    return (
+        replace(passing, known=baselines.known(baseline, every, passing, os.path.lexists))
+        if baseline.findings
+        else passing
+    )
+
+
+def own(every: Sequence[Audited], passing: Passing) -> Baseline:
+    """Return what a baseline remembers of models, as they were found."""
+    return baselines.of(every, passing)
+
+
+def text(baseline: Baseline, file: Path) -> str:
+    """Return a baseline as a file has it."""
+    return baselines.rendered(
+        baseline.at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix())
+    )
+
+
+def outdated(passing: Passing, every: Sequence[Audited]) -> int:
+    """
+    Return how many findings of a baseline no longer occur, as far as these models and the files
+    that are gone tell.
+    """
+    return baselines.past(passing.known, every, os.path.lexists)

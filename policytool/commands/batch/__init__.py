@@ -1,0 +1,1 @@
+"""One task done to many files."""

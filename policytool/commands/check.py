@@ -1,0 +1,396 @@
+"""``check``: run a model under two policies, or two files, and compare what every layer makes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options, Outputs
+from policytool.model import custom_classes, untrusted_code
+from policytool.model.reading import KERAS2
+from policytool.numerics import check_sides
+from policytool.numerics.check_results.checks import Check, Note, Side
+from policytool.numerics.check_results.devices import Device, device
+from policytool.numerics.reexport.run import Tools
+from policytool.numerics.verdicts import answers, recorded_training
+from policytool.numerics.verdicts.tolerances import Tolerances
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.releases import dtypes
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from policytool.support.files import opening
+from policytool.support.processes import crash_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.formats.discovery import Input
+    from policytool.numerics.check_sides import Prepared, Source
+
+FLOAT32: Final = "float32"
+FLOAT64: Final = "float64"
+
+_NO_CODE: Final = frozenset(
+    {"no-class", "not-loadable", "not-buildable", "not-restored", "no-config"}
+)
+"""Why a SavedModel cannot be built anew; as a graph it still runs."""
+
+
+_LOST: Final = "was not checked: the process that read it {how}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """What is asked of a check."""
+
+    candidate: Options = field(default_factory=Options)
+    """What the candidate's policies are; nothing for those of the file."""
+
+    reference: str | None = None
+    """The policy of the reference; None for float32, or for the first of two files as it is."""
+
+    weights: Path | None = None
+    inputs: Path | None = None
+    save_inputs: Path | None = None
+    batches: int = 1
+    batch_size: int | None = None
+    seed: int = 1
+    isolated: bool = True
+    gradients: bool = False
+    timing: bool = False
+    tf32: bool = False
+    deterministic: bool = False
+    device: str = "auto"
+    tolerances: Tolerances = field(default_factory=Tolerances)
+
+
+def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Check:
+    """
+    Return how far the candidate is from the reference: a model under another policy, or a second
+    file.
+
+    :raises ModelFileError: for what cannot be read, changed or run.
+    :raises UsageError: for options that contradict the model or each other.
+    :raises WorkerError: where the child process cannot do it.
+    """
+    _check_there(wanted)
+    if lost := crash_guard.split():
+        raise ModelFileError(lost.path, lost.code, lost.message)
+    crash_guard.about(model.shown, _LOST)
+    first = check_sides.read(model, trust=tools.trust, custom_objects=bool(tools.custom_objects))
+    crash_guard.about((other or model).shown, _LOST)
+    second = (
+        check_sides.read(other, trust=tools.trust, custom_objects=bool(tools.custom_objects))
+        if other is not None
+        else first
+    )
+    weights = check_sides.check_weights(wanted.weights, first, second, trust=tools.trust)
+    with ExitStack() as stack:
+        scratch = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
+            )
+        )
+        reference = _reference(first, wanted, two=other is not None)
+        sides = [
+            check_sides.prepared(first, reference, _below(scratch, "reference"), wanted.weights),
+            check_sides.prepared(
+                second, wanted.candidate, _below(scratch, "candidate"), wanted.weights
+            ),
+        ]
+        if other is None:
+            _check_differ(model, sides, wanted)
+        sides[1] = replace(sides[1], files=(*sides[1].files, *weights))
+        found = _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
+        return replace(
+            found,
+            is_alike=other is None
+            and not any(run.rewrite for run in found.runs)
+            and _same_policies(*sides),
+        )
+
+
+def checked(
+    model: str, other: str | None, wanted: Wanted, *, python: str | None = None, trust: bool = False
+) -> Check:
+    """Do the same as :func:`check`, with a child process for this call alone."""
+    with Worker(Interpreter(python=python or sys.executable)) as worker:
+        return check(
+            discovery.one(model),
+            discovery.one(other) if other is not None else None,
+            wanted,
+            Tools(worker=worker, trust=trust),
+        )
+
+
+def devices(worker: Worker) -> tuple[Device, ...]:
+    """
+    Return what TensorFlow can run on.
+
+    :raises WorkerError: where there is no TensorFlow.
+    """
+    answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
+    return tuple(device(found) for found in answer["devices"])
+
+
+def _check_there(wanted: Wanted) -> None:
+    """
+    Make sure that the child can read the files that it reads, before it takes its seconds to start;
+    of a checkpoint the name without its suffix is enough.
+
+    :raises ModelFileError: for what is not there, and for what is no regular file, which the child
+        would wait for.
+    """
+    for option, path in (("--inputs", wanted.inputs), ("--weights", wanted.weights)):
+        if path is None or path.is_dir() or path.with_name(f"{path.name}.index").is_file():
+            continue
+        try:
+            os.close(opening.open_regular(path))
+        except FileNotFoundError as error:
+            raise ModelFileError(
+                str(path), "not-found", f"does not exist; check what {option} names"
+            ) from error
+        except OSError as error:
+            raise ModelFileError(
+                str(path), "unreadable", f"cannot be read by {option}: {error.strerror or error}"
+            ) from error
+
+
+def _reference(source: Source, wanted: Wanted, *, two: bool) -> Options:
+    """
+    Return what the reference's policies are to be: those asked for, else float32 for every layer,
+    or float64 where the file has that.
+    """
+    spelled = Options(target=wanted.candidate.target)
+    if source.analysis is None or (two and wanted.reference is None):
+        return spelled
+    widest = (
+        FLOAT64
+        if any(layer.compute_dtype == FLOAT64 for layer in source.analysis.model.layers)
+        else FLOAT32
+    )
+    return replace(
+        spelled, to=wanted.reference or widest, include_exceptions=True, outputs=Outputs.FOLLOW
+    )
+
+
+def _below(scratch: Path, name: str) -> Path:
+    directory = scratch / name
+    directory.mkdir()
+    return directory
+
+
+def _check_differ(model: Input, sides: list[Prepared], wanted: Wanted) -> None:
+    """Make sure that there is something to compare."""
+    one, other = sides
+    if one.is_graph or not _same_policies(one, other):
+        return
+    if wanted.candidate.to is None and not wanted.candidate.assignments:
+        message = (
+            f"{model.shown} has the reference's policies ({one.policy}) as it is, and would be "
+            "compared with itself; --to POLICY names the candidate"
+        )
+        raise UsageError(message)
+
+
+def _same_policies(one: Prepared, other: Prepared) -> bool:
+    policies = [
+        [layer.policy for layer in side.analysis.model.layers] if side.analysis is not None else []
+        for side in (one, other)
+    ]
+    return policies[0] == policies[1]
+
+
+def _run(
+    inputs: tuple[Input, Input],
+    sides: tuple[Prepared, Prepared],
+    original: Source,
+    wanted: Wanted,
+    tools: Tools,
+) -> Check:
+    """
+    Let the child run both sides, as a graph where their code is not at hand, and judge what it
+    measured.
+    """
+    job = _job(sides, original, wanted, tools)
+    notes: list[Note] = []
+    if wanted.gradients and len({side.job.get("family") for side in sides}) > 1:
+        raise UsageError(
+            "--gradients makes the steps of one Keras, and these two files are of Keras 2 and "
+            "Keras 3; check each by itself"
+        )
+    if any(side.is_graph for side in sides):
+        answer = tools.worker.run({**job, **_graph(inputs, sides, wanted)})
+    else:
+        try:
+            answer = tools.worker.run(job)
+        except WorkerError as error:
+            if (
+                error.code not in _NO_CODE
+                or inputs[0] is not inputs[1]
+                or sides[1].job["how"] != "rebuilt"
+                or wanted.candidate.to is None
+            ):
+                raise
+            notes.append(
+                Note(
+                    code="graph",
+                    message=f"the model runs as the graph that the file holds, because {error}",
+                )
+            )
+            answer = _instead(error, {**job, **_graph(inputs, sides, wanted)}, tools)
+    notes += [Note(code=note["code"], message=note["message"]) for note in answer["notes"]]
+    notes += (
+        _left_out(wanted)
+        if any(found.get("rewrite") is not None for found in answer["runs"])
+        else ()
+    )
+    runs = answers.runs(answer["runs"], wanted.tolerances)
+    return Check(
+        reference=_side(inputs[0], sides[0], answer["libraries"][0]),
+        candidate=_side(inputs[1], sides[1], answer["libraries"][1]),
+        versions=answer["versions"],
+        runs=runs,
+        notes=tuple(notes),
+    )
+
+
+def _instead(error: WorkerError, job: Mapping[str, Any], tools: Tools) -> Mapping[str, Any]:
+    """
+    Return what the child makes of a job in place of one that failed.
+
+    :raises WorkerError: where this one fails too, with what kept the first from being done.
+    """
+    try:
+        return tools.worker.run(job)
+    except WorkerError as other:
+        raise WorkerError(
+            other.code,
+            f"{error}; and as a graph: {other}",
+            details=other.details,
+            ended=other.ended,
+        ) from other
+
+
+def _graph(
+    inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], wanted: Wanted
+) -> dict[str, Any]:
+    """
+    Return what a job says of a model that runs as a graph: TensorFlow's rewrite of the whole graph
+    makes the candidate.
+
+    :raises ModelFileError: for two files of which one is such a graph.
+    :raises UsageError: without a policy, and for options about layers, which a graph does not have.
+    """
+    if inputs[0] is not inputs[1]:
+        which = inputs[0] if sides[0].is_graph else inputs[1]
+        message = (
+            "holds a graph without a Keras model, which is compared with TensorFlow's rewrite of "
+            "it (--to mixed_bfloat16) and with no other file"
+        )
+        raise ModelFileError(which.shown, "graph", message)
+    if wanted.candidate.to is None:
+        raise UsageError(
+            f"{inputs[0].shown} runs as a graph, whose policy is none of the file's; name one with "
+            "--to mixed_bfloat16 or --to mixed_float16"
+        )
+    if wanted.candidate.assignments or wanted.reference is not None:
+        raise UsageError(
+            f"{inputs[0].shown} runs as a graph, as it is and as TensorFlow rewrites it as a "
+            "whole; --set and --reference are for layers"
+        )
+    side = {"how": check_sides.GRAPH, "path": str(inputs[0].path.resolve()), "family": KERAS2}
+    return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
+
+
+def _left_out(wanted: Wanted) -> list[Note]:
+    """Return what was asked for and is not measured of a graph."""
+    asked = [
+        name
+        for name, given in (
+            ("--gradients", wanted.gradients),
+            ("--timing", wanted.timing),
+            ("--tf32", wanted.tf32),
+        )
+        if given
+    ]
+    return (
+        [
+            Note(
+                code="graph-alone",
+                message="the model runs as a graph, of which nothing is measured by "
+                f"{', '.join(asked)}",
+            )
+        ]
+        if asked
+        else []
+    )
+
+
+def _job(
+    sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, tools: Tools
+) -> dict[str, Any]:
+    sites = [
+        site for side in sides if side.analysis is not None for site in side.analysis.placed.sites
+    ]
+    return {
+        "job": "check",
+        "reference": sides[0].job,
+        "candidate": sides[1].job,
+        "inputs": {
+            "file": str(wanted.inputs.resolve()) if wanted.inputs is not None else None,
+            "save": str(wanted.save_inputs.absolute()) if wanted.save_inputs is not None else None,
+            "batches": wanted.batches,
+            "batch_size": wanted.batch_size,
+            "seed": wanted.seed,
+        },
+        "isolated": wanted.isolated,
+        "gradients": {**recorded_training.training(original.analysis), "seed": wanted.seed}
+        if wanted.gradients and original.analysis is not None
+        else None,
+        "timing": wanted.timing,
+        "tf32": wanted.tf32,
+        "deterministic": wanted.deterministic,
+        "device": wanted.device,
+        "custom_objects": list(tools.custom_objects),
+        "path": list(tools.path),
+        "registered": custom_classes.names(sites),
+        "needed": []
+        if tools.trust
+        else sorted(
+            {
+                name
+                for side in sides
+                if side.analysis is not None
+                for name in untrusted_code.names_needed(side.analysis)
+            }
+        ),
+        "trust": tools.trust,
+        "files": [
+            list(one) for one in dict.fromkeys(file for side in sides for file in side.files)
+        ],
+    }
+
+
+def _side(found: Input, side: Prepared, library: str) -> Side:
+    layers = side.analysis.model.layers if side.analysis is not None else ()
+    floating = [
+        layer
+        for layer in layers
+        if layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)
+    ]
+    plan = side.plan
+    return Side(
+        path=found.shown,
+        policy=side.policy,
+        policies=dict(Counter(layer.policy or "the loader's" for layer in floating)),
+        kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},
+        library=library,
+        weights="random" if side.job.get("weights", "") is None else "file",
+    )

@@ -1,0 +1,227 @@
+"""Where migrated files go, and what they are called."""
+
+from __future__ import annotations
+
+import os
+from codecs import BOM_UTF8
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import format_detection
+from policytool.formats.discovery import shown
+from policytool.formats.saved_model.read import GRAPH
+from policytool.formats.tfjs import read as tfjs
+from policytool.support import limits
+from policytool.support.errors import UsageError
+from policytool.support.files import opening
+from policytool.support.files.atomic import ASIDE
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.formats.discovery import Input
+    from policytool.migration.plan import Plan
+
+_SUFFIXES: Final = {
+    "h5": (".h5", ".hdf5"),
+    "keras": (".keras",),
+    "json": (".json",),
+    "yaml": (".yaml", ".yml"),
+    "tfjs": (".json",),
+    "keras-metadata": (".pb",),
+}
+"""What files of each format are called."""
+
+CONTAINERS: Final = ("h5", "keras", "json")
+"""What models are written anew in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Destination:
+    """Where outputs go."""
+
+    output: Path | None = None
+    """``-o``: a file, or a directory for as many as there are."""
+
+    in_place: bool = False
+    backup: bool = True
+    overwrite: bool = False
+    skip_existing: bool = False
+    """Whether an output that is there is left, and its input is not migrated again."""
+
+    allow_overflow: bool = False
+    write: bool = True
+    """False for ``--dry-run``, ``--diff`` and ``--check``."""
+
+
+def default_name(source: Path, suffix: str, container: str | None = None) -> str:
+    """
+    Return the name of an output beside its input: ``model.h5`` becomes ``model.mixed_bfloat16.h5``,
+    and a SavedModel ``v1.2`` ``v1.2.migrated``.
+
+    :param container: what the output is where the model is written anew; its suffix says so
+    """
+    directory = (source / GRAPH).is_file()
+    if container is not None:
+        suffixes = _SUFFIXES[container]
+        return f"{source.name if directory else source.stem}.{suffix}{source.suffix if source.suffix in suffixes else suffixes[0]}"
+    if directory:
+        return f"{source.name}.{suffix}"
+    return f"{source.stem}.{suffix}{source.suffix}"
+
+
+def target_of(
+    source: Path,
+    suffix: str,
+    destination: Destination,
+    *,
+    several: bool,
+    container: str | None = None,
+) -> Path:
+    """
+    Return where the output of an input goes.
+
+    :param container: what the output is where the model is written anew
+    :raises UsageError: where one output is named for several inputs.
+    """
+    if destination.in_place:
+        return source
+    if destination.output is None:
+        return source.with_name(default_name(source, suffix, container))
+    output = destination.output
+    if output.is_dir() and not format_detection.is_model(output):
+        if container is not None and source.suffix not in _SUFFIXES[container]:
+            return output / default_name(source, suffix, container)
+        inside = output / source.name
+        return (
+            output / default_name(source, suffix, container) if _is_same(inside, source) else inside
+        )
+    if several:
+        raise UsageError(
+            f"-o {shown(output)} is one file, and there are several inputs; name an existing "
+            "directory"
+        )
+    return output
+
+
+def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destination) -> list[Input]:
+    """
+    Return the inputs without those that were found and have the name of another input's output.
+    """
+    several = len(inputs) > 1
+    kinds = (None, *CONTAINERS)
+    outputs = (
+        set()
+        if destination.in_place
+        else {
+            _target_or_none(one.path, suffix, destination, several=several, container=kind)
+            for one in inputs
+            for kind in kinds
+        }
+    )
+    return [found for found in inputs if found.exact or found.path not in outputs]
+
+
+def places_of(
+    source: Path, suffix: str, destination: Destination, *, several: bool
+) -> frozenset[Path]:
+    """
+    Return the files and directories, links followed, that are read, written or set aside when an
+    input is rewritten; none where nothing is.
+    """
+    if not destination.write:
+        return frozenset()
+    real = _real(source)
+    found: set[Path] = set()
+    for container in (None, *CONTAINERS):  # which one it will be is known once the file is read
+        target = _target_or_none(source, suffix, destination, several=several, container=container)
+        if target is not None:
+            place = _real(target)
+            aside = place.with_name(
+                place.name + ASIDE
+            )  # a directory has it for a moment even without a backup
+            shards = (
+                {_real(target.with_name(name)) for name in _shards(source)}
+                if place.parent != real.parent
+                else set()
+            )
+            found |= {real, place, aside, *shards}
+    return frozenset(found)
+
+
+def check_target(plan: Plan, source: Path, target: Path, destination: Destination) -> None:
+    """
+    Make sure that an output is not its own input, and that its suffix says what it is: Keras picks
+    the reader by it.
+
+    :raises UsageError: where it is not so.
+    """
+    written = plan.conversion.content.container if plan.conversion is not None else plan.format
+    if destination.in_place:
+        if written != plan.format:
+            raise UsageError(
+                f"--in-place would put {written} where {plan.format} is; name the output with -o"
+            )
+        return
+    if _is_same(target, source):
+        raise UsageError(
+            f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the "
+            "original"
+        )
+    meant = {kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes}
+    if (
+        meant
+        and written not in meant
+        and (target.suffix != source.suffix or plan.conversion is not None)
+    ):
+        expected = " or ".join(_SUFFIXES.get(written, ("without a suffix",)))
+        raise UsageError(
+            f"-o {shown(target)} would hold {written}, and Keras picks the reader by the suffix; "
+            f"name it {expected}"
+        )
+
+
+def container_of(output: Path | None) -> str | None:
+    """
+    Return which container an output's name says; None where it says none that a model is written
+    anew in, or is a directory that exists.
+    """
+    if output is None or output.is_dir():
+        return None
+    return next((kind for kind in CONTAINERS if output.suffix in _SUFFIXES[kind]), None)
+
+
+def _target_or_none(
+    source: Path,
+    suffix: str,
+    destination: Destination,
+    *,
+    several: bool,
+    container: str | None = None,
+) -> Path | None:
+    try:
+        return target_of(source, suffix, destination, several=several, container=container)
+    except UsageError:
+        return None
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _shards(source: Path) -> tuple[str, ...]:
+    """
+    Return the files that a TensorFlow.js model has beside it, which a copy elsewhere takes along.
+    """
+    try:
+        if opening.read_head(source, 64).removeprefix(BOM_UTF8).lstrip()[:1] != b"{":
+            return ()
+        return tfjs.shards(jsontext.parse(opening.read_bounded(source, limits.JSON_BYTES))[0])
+    except (OSError, jsontext.JsonError):  # whoever reads it as a model says what is wrong
+        return ()
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    return first.exists() and first.samefile(second)

@@ -1,0 +1,140 @@
+"""``diff``: read two models, and compare them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from policytool import comparison as comparing
+from policytool.commands.inspect import Failure
+from policytool.comparison.variables import Opened
+from policytool.formats import discovery, format_detection
+from policytool.model import policy_map
+from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.processes import crash_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from policytool.comparison.result import Comparison
+    from policytool.formats.discovery import Input
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a call found: a comparison, or why there is none."""
+
+    comparison: Comparison | None = None
+    failures: tuple[Failure, ...] = ()
+
+
+def diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Comparison:
+    """
+    Return what differs between two saved models.
+
+    :param values: whether to read and compare stored values; without them names, shapes and dtypes
+        of variables are compared
+    :param layer: an exact layer path, else a regular expression that a path must match in full
+    :raises ModelFileError: for what is no model that can be read.
+    :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
+    """
+    return _compared([_read(path) for path in (a, b)], values=values, layer=layer)
+
+
+def attempted(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Outcome:
+    """
+    Return the same, or every file that cannot be read.
+
+    :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
+    """
+    if lost := crash_guard.split():
+        return Outcome(failures=(Failure(path=lost.path, code=lost.code, message=lost.message),))
+    sides: list[_Read] = []
+    failures: list[Failure] = []
+    for path in (a, b):
+        crash_guard.about(path, "was not read: the process that read it {how}")
+        try:
+            sides.append(_read(path))
+        except ModelFileError as error:
+            failures.append(Failure(path=error.path, code=error.code, message=error.message))
+    if failures:
+        return Outcome(failures=tuple(failures))
+    crash_guard.about(f"{a} or {b}", "was not compared: the process that read both {how}")
+    try:
+        return Outcome(comparison=_compared(sides, values=values, layer=layer))
+    except ModelFileError as error:
+        return Outcome(failures=(Failure(path=error.path, code=error.code, message=error.message),))
+
+
+def inputs(*paths: str) -> list[Input]:
+    """
+    Return the models that paths mean; nothing for one that means none.
+
+    :raises UsageError: for a URL.
+    """
+    return [found for path in paths for found in itertools.islice(discovery.inputs([path]), 1)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """One of the two files."""
+
+    path: Path
+    subject: comparing.Subject
+
+
+def _read(path: str) -> _Read:
+    found = next(iter(inputs(path)), None)
+    if found is None or not found.exact:
+        raise ModelFileError(
+            path, "no-model", "is a directory without a model of its own; name the model in it"
+        )
+    return _Read(
+        path=found.path,
+        subject=comparing.subject(format_detection.document(found.path, found.shown)),
+    )
+
+
+def _compared(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
+    subjects = [side.subject for side in sides]
+    keep = _pattern(layer, subjects) if layer is not None else None
+    with ExitStack() as stack:
+        opened = Opened(reason="--no-values leaves them unread")
+        if values:
+            from policytool.formats.stored_values import (
+                open_values,  # NumPy, and h5py for most files
+            )
+
+            stored = [
+                stack.enter_context(open_values(side.path, side.subject.document)) for side in sides
+            ]
+            opened = Opened(a=stored[0], b=stored[1])
+        return comparing.compared(subjects[0], subjects[1], opened, keep)
+
+
+def _pattern(pattern: str, subjects: list[comparing.Subject]) -> Callable[[frozenset[str]], bool]:
+    """Return a test of a layer's paths: one of them is the pattern, or else matches it in full."""
+    paths = {
+        path
+        for subject in subjects
+        for held in subject.layers
+        for path in (held.layer.path, *held.layer.also_at)
+    }
+    if pattern in paths:
+        return lambda found: pattern in found
+    try:
+        expression = re.compile(pattern)
+    except policy_map.INVALID as error:
+        raise UsageError(
+            f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}"
+        ) from error
+    if not any(expression.fullmatch(path) for path in paths):
+        raise UsageError(
+            f"--layer {pattern!r} matches no layer of either model; `policytool inspect` lists "
+            "their paths"
+        )
+    return lambda found: any(expression.fullmatch(path) for path in found)

@@ -1,0 +1,194 @@
+"""``inspect``: read models and keep what is asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import discovery
+from policytool.model import policy_map, reading
+from policytool.model.model import Layer, Model
+from policytool.support.errors import ModelFileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from policytool.formats.discovery import Input
+
+NO_MODEL: Final = frozenset(
+    {
+        "foreign",
+        "empty",
+        "html-page",
+        "no-model",
+        "no-config",
+        "json-not-keras",
+        "yaml-not-keras",
+        "tfjs-not-keras",
+        "h5-not-keras",
+        "invalid-json",
+        "lfs-pointer",
+        "checkpoint-part",
+    }
+)
+"""
+Codes of files that are no models at all; where they were found and not named, they are passed over.
+"""
+
+_MODEL_SUFFIXES: Final = frozenset({".h5", ".hdf5", ".keras"})
+"""
+A file of this name that is a git-lfs pointer or empty was meant to be a model; silence about it
+would let it through a gate.
+"""
+
+
+LOST: Final = frozenset({"worker-crashed", "worker-timeout"})
+"""Codes of files over which a process ended."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """A path that could not be read."""
+
+    path: str
+    code: str
+    message: str
+    details: str = ""
+    """What --debug shows beside the message, such as a library's own traceback."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inspection:
+    """What a call found."""
+
+    models: tuple[Model, ...]
+    failures: tuple[Failure, ...]
+    passed_over: int = 0
+    """Files found in directories or by globs that are no models."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """Which layers to keep; totals are always over all layers."""
+
+    layer: str | None = None
+    """An exact path, else a regular expression that a path must match in full."""
+
+    only: str | None = None
+    """``deprecated``, ``mixed``, or the name of a policy."""
+
+    depth: int | None = None
+    """How many levels below the model to keep."""
+
+
+def attempted(found: Input) -> Model | Failure | None:
+    """Return the model of an input, its failure, or None for what was found and is no model."""
+    try:
+        return reading.read(found.path, found.shown)
+    except ModelFileError as error:
+        return (
+            None
+            if is_passed_over(found, error)
+            else Failure(path=error.path, code=error.code, message=error.message)
+        )
+
+
+def is_passed_over(found: Input, error: ModelFileError) -> bool:
+    """
+    Return whether a path that could not be read was merely found and is no model, so that nobody
+    misses it.
+    """
+    meant = found.exact or (
+        error.code in {"lfs-pointer", "empty"} and found.path.suffix in _MODEL_SUFFIXES
+    )
+    return error.code in NO_MODEL and not meant
+
+
+def gathered(results: Iterable[Model | Failure | None]) -> Inspection:
+    """Return the results as one value, in their order."""
+    models: list[Model] = []
+    failures: list[Failure] = []
+    passed_over = 0
+    for result in results:
+        match result:
+            case Model():
+                models.append(result)
+            case Failure():
+                failures.append(result)
+            case None:
+                passed_over += 1
+    return Inspection(models=tuple(models), failures=tuple(failures), passed_over=passed_over)
+
+
+def inspect(path: str) -> Model:
+    """
+    Return the saved model at ``path``, without importing TensorFlow or Keras and without reading
+    its weights.
+
+    :raises ModelFileError: for what is no model that can be read, with a sentence and a stable
+        ``code``.
+    """
+    found = discovery.one(path)
+    return reading.read(found.path, found.shown)
+
+
+def selected(model: Model, selection: Selection) -> tuple[Layer, ...]:
+    """
+    Return the layers of a model that a selection keeps.
+
+    :raises UsageError: for a pattern that is no regular expression.
+    """
+    tests: list[Callable[[Layer], bool]] = []
+    if selection.layer is not None:
+        tests.append(_path_test(selection.layer, model))
+    if selection.only is not None:
+        tests.append(_only_test(selection.only))
+    if selection.depth is not None:
+        deepest = selection.depth
+        tests.append(lambda layer: layer.path.count("/") <= deepest)
+    return tuple(layer for layer in model.layers if all(test(layer) for test in tests))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selected:
+    """An inspection, and for each of its models the layers to show."""
+
+    inspection: Inspection
+    layers: tuple[tuple[Layer, ...], ...]
+
+
+def narrowed(inspection: Inspection, selection: Selection) -> Selected:
+    """
+    Return the inspection with the layers that a selection keeps.
+
+    :raises UsageError: for a pattern that is no regular expression.
+    """
+    return Selected(
+        inspection=inspection,
+        layers=tuple(selected(model, selection) for model in inspection.models),
+    )
+
+
+def _path_test(pattern: str, model: Model) -> Callable[[Layer], bool]:
+    if any(pattern in {layer.path, *layer.also_at} for layer in model.layers):
+        return lambda layer: pattern in {layer.path, *layer.also_at}
+    try:
+        expression = re.compile(pattern)
+    except policy_map.INVALID as error:
+        raise UsageError(
+            f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}"
+        ) from error
+    return lambda layer: any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))
+
+
+def _only_test(only: str) -> Callable[[Layer], bool]:
+    match only:
+        case "deprecated":
+            return lambda layer: layer.deprecated
+        case "mixed":
+            return lambda layer: (
+                layer.policy is not None and layer.compute_dtype != layer.variable_dtype
+            )
+        case name:
+            return lambda layer: layer.policy == name

@@ -1,0 +1,409 @@
+"""``migrate``: plan what changes in each file, and carry the plans out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from policytool.commands.batch import file_conflicts, parallel, tasks
+from policytool.commands.destinations import (
+    Destination,
+    check_target,
+    container_of,
+    places_of,
+    target_of,
+    without_outputs,
+)
+from policytool.commands.inspect import LOST, Failure, is_passed_over
+from policytool.formats import discovery, format_detection
+from policytool.migration import planning
+from policytool.migration.plan import REWRITTEN, Plan, Refusal
+from policytool.model import reading
+from policytool.numerics.reexport.run import MissedError, Run, measured
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from policytool.support.shorten import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.discovery import Input
+    from policytool.formats.document import Document
+    from policytool.formats.rewriting import Written
+    from policytool.migration.planning.options import Options
+    from policytool.model.reading import Analysis
+    from policytool.numerics.reexport.run import Retraced, Tools
+    from policytool.numerics.verification import Comparison
+    from policytool.support.text.jsontext import Json
+
+
+CONFIG: Final = "config"
+"""What the model's config is called where a whole file is written anew."""
+
+
+class Status(StrEnum):
+    """How a migration ended."""
+
+    UNCHANGED = "unchanged"
+    """The file needs nothing, and was not touched."""
+
+    PLANNED = "planned"
+    """The plan was only made."""
+
+    WRITTEN = "written"
+
+    SKIPPED = "skipped"
+    """
+    There is something of the output's name, and it was left: an earlier run's, for an output has
+    its name only once it is whole.
+    """
+
+    REFUSED = "refused"
+
+    MISSED = "missed"
+    """The predictions were too far from the original's, and nothing was written."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Migration:
+    """One file's plan, and what became of it."""
+
+    plan: Plan
+    status: Status
+    source: Path
+    target: Path | None = None
+    written: Written | None = None
+    counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
+    parts: Mapping[str, Json] = field(default_factory=dict)
+    """The JSON documents that change, as they were; none where nobody asked for them."""
+
+    retraced: Retraced | None = None
+    comparison: Comparison | None = None
+
+
+Result = Migration | Failure | None
+"""None for a path that was found and is no model, or weights alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What is to be done to each of several files."""
+
+    options: Options
+    destination: Destination
+    several: bool = False
+    """Whether there are several, which then cannot have one output."""
+
+    parts: bool = True
+    """Whether a diff is to be made of the results."""
+
+
+def migrate_all(
+    inputs: Sequence[Input],
+    options: Options,
+    destination: Destination,
+    tools: Tools | None = None,
+    *,
+    jobs: int | None = 1,
+    parts: bool = True,
+) -> Iterator[Result]:
+    """
+    Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing
+    else starts them.
+
+    What needs TensorFlow is done in this process, one file after the other, because TensorFlow has
+    a process of its own; all else by as many as ``jobs`` says. Inputs that have to do with each
+    other, such as two with one output, are done in their order.
+
+    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one
+        output for many inputs. It comes after what was done.
+    :raises WorkerError: where processes are wanted and cannot be started.
+    """
+    chosen = without_outputs(inputs, options.suffix, destination)
+    asked = Asked(options=options, destination=destination, several=len(chosen) > 1, parts=parts)
+    if tools is not None and (options.retrace or tools.verify):
+        yield from parallel.in_turn(
+            chosen, lambda found: attempted(found, asked, tools), tasks.migrate(), asked
+        )
+    else:
+        yield from parallel.each(
+            tasks.migrate(),
+            chosen,
+            asked,
+            jobs,
+            lambda: file_conflicts.after([_places(found, asked) for found in chosen]),
+        )
+
+
+def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
+    """
+    Return what became of one input.
+
+    :raises UsageError: for options that contradict the model.
+    """
+    try:
+        document = format_detection.document(found.path, found.shown)
+        unable = _unable(document.format, has_config=document.config_part is not None)
+        if unable is not None:
+            alone = (
+                document.config_part is None and not found.exact
+            )  # weights lie beside models everywhere; nobody means them by a glob
+            return (
+                None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
+            )
+        analysis = reading.analysed(document)
+        if not analysis.placed.sites:
+            return Failure(
+                path=found.shown,
+                code="not-migratable",
+                message="holds no layer that could be changed: its metadata leads to none",
+            )
+        plan = _planned(analysis, asked)
+        run = (
+            Run(plan=plan, analysis=analysis, source=found.path, tools=tools)
+            if tools is not None
+            else None
+        )
+        work = Work(plan=plan, source=found.path, document=document, run=run, parts=asked.parts)
+        return carried_out(work, asked.destination, several=asked.several)
+    except ModelFileError as error:
+        return (
+            None
+            if is_passed_over(found, error)
+            else Failure(path=error.path, code=error.code, message=error.message)
+        )
+    except WorkerError as error:
+        return Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
+
+
+def _planned(analysis: Analysis, asked: Asked) -> Plan:
+    container = container_of(asked.destination.output)
+    if asked.options.target is None and container in {None, analysis.document.format}:
+        return planning.plan(analysis, asked.options)
+    from policytool.migration.convert import (
+        conversion_plan,  # some forty modules, which most migrations do without
+    )
+
+    return conversion_plan.plan(analysis, asked.options, container)
+
+
+def directories(found: Input, asked: Asked) -> frozenset[Path]:
+    """Return where drafts of an input's output are made."""
+    return frozenset(place.parent for place in _places(found, asked))
+
+
+def _places(found: Input, asked: Asked) -> frozenset[Path]:
+    return places_of(found.path, asked.options.suffix, asked.destination, several=asked.several)
+
+
+def migrate(path: str, options: Options, destination: Destination) -> Migration:
+    """
+    Return what became of one model.
+
+    :raises ModelFileError: for what cannot be read, migrated or written.
+    :raises UsageError: for patterns that match no layer.
+    """
+    match next(migrate_all([discovery.one(path)], options, destination)):
+        case Migration() as done:
+            return done
+        case Failure() as failure:
+            raise ModelFileError(failure.path, failure.code, failure.message)
+    raise ModelFileError(path, "no-model", "is no model")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """A plan and what it is carried out with."""
+
+    plan: Plan
+    source: Path
+    document: Document | None = None
+    """What the plan was made of, which a model that is written anew gets its values by."""
+
+    run: Run | None = None
+    """What TensorFlow does of it; None where nothing is asked of it."""
+
+    parts: bool = False
+    """Whether a diff is to be made of the result."""
+
+
+def carried_out(work: Work, destination: Destination, *, several: bool = False) -> Migration:
+    """
+    Return what becomes of a plan: nothing for an empty one, a refusal, a preview, or the written
+    file.
+
+    :raises ModelFileError: where writing fails; the original is what it was.
+    :raises WorkerError: where TensorFlow is needed, and cannot do its part.
+    """
+    plan, source, run = work.plan, work.source, work.run
+    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=_changing(work))
+    if plan.is_empty:
+        return done
+    container = plan.conversion.content.container if plan.conversion is not None else None
+    target = target_of(source, plan.suffix, destination, several=several, container=container)
+    distrusted = run.refusal() if run is not None and (plan.retrace or run.tools.verify) else None
+    if plan.refusals or distrusted is not None:
+        refusals = plan.refusals or tuple(
+            refusal for refusal in (distrusted,) if refusal is not None
+        )
+        return replace(
+            done, plan=replace(plan, refusals=refusals), status=Status.REFUSED, target=target
+        )
+    check_target(plan, source, target, destination)
+    if destination.skip_existing and os.path.lexists(target):
+        return replace(done, status=Status.SKIPPED, target=target)
+    counts = _measured(work)
+    overflow = sum(count.overflow for count in counts.values())
+    if overflow and not destination.allow_overflow:
+        return replace(
+            done,
+            plan=replace(plan, refusals=(_overflows(plan, counts),)),
+            status=Status.REFUSED,
+            target=target,
+            counts=counts,
+        )
+    if not destination.write:
+        return replace(done, status=Status.PLANNED, target=target, counts=counts)
+    try:
+        written = _written(work, target, destination)
+    except MissedError as missed:
+        return replace(
+            done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison
+        )
+    done = replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
+    return done if run is None else _told(done, run)
+
+
+def _changing(work: Work) -> Mapping[str, Json]:
+    """Return the JSON documents that change, as they are; none where nobody asks for them."""
+    if not work.parts or work.document is None:
+        return {}
+    if work.plan.conversion is not None:
+        return {CONFIG: work.document.config}
+    edited = {edit.address.part for edit in work.plan.edits}
+    return {name: value for name, value in work.document.parts.items() if name in edited}
+
+
+def _written(work: Work, target: Path, destination: Destination) -> Written:
+    plan, source, run = work.plan, work.source, work.run
+    verify = run.verify if run is not None and run.tools.verify else None
+    if plan.conversion is not None and work.document is not None:
+        from policytool.formats import (
+            creating,  # h5py takes 80 ms to import, and most plans are empty or only shown
+        )
+
+        return creating.build(
+            source,
+            work.document,
+            target,
+            plan.conversion.content,
+            overwrite=destination.overwrite,
+            in_place=destination.in_place,
+            backup=destination.backup,
+            shown=plan.path,
+            verify=verify,
+        )
+    from policytool.formats import rewriting  # as above
+
+    if plan.retrace and run is not None:
+        return rewriting.make(
+            source,
+            target,
+            run.fill,
+            overwrite=destination.overwrite,
+            in_place=destination.in_place,
+            backup=destination.backup,
+            shown=plan.path,
+        )
+    return rewriting.write(
+        source,
+        target,
+        rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state),
+        document_format=plan.format,
+        overwrite=destination.overwrite,
+        in_place=destination.in_place,
+        backup=destination.backup,
+        shown=plan.path,
+        verify=verify,
+    )
+
+
+def _told(done: Migration, run: Run) -> Migration:
+    """Return a migration with what the child process did for it."""
+    plan = done.plan
+    if run.retraced is not None and run.after is not None:
+        plan = replace(
+            plan, notes=(*plan.notes, *run.retraced.notes()), loaders_after=run.after.model.loaders
+        )
+    return replace(done, plan=plan, retraced=run.retraced, comparison=run.comparison)
+
+
+def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
+    """Return what each cast does to the values, which takes reading those tensors and no others."""
+    plan, source = work.plan, work.source
+    if not plan.casts:
+        return {}
+    if plan.retrace and work.run is not None:
+        return measured(plan, work.run.analysis, source)
+    if plan.conversion is not None and work.document is not None and work.document.nodes:
+        return measured(plan, reading.analysed(work.document), source)
+    from policytool.formats import rewriting  # as above: h5py and ml_dtypes
+
+    return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)
+
+
+def the_one_model(
+    inputs: Iterable[Input], options: Options, destination: Destination, several: str = ""
+) -> list[Input]:
+    """
+    Return the one model among the inputs that were found; none where there is none.
+
+    :param several: what a sentence about several goes on with: what else the command takes.
+    :raises UsageError: where there are several, with their names.
+    :raises ModelFileError: where the process that read the one ended over it.
+    """
+    candidates = without_outputs(list(inputs), options.suffix, destination)
+    read = list(parallel.each(tasks.inspect(), candidates, None, None))
+    models = [found for found, result in zip(candidates, read, strict=True) if result is not None]
+    if len(models) > 1:
+        listed = some([found.shown for found in models], 10)
+        raise UsageError(
+            f"there are {len(models)} models here ({listed}); name the one that is meant{several}"
+        )
+    for result in read:
+        if (
+            isinstance(result, Failure) and result.code in LOST
+        ):  # it would be again, and only after as long
+            raise ModelFileError(result.path, result.code, result.message)
+    return models
+
+
+def _unable(document_format: str, *, has_config: bool) -> str | None:
+    """Return why a file of this format cannot be migrated; None where it can."""
+    if not has_config or document_format == "weights":
+        return (
+            "holds no policy that could be changed: weights alone, or a SavedModel without Keras "
+            "metadata"
+        )
+    if document_format not in REWRITTEN:
+        return f"is a model that is only read; migrate rewrites {', '.join(sorted(REWRITTEN))}"
+    return None
+
+
+def _overflows(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:
+    worst = max(
+        plan.casts, key=lambda cast: counts[cast.tensor].overflow if cast.tensor in counts else 0
+    )
+    found = counts[worst.tensor]
+    total = sum(count.overflow for count in counts.values())
+    narrow = worst.through or worst.after
+    message = (
+        f"{worst.path or 'the optimizer'} has {found.overflow} values in {'/'.join(worst.tensor)} "
+        f"that {narrow} cannot hold and that would become infinite "
+        f"({total} in all); mixed_{narrow} keeps variables in float32, and --allow-overflow writes "
+        "the infinities"
+    )
+    return Refusal(code="overflow", message=message, path=worst.path)

@@ -1,0 +1,373 @@
+"""
+A plan that was saved with ``--format json`` and is to be carried out later: read back, and held
+against the file.
+
+A plan file is checked like any other input. The writers compare every value with what the plan says
+stood there, so a plan for another file, or for one that has changed, does nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from policytool.commands.batch import file_conflicts, parallel, tasks
+from policytool.commands.destinations import Destination, places_of
+from policytool.commands.inspect import Failure
+from policytool.commands.migrate import Result, Work, carried_out
+from policytool.formats import format_detection
+from policytool.migration.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
+from policytool.migration.planning import savedmodel_revival
+from policytool.migration.planning.planned_document import applied
+from policytool.model import reading
+from policytool.model.model import Address, Source
+from policytool.numerics.reexport.run import Run
+from policytool.support import limits
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from policytool.support.files import opening
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.formats.document import Document
+    from policytool.model.model import Model
+    from policytool.numerics.reexport.run import Tools
+
+Value = TypeVar("Value")
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """One plan, and the file that it is to be carried out on."""
+
+    plan: Plan
+    path: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What is to be done with each plan."""
+
+    destination: Destination
+    parts: bool = True
+    """Whether a diff is to be made of the results."""
+
+
+def migrate_saved(
+    file: Path,
+    paths: tuple[str, ...],
+    destination: Destination,
+    tools: Tools | None = None,
+    *,
+    jobs: int | None = 1,
+    parts: bool = True,
+) -> Iterator[Result]:
+    """
+    Yield what became of each plan in a file; with one path and one plan, that path is migrated in
+    place of the plan's own.
+
+    Which process does what is said at :func:`policytool.commands.migrate.migrate_all`.
+
+    :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
+    :raises WorkerError: where processes are wanted and cannot be started.
+    """
+    every = [Saved(plan=plan, path=path) for plan, path in _paired(plans(file), paths)]
+    asked = Asked(destination=destination, parts=parts)
+    if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
+        yield from parallel.in_turn(
+            every, lambda saved: attempted(saved, asked, tools), tasks.migrate_saved(), asked
+        )
+    else:
+        yield from parallel.each(
+            tasks.migrate_saved(),
+            every,
+            asked,
+            jobs,
+            lambda: file_conflicts.after([_places(saved, asked) for saved in every]),
+        )
+
+
+def attempted(saved: Saved, asked: Asked, tools: Tools | None = None) -> Result:
+    """
+    Return what became of one plan.
+
+    :raises UsageError: for an output that cannot be.
+    """
+    plan, path = saved.plan, saved.path
+    try:
+        document = format_detection.document(path, str(path))
+        _check(document, plan)
+        analysis = reading.analysed(document)
+        changed, unchanged = (
+            reading.analysed(applied(document, plan.edits, plan.casts)).model,
+            analysis.model,
+        )
+        _check_policies(unchanged, changed)
+        current = Plan(
+            path=document.path,
+            format=document.format,
+            generation=plan.generation,
+            suffix=plan.suffix,
+            base_policy=plan.base_policy,
+            edits=plan.edits,
+            casts=plan.casts,
+            state=plan.state,
+            loaders_before=unchanged.loaders,
+            loaders_after=savedmodel_revival.loaders(document, plan.edits, changed.loaders),
+            retrace=plan.retrace,
+        )
+        run = (
+            Run(plan=current, analysis=analysis, source=path, tools=tools)
+            if tools is not None
+            else None
+        )
+        return carried_out(
+            Work(plan=current, source=path, document=document, run=run, parts=asked.parts),
+            asked.destination,
+        )
+    except ModelFileError as error:
+        return Failure(path=error.path, code=error.code, message=error.message)
+    except WorkerError as error:
+        return Failure(path=str(path), code=error.code, message=str(error), details=error.details)
+
+
+def directories(saved: Saved, asked: Asked) -> frozenset[Path]:
+    """Return where drafts of a plan's output are made."""
+    return frozenset(place.parent for place in _places(saved, asked))
+
+
+def _places(saved: Saved, asked: Asked) -> frozenset[Path]:
+    return places_of(saved.path, saved.plan.suffix, asked.destination, several=False)
+
+
+def plans(file: Path) -> tuple[Plan, ...]:
+    """
+    Return the plans of a file that ``migrate --format json`` wrote.
+
+    :raises UsageError: for anything else.
+    """
+    try:
+        value, _ = jsontext.parse(opening.read_given(file, limits.JSON_BYTES))
+    except opening.TooLargeError as error:
+        raise UsageError(f"--plan {file} has {error.beyond}") from error
+    except OSError as error:
+        raise UsageError(f"--plan {file} cannot be read: {error.strerror}") from error
+    except jsontext.JsonError as error:
+        raise UsageError(f"--plan {file} {error}") from error
+    try:
+        if not isinstance(value, dict) or value["version"] != VERSION:
+            raise UsageError(
+                f"--plan {file} is no plan of version {VERSION}; expected what migrate --dry-run "
+                "--format json prints"
+            )
+        return tuple(_plan(item) for item in _list(value["plans"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"--plan {file} is no plan: {type(error).__name__} at {error}; expected what migrate "
+            "--dry-run --format json prints"
+        ) from error
+
+
+def _paired(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[tuple[Plan, Path]]:
+    if not paths:
+        return [(plan, Path(plan.path)) for plan in found]
+    if len(found) == 1 and len(paths) == 1:
+        return [(found[0], Path(paths[0]))]
+    named = {plan.path: plan for plan in found}
+    missing = [path for path in paths if path not in named]
+    if missing:
+        raise UsageError(
+            f"the saved plan has none for {missing[0]}; it has plans for "
+            f"{', '.join(list(named)[:5]) or 'no file'}"
+        )
+    return [(named[path], Path(path)) for path in paths]
+
+
+def _check(document: Document, plan: Plan) -> None:
+    """
+    Hold a plan against a file.
+
+    :raises ModelFileError: where a value is not what the plan found there.
+    """
+    if document.format != plan.format:
+        raise ModelFileError(
+            document.path,
+            "plan-stale",
+            f"is {document.format}, and the plan was made for {plan.format}; plan again",
+        )
+    if plan.refusals:  # a refused plan says why
+        raise ModelFileError(
+            document.path,
+            "plan-refused",
+            f"has a plan that was refused: {plan.refusals[0].message}",
+        )
+    for edit in plan.edits:
+        if _value_at(document, edit.address) != edit.before:
+            raise ModelFileError(
+                document.path,
+                "plan-stale",
+                f"has another value at {edit.address.part} {edit.address.pointer} than the plan "
+                "found; plan again",
+            )
+    nodes = (node.variable for node in document.nodes.values() if node.variable is not None)
+    stored = {
+        tensor.path: tensor.dtype for tensor in (*(document.tensors or ()), *document.state, *nodes)
+    }
+    for cast in plan.casts:
+        if stored.get(cast.tensor) != cast.before:
+            raise ModelFileError(
+                document.path,
+                "plan-stale",
+                f"does not store {'/'.join(cast.tensor)} as {cast.before}, as the plan found it; "
+                "plan again",
+            )
+    for slot in plan.state or ():
+        if slot.source is not None and slot.source not in stored:
+            raise ModelFileError(
+                document.path,
+                "plan-stale",
+                f"does not store {'/'.join(slot.source)}, as the plan found it; plan again",
+            )
+
+
+def _check_policies(before: Model, after: Model) -> None:
+    """
+    Make sure that a plan leaves no policy behind that nobody knows.
+
+    :raises ModelFileError: where it does; policytool made no such plan.
+    """
+    known = {layer.path for layer in before.layers if layer.source is not Source.UNKNOWN}
+    lost = next(
+        (
+            layer.path
+            for layer in after.layers
+            if layer.source is Source.UNKNOWN and layer.path in known
+        ),
+        None,
+    )
+    if lost is not None:
+        raise ModelFileError(
+            before.path,
+            "plan-invalid",
+            f"has a plan that gives {lost} a policy that no release knows; it was edited, plan "
+            "again",
+        )
+
+
+# JSON of any shape, or its absence
+def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # JSON of any shape, or its absence
+    if address.part not in document.parts or not address.pointer:
+        return ABSENT
+    try:
+        holder, key = jsontext.place(document.parts[address.part], address.pointer)
+        return holder[key]
+    except (LookupError, TypeError, ValueError):
+        return ABSENT
+
+
+def _plan(value: object) -> Plan:
+    item = _object(value)
+    if item.get("conversion") is not None:
+        raise UsageError(
+            f"--plan has a conversion of {item['path']}, which is made of the file each time: run "
+            f"migrate --target {item['conversion']['target']} again"
+        )
+    return Plan(
+        path=_text(item["path"]),
+        format=_text(item["format"]),
+        generation=_or_none(item["generation"], _text),
+        suffix=_text(item["suffix"]),
+        base_policy=_or_none(item["base_policy"], _text),
+        edits=tuple(_edit(edit) for edit in _list(item["edits"])),
+        casts=tuple(_cast(cast) for cast in _list(item["casts"])),
+        state=_or_none(item["state"], lambda slots: tuple(_slot(slot) for slot in _list(slots))),
+        retrace=item.get("retrace") is True and item["format"] == "savedmodel",
+        refusals=_refused(item)
+        or tuple(
+            Refusal(
+                code=_text(refusal["code"]),
+                message=_text(refusal["message"]),
+                path=_or_none(refusal["path"], _text),
+            )
+            for refusal in _list(item["refusals"])
+        ),
+    )
+
+
+# checked by its caller
+def _refused(item: Any) -> tuple[Refusal, ...]:  # noqa: ANN401  # checked by its caller
+    """Return a refusal for a plan that says it was refused and no longer says why."""
+    if item["status"] != "refused" or item["refusals"]:
+        return ()
+    return (Refusal(code="refused", message="it was refused when it was made", path=None),)
+
+
+def _edit(value: object) -> Edit:
+    item = _object(value)
+    return Edit(
+        kind=Kind(item["kind"]),
+        address=Address(part=_text(item["part"]), pointer=_text(item["pointer"])),
+        path=_or_none(item["path"], _text),
+        before=item.get("before", ABSENT),
+        after=item.get("after", ABSENT),
+        reason=_text(item["reason"]),
+    )
+
+
+def _cast(item: Any) -> Cast:  # checked here  # noqa: ANN401  # checked here
+    return Cast(
+        tensor=_names(item["tensor"]),
+        path=_or_none(item["path"], _text),
+        before=_float(item["before"]),
+        after=_float(item["after"]),
+        through=_or_none(item["through"], _float),
+        reason=_text(item["reason"]),
+    )
+
+
+def _slot(item: Any) -> Slot:  # checked here  # noqa: ANN401  # checked here
+    value = item["value"]
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError("a number was expected")
+    return Slot(
+        tensor=_names(item["tensor"]),
+        source=_or_none(item["source"], _names),
+        dtype=_or_none(item["dtype"], _text),
+        value=value,
+    )
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("an object was expected")
+    return value
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(_text(name) for name in _list(value))
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("a list was expected")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text was expected")
+    return value
+
+
+def _float(value: object) -> str:
+    if value not in {"float16", "bfloat16", "float32", "float64"}:
+        raise TypeError("a float dtype was expected")
+    return str(value)
+
+
+# checked by what reads it
+def _or_none(value: Any, read: Callable[[Any], Value]) -> Value | None:  # noqa: ANN401  # checked by what reads it
+    return None if value is None else read(value)

@@ -1,0 +1,12 @@
+"""
+Two models side by side: which layers and variables belong together, and what of them differs.
+
+Nothing here reads files.
+"""
+
+from __future__ import annotations
+
+from policytool.comparison.models import compared
+from policytool.comparison.sides import Subject, subject
+
+__all__ = ["Subject", "compared", "subject"]

@@ -1,0 +1,309 @@
+"""Two models compared: layer by layer, then the optimizer and the signatures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparison import layers, notes, sections, variables
+from policytool.comparison.pairing import Pairs, out_of_order, paired
+from policytool.comparison.result import (
+    Aspect,
+    Change,
+    Comparison,
+    LayerPair,
+    Pairing,
+    Side,
+    VariablePair,
+)
+from policytool.comparison.sides import Held, Subject, read_by
+from policytool.formats.document import Layout
+from policytool.model.tree import INPUT_CLASS, LAYERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.comparison.variables import Named, Opened
+
+_SEQUENTIAL: Final = "Sequential"
+_NAMED_BY_CONFIG: Final = frozenset({Layout.LEGACY_H5, Layout.OBJECT_PATHS})
+"""Layouts whose variables can be told apart with the config of another file."""
+
+
+def compared(
+    a: Subject, b: Subject, opened: Opened, keep: Callable[[frozenset[str]], bool] | None = None
+) -> Comparison:
+    """
+    Return all that was compared of two models.
+
+    :param keep: whether to compare a layer with these paths; None compares all, and the optimizer
+        and the signatures too
+    """
+    if a.described != b.described:
+        a, b = _read_by_each_other(a, b)
+    work = _Work(a, b, paired(a, b), opened)
+    found = tuple(pair for pair, paths in work.layers(keep) if keep is None or keep(paths))
+    return Comparison(
+        a=_side(a),
+        b=_side(b),
+        layers=found,
+        optimizer=sections.optimizer(a, b, opened) if keep is None else None,
+        signatures=sections.signatures(a, b) if keep is None else (),
+        notes=tuple(notes.of(a, b, found)),
+    )
+
+
+def _side(subject: Subject) -> Side:
+    model = subject.model
+    return Side(
+        path=model.path, format=model.format, generation=model.generation, writer=model.writer
+    )
+
+
+def _read_by_each_other(a: Subject, b: Subject) -> tuple[Subject, Subject]:
+    """
+    Return weights alone as the layers of the other file, where their names can be told by its
+    config.
+    """
+    if not a.described and a.document.layout in _NAMED_BY_CONFIG and b.sites:
+        return read_by(a, b), b
+    if not b.described and b.document.layout in _NAMED_BY_CONFIG and a.sites:
+        return a, read_by(b, a)
+    return a, b
+
+
+class _Work:
+    """The comparison of two models' layers."""
+
+    def __init__(self, a: Subject, b: Subject, pairs: Pairs, opened: Opened) -> None:
+        self._a, self._b, self._pairs, self._opened = a, b, pairs, opened
+        self._alone_a = _alone(a, b, pairs.of_a.keys() | pairs.further_a.keys())
+        self._alone_b = _alone(b, a, pairs.of_b.keys() | pairs.further_b.keys())
+        self._folded_a = _folded(a, self._alone_a, pairs.of_a)
+        self._folded_b = _folded(b, self._alone_b, pairs.of_b)
+        self._names_a = frozenset(held.names for held in a.layers)
+        self._names_b = frozenset(held.names for held in b.layers)
+        self._moves = self._orders()
+
+    def layers(
+        self, keep: Callable[[frozenset[str]], bool] | None
+    ) -> Iterator[tuple[LayerPair, frozenset[str]]]:
+        """
+        Yield the layers in the order of A, each that is only in B behind what stands before it
+        there, with all their paths.
+        """
+        behind: dict[int | None, list[int]] = {}
+        last: int | None = None
+        for index in range(len(self._b.layers)):
+            if index in self._pairs.of_b:
+                last = self._pairs.of_b[index]
+            else:
+                behind.setdefault(last, []).append(index)
+        for index, held in enumerate(self._a.layers):
+            if index == 0:
+                yield from (self._only_b(other) for other in behind.get(None, ()))
+            if index in self._pairs.of_a:
+                other = self._b.layers[self._pairs.of_a[index]]
+                paths = _paths(held, other)
+                if keep is None or keep(paths):
+                    yield self._both(index, self._pairs.of_a[index], self._pairs.by[index]), paths
+            else:
+                yield self._only_a(index)
+            yield from (self._only_b(other) for other in behind.get(index, ()))
+        if not self._a.layers:
+            yield from (self._only_b(other) for other in range(len(self._b.layers)))
+
+    def _both(self, a: int, b: int, by: Pairing) -> LayerPair:
+        one, other = self._a.layers[a], self._b.layers[b]
+        changes = [
+            *layers.changes(self._a, self._b, (one, other), by),
+            *layers.wiring((one, other), self._a, self._b, self._pairs),
+        ]
+        if a in self._moves:
+            wired = (
+                one.parent is not None
+                and other.parent is not None
+                and self._is_wired(one.parent, other.parent)
+            )
+            changes.append(
+                Change(
+                    aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=wired
+                )
+            )
+        changes += self._places(one, other)
+        return LayerPair(
+            a=one.layer.path,
+            b=other.layer.path,
+            class_name=one.layer.class_name or other.layer.class_name,
+            paired=by,
+            changes=tuple(changes),
+            variables=self._variables(a, b),
+        )
+
+    def _is_wired(self, a: int, b: int) -> bool:
+        """
+        Return whether two models say what feeds each layer, so that the order in which they list
+        them says nothing.
+        """
+        return self._a.layers[a].ends is not None and self._b.layers[b].ends is not None
+
+    def _only_a(self, index: int) -> tuple[LayerPair, frozenset[str]]:
+        held = self._a.layers[index]
+        if index in self._pairs.further_a:
+            other = self._b.layers[self._pairs.further_a[index]]
+            return self._further(held, other), _paths(held, other)
+        listed = self._alone_a[index]
+        reason = self._no_variables() or (
+            None if listed else "the other file does not list this layer"
+        )
+        pairs = variables.one_sided(_named(held), (), reason) if listed else ()
+        return LayerPair(
+            a=held.layer.path,
+            b=None,
+            class_name=held.layer.class_name,
+            listed=listed,
+            variables=pairs,
+        ), _paths(held)
+
+    def _only_b(self, index: int) -> tuple[LayerPair, frozenset[str]]:
+        held = self._b.layers[index]
+        if index in self._pairs.further_b:
+            other = self._a.layers[self._pairs.further_b[index]]
+            return self._further(other, held), _paths(other, held)
+        listed = self._alone_b[index]
+        reason = self._no_variables() or (
+            None if listed else "the other file does not list this layer"
+        )
+        pairs = variables.one_sided((), _named(held), reason) if listed else ()
+        return LayerPair(
+            a=None,
+            b=held.layer.path,
+            class_name=held.layer.class_name,
+            listed=listed,
+            variables=pairs,
+        ), _paths(held)
+
+    def _further(self, a: Held, b: Held) -> LayerPair:
+        """Return a further place of a shared layer, whose variables the file stores again."""
+        return LayerPair(
+            a=a.layer.path,
+            b=b.layer.path,
+            class_name=a.layer.class_name,
+            paired=Pairing.SHARED,
+            changes=tuple(layers.changes(self._a, self._b, (a, b), Pairing.SHARED)),
+            variables=variables.pairs(_named(a), _named(b), self._opened)
+            if self._no_variables() is None
+            else (),
+        )
+
+    def _variables(self, a: int, b: int) -> tuple[VariablePair, ...]:
+        ones = [*_named(self._a.layers[a]), *self._folded_a.get(a, ())]
+        others = [*_named(self._b.layers[b]), *self._folded_b.get(b, ())]
+        reason = self._no_variables()
+        return (
+            variables.one_sided(ones, others, reason)
+            if reason
+            else variables.pairs(ones, others, self._opened)
+        )
+
+    def _no_variables(self) -> str | None:
+        missing = [
+            side for side, subject in (("A", self._a), ("B", self._b)) if not subject.has_variables
+        ]
+        return (
+            f"{' and '.join(missing)} hold{'s' if len(missing) == 1 else ''} no variables"
+            if missing
+            else None
+        )
+
+    def _orders(self) -> dict[int, tuple[int, int]]:
+        """
+        Return the layers of A that stand at another place among their siblings, with both places,
+        counted among those that are in both.
+        """
+        found = {}
+        below_b = self._b.children()
+        for parent, children in self._a.children().items():
+            counterpart = self._pairs.of_a.get(parent) if parent is not None else None
+            siblings = set(below_b.get(counterpart, ()))
+            here = [
+                index
+                for index in children
+                if self._pairs.of_a.get(index) in siblings and _is_listed_there(self._a, index)
+            ]
+            there = sorted(self._pairs.of_a[index] for index in here)
+            rank = {index: place for place, index in enumerate(there)}
+            places = [rank[self._pairs.of_a[index]] for index in here]
+            found.update(
+                {
+                    here[position]: (position + 1, places[position] + 1)
+                    for position in out_of_order(places)
+                }
+            )
+        return found
+
+    def _places(self, one: Held, other: Held) -> Iterator[Change]:
+        """Yield the places of a shared layer that are no layer's in the other file."""
+        ones = sorted(
+            "/".join(place) for place in one.places - other.places if place not in self._names_b
+        )
+        others = sorted(
+            "/".join(place) for place in other.places - one.places if place not in self._names_a
+        )
+        if (ones or others) and (len(one.places) > 1 or len(other.places) > 1):
+            yield Change(aspect=Aspect.SHARED, a=list(ones), b=list(others))
+
+
+def _paths(*held: Held) -> frozenset[str]:
+    return frozenset(path for one in held for path in (one.layer.path, *one.layer.also_at))
+
+
+def _is_listed_there(subject: Subject, index: int) -> bool:
+    """Return whether a layer stands in a list whose order means something: attributes have none."""
+    return subject.layers[index].attribute == LAYERS
+
+
+def _named(held: Held) -> list[Named]:
+    return list(zip(held.layer.variables, held.tensors, strict=True))
+
+
+def _alone(subject: Subject, other: Subject, known: set[int]) -> dict[int, bool]:
+    """Return the layers that are in one file only, and whether the other file could list them."""
+    found: dict[int, bool] = {}
+    for index, held in enumerate(subject.layers):
+        if index in known:
+            continue
+        parent = subject.layers[held.parent] if held.parent is not None else None
+        by_attribute = subject.is_graph and not other.is_graph and held.attribute != LAYERS
+        no_input = (
+            held.layer.class_name == INPUT_CLASS
+            and parent is not None
+            and parent.layer.class_name == _SEQUENTIAL
+        )
+        below_unlisted = held.parent is not None and found.get(held.parent) is False
+        no_words = not other.described and not held.layer.variables
+        found[index] = not (held.implicit or by_attribute or no_input or below_unlisted or no_words)
+    return found
+
+
+def _folded(
+    subject: Subject, alone: dict[int, bool], known: dict[int, int]
+) -> dict[int, list[Named]]:
+    """
+    Return the variables of layers that the other file does not list, by the layer that holds them:
+    there they are its own.
+    """
+    found: dict[int, list[Named]] = defaultdict(list)
+    for index, listed in alone.items():
+        path: list[str] = []
+        above: int | None = index
+        while above is not None and above not in known:
+            path = [*subject.layers[above].names[-1:], *path]
+            above = subject.layers[above].parent
+        if above is not None and not listed:
+            found[above] += [
+                (replace(variable, name="/".join((*path, variable.name))), tensor)
+                for variable, tensor in _named(subject.layers[index])
+            ]
+    return found

@@ -1,0 +1,410 @@
+"""
+Configs in one spelling, so that what two generations write for the same thing compares as the same.
+
+:data:`RULES` lists what is normalised, in the words of ``docs/diff.md``. A value of a custom class
+    keeps its package and its module: there the name is all that tells one class from another.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.model.tree import INPUT_CLASS, LAYERS
+from policytool.releases import generations
+from policytool.releases.generations import GENERATIONS
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.support.text.jsontext import Json
+
+RULES: Final = (
+    (
+        "keys",
+        (
+            "`batch_input_shape` of Keras 1 and 2 is Keras 3's `batch_shape`; an optimizer's `lr` "
+            "is "
+            "`learning_rate`; LeakyReLU's `alpha` is `negative_slope`"
+        ),
+    ),
+    (
+        "wrappers",
+        (
+            "an object of Keras' own is its class and its config: `module`, `registered_name`, "
+            "`build_config` and `shared_object_id` say nothing more"
+        ),
+    ),
+    (
+        "names",
+        (
+            "an object without a config of its own is its bare name, and so is a function: `relu` "
+            "and "
+            "`{class_name: function, config: relu}`"
+        ),
+    ),
+    (
+        "classes",
+        (
+            "a class that was renamed: a functional `Model` is `Functional`, "
+            "`OrthogonalInitializer` "
+            "is `Orthogonal`, `BatchNormalizationV2` has no number"
+        ),
+    ),
+    (
+        "initialisers",
+        (
+            "Glorot's, He's and Lecun's initialisers are the `VarianceScaling` that standalone "
+            "Keras "
+            "wrote for them; their `dtype` of float32 is unsaid"
+        ),
+    ),
+    ("policies", "a policy is its name, however it is spelled, as long as it has no loss scale"),
+    (
+        "sequences",
+        (
+            "tuples, lists and `TensorShape`s of the same items are the same, and so are an `axis` "
+            "and "
+            "a list of that one axis"
+        ),
+    ),
+    (
+        "axes",
+        (
+            "an `axis` counted from the end is the same counted from the start, where the layers "
+            "before it prove how many dimensions there are"
+        ),
+    ),
+    (
+        "numbers",
+        (
+            "a number and the same number rounded to float32 are the same: releases store "
+            "hyperparameters either way"
+        ),
+    ),
+    (
+        "unsaid",
+        (
+            "a key whose value is null is the same as no key, and so is one with the value that "
+            "releases without the key have: `ragged: false`"
+        ),
+    ),
+    (
+        "derived",
+        (
+            "a key that one file has, and that follows from the rest of the model: "
+            "`build_input_shape`, the `query_shape` of an attention layer"
+        ),
+    ),
+    (
+        "directions",
+        (
+            "`go_backwards` of a Bidirectional's backward layer, and `zero_output_for_mask` of "
+            "both: "
+            "some releases write what it is built from"
+        ),
+    ),
+    (
+        "order",
+        (
+            "the order in which a functional model lists its layers, as long as each is fed by the "
+            "same ones"
+        ),
+    ),
+    ("cells", "the number in the name of a cell that its RNN makes by itself"),
+)
+"""What is normalised: a name for the rule, and what it takes to be the same."""
+
+_KEYS: Final = {"batch_input_shape": "batch_shape", "lr": "learning_rate"}
+_CLASS_KEYS: Final[Mapping[str, Mapping[str, str]]] = {"LeakyReLU": {"alpha": "negative_slope"}}
+_CLASSES: Final = {
+    "Model": "Functional",
+    "Network": "Functional",
+    "OrthogonalInitializer": "Orthogonal",
+    "IdentityInitializer": "Identity",
+    "BatchNormalizationV1": "BatchNormalization",
+    "BatchNormalizationV2": "BatchNormalization",
+}
+_SCALINGS: Final = {
+    (1.0, "fan_avg", "uniform"): "GlorotUniform",
+    (1.0, "fan_avg", "normal"): "GlorotNormal",
+    (1.0, "fan_avg", "truncated_normal"): "GlorotNormal",
+    (2.0, "fan_in", "uniform"): "HeUniform",
+    (2.0, "fan_in", "normal"): "HeNormal",
+    (2.0, "fan_in", "truncated_normal"): "HeNormal",
+    (1.0, "fan_in", "uniform"): "LecunUniform",
+    (1.0, "fan_in", "normal"): "LecunNormal",
+    (1.0, "fan_in", "truncated_normal"): "LecunNormal",
+}
+"""Scale, mode and distribution of a VarianceScaling to the class that Keras has for them."""
+
+_SEQUENCES: Final = frozenset({"__tuple__", "TensorShape", "__list__"})
+_FUNCTION: Final = "function"
+_POLICIES: Final = frozenset(
+    {
+        "Policy",
+        "PolicyV1",
+        "DTypePolicy",
+        "FloatDTypePolicy",
+        "QuantizedDTypePolicy",
+        "QuantizedFloat8DTypePolicy",
+    }
+)
+_OWN_MODULES: Final = ("keras", "tf_keras", "tensorflow.python.keras", "builtins")
+_WRAPPER: Final = frozenset(
+    {
+        "module",
+        "class_name",
+        "config",
+        "registered_name",
+        "build_config",
+        "shared_object_id",
+        "name",
+        "compile_config",
+    }
+)
+_DROPPED: Final = frozenset({"shared_object_id", "build_config"})
+_LAYER_KEYS: Final = frozenset({"layer", "backward_layer", "cell", "cells"})
+
+UNSAID: Final[Mapping[str, tuple[Json, ...]]] = {
+    **dict.fromkeys(
+        (
+            "ragged",
+            "sparse",
+            "optional",
+            "synchronized",
+            "renorm",
+            "rms_scaling",
+            "keepdims",
+            "time_major",
+            "use_gate",
+        ),
+        (False,),
+    ),
+    **dict.fromkeys(
+        (
+            "softmax_robust_masking",
+            "invert",
+            "pad_to_max_tokens",
+            "use_ema",
+            "zero_output_for_mask",
+        ),
+        (False,),
+    ),
+    **dict.fromkeys(("jit_compile", "is_legacy_optimizer"), (False, True)),
+    "trainable": (True,),
+    "autocast": (True,),
+    "groups": (1,),
+    "offset": (0.0,),
+    "decay": (0.0,),
+    "ema_momentum": (0.99,),
+    "renorm_momentum": (0.99,),
+    "encoding": ("utf-8",),
+    "oov_method": ("floormod",),
+    "output_mode": ("int",),
+}
+"""Key to the values that stand for the key's absence: what releases without the argument do."""
+
+DERIVED: Final = frozenset(
+    {
+        "build_input_shape",
+        "query_shape",
+        "key_shape",
+        "value_shape",
+        "vocabulary_size",
+        "quantization_config",
+        "implementation",
+        "has_input_vocabulary",
+    }
+)
+"""
+Keys that follow from the rest of the model, or say how something is computed and not what: one file
+may lack them.
+"""
+
+
+def normal(value: Json) -> Json:
+    """Return a value in the one spelling that stands for all that mean the same."""
+    match value:
+        case float() if math.isfinite(value):
+            return _single(value)
+        case list():
+            return [normal(item) for item in value if not is_layer(item)]
+        case dict():
+            return _object(value)
+    return value
+
+
+def keys(
+    config: Mapping[str, Json], class_name: str | None = None
+) -> dict[str, tuple[str, Json, Json]]:
+    """
+    Return the keys of a config in the one spelling, each with the key and the value as they are
+    spelled, and the normal value; layers are left out.
+    """
+    renamed = {**_KEYS, **_CLASS_KEYS.get(class_name or "", {})}
+    found = {}
+    for key, value in config.items():
+        if (
+            key not in _DROPPED
+            and not (key == LAYERS and isinstance(value, list))
+            and not is_layer(value, slot=key in _LAYER_KEYS)
+        ):
+            found[renamed.get(key, key)] = (
+                key,
+                value,
+                _axis(normal(value)) if key == "axis" else normal(value),
+            )
+    return found
+
+
+def is_derived(key: str, class_name: str | None) -> bool:
+    """
+    Return whether a key that one file alone has says nothing that the other does not say elsewhere.
+    """
+    return key in DERIVED or (
+        key == "batch_shape" and class_name != INPUT_CLASS
+    )  # of the first layer of a Sequential
+
+
+def is_unsaid(key: str, value: Json) -> bool:
+    """Return whether a key with this normal value says no more than its absence."""
+    return value is None or any(same(value, unsaid) for unsaid in UNSAID.get(key, ()))
+
+
+def is_layer(value: Json, *, slot: bool = False) -> bool:
+    """
+    Return whether a value is a serialised layer, or a list of them: layers are compared as layers.
+    """
+    if isinstance(value, list):
+        return slot and bool(value) and all(is_layer(item, slot=True) for item in value)
+    if not isinstance(value, dict) or not isinstance(value.get("class_name"), str):
+        return False
+    config = value.get("config")
+    return slot or (isinstance(config, dict) and {"name", "trainable"} <= config.keys())
+
+
+def same(one: Json, other: Json) -> bool:
+    """Return whether two normal values are the same; booleans are no numbers."""
+    return bool(_frozen(one) == _frozen(other))
+
+
+def _frozen(value: Json) -> Any:  # nested tuples  # noqa: ANN401  # nested tuples
+    match value:
+        case dict():
+            return (
+                "object",
+                frozenset(
+                    (key, _frozen(item)) for key, item in value.items() if not is_unsaid(key, item)
+                ),
+            )
+        case list():
+            return ("list", tuple(_frozen(item) for item in value))
+        case bool():
+            return ("bool", value)
+        case float() if math.isnan(value):
+            return ("number", "nan")
+        case int() | float():
+            return ("number", _single(value))
+    return value
+
+
+def _single(number: float) -> float:
+    """Return a number rounded to float32, and one that float32 cannot hold as it is."""
+    try:
+        rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    except (OverflowError, struct.error):  # the second for integers beyond float64
+        return number
+    return rounded if rounded or not number else number
+
+
+def _object(value: dict[str, Json]) -> Json:
+    class_name = value.get("class_name")
+    if not isinstance(class_name, str):
+        return {
+            _KEYS.get(key, key): normal(item)
+            for key, item in value.items()
+            if key not in _DROPPED and not is_layer(item, slot=key in _LAYER_KEYS)
+        }
+    config = value.get("config")
+    items = value.get("items")
+    if class_name in _SEQUENCES and isinstance(items, list):
+        return [normal(item) for item in items]
+    if class_name in _POLICIES and (name := _policy_name(value)) is not None:
+        return name
+    if class_name == _FUNCTION and isinstance(config, str):
+        return config
+    module, registered = value.get("module"), value.get("registered_name")
+    is_own = ">" not in class_name and (
+        not isinstance(module, str)
+        or module.split(".")[0] in {own.split(".")[0] for own in _OWN_MODULES}
+    )
+    named = _CLASSES.get(class_name.rpartition(">")[2], class_name.rpartition(">")[2])
+    inner = normal(config) if config is not None else None
+    said = (
+        {key: item for key, item in inner.items() if not is_unsaid(key, item)}
+        if isinstance(inner, dict)
+        else inner
+    )
+    named, said = _initialiser(named, said)
+    rest: dict[str, Json] = {
+        key: normal(item) for key, item in value.items() if key not in _WRAPPER
+    }
+    if is_own:
+        return {"class_name": named, "config": said, **rest} if said or rest else named
+    package = registered if isinstance(registered, str) else class_name
+    return {"class_name": named, "registered_name": package, "config": said, **rest}
+
+
+def _axis(value: Json) -> Json:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _initialiser(class_name: str, said: Json) -> tuple[str, Json]:
+    """
+    Return the class and config of an initialiser by the name that Keras has for it, without a dtype
+    of float32.
+    """
+    if not isinstance(said, dict):
+        return class_name, said
+    rest: dict[str, Json] = {
+        key: item for key, item in said.items() if (key, item) != ("dtype", "float32")
+    }
+    if class_name != "VarianceScaling":
+        return class_name, rest
+    scaling = tuple(rest.get(key) for key in ("scale", "mode", "distribution"))
+    named = next((name for known, name in _SCALINGS.items() if known == scaling), None)
+    return (
+        (
+            named,
+            {
+                key: item
+                for key, item in rest.items()
+                if key not in {"scale", "mode", "distribution"}
+            },
+        )
+        if named
+        else (class_name, rest)
+    )
+
+
+def _policy_name(value: dict[str, Json]) -> str | None:
+    """
+    Return the name of a policy without a loss scale; None for one that says more than its name.
+    """
+    config = value.get("config")
+    if isinstance(config, dict) and "loss_scale" in config:
+        return None
+    for generation in reversed(GENERATIONS):
+        try:
+            return generations.parse(value, generation).name
+        except SpellingError:
+            continue
+    return None
+
+
+def class_of(name: str | None) -> str | None:
+    """Return a class by the name that it has today."""
+    return _CLASSES.get(name, name) if name is not None else None

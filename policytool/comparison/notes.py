@@ -1,0 +1,167 @@
+"""What was not compared, and why: a file that cannot hold something is not different for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparison.result import Aspect, Note, Pairing, Presence, Verdict
+from policytool.comparison.sections import has_like_state, holds_optimizer, state_of
+from policytool.support.shorten import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.comparison.result import LayerPair
+    from policytool.comparison.sides import Subject
+
+_WORDS: Final = {
+    "json": "architecture JSON",
+    "yaml": "architecture YAML",
+    "weights": "weights alone",
+    "savedmodel": "a SavedModel",
+    "h5": "HDF5",
+    "keras": ".keras",
+    "tfjs": "a TensorFlow.js model",
+    "keras-metadata": "keras_metadata.pb alone",
+}
+
+_NAMED: Final = 3
+"""How many layers a note names."""
+
+
+def of(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> Iterator[Note]:
+    """Yield a note for each thing that one file has and the comparison left out."""
+    yield from _of_side("A", a, b)
+    yield from _of_side("B", b, a)
+    if (
+        not a.described
+        and not b.described
+        and "savedmodel" in {a.document.format, b.document.format}
+    ):
+        yield Note(
+            code="graphs",
+            message="graphs are not compared op by op: what these files say of their signatures "
+            "and "
+            "their variables is",
+        )
+    if _computes_alike(a, b, layers):
+        yield Note(
+            code="traced-alike",
+            message="policies differ, and what the layers' traced ops compute in does not: whoever "
+            "runs the graphs sees no other dtypes",
+        )
+    yield from _unlisted(layers)
+    if (
+        a.optimizer is not None
+        and b.optimizer is not None
+        and not has_like_state(a, b)
+        and (state_of(a) or state_of(b))
+    ):
+        yield Note(
+            code="optimizer-state",
+            message="the two formats store the optimizer's variables under other names: they are "
+            "not "
+            "compared",
+        )
+    if any(layer.paired is Pairing.SHARED for layer in layers):
+        yield Note(
+            code="shared-places",
+            message="one file lists a shared layer once, the other at each of its places: each "
+            "place "
+            "is compared",
+        )
+    yield from _unread(layers)
+
+
+def _computes_alike(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> bool:
+    """
+    Return whether policies differ and graphs do not: what migrate leaves, which traces nothing anew
+    by itself.
+    """
+    aspects = {change.aspect for layer in layers for change in layer.differences}
+    return a.is_traced and b.is_traced and Aspect.POLICY in aspects and Aspect.TRACED not in aspects
+
+
+def _of_side(name: str, side: Subject, other: Subject) -> Iterator[Note]:
+    """Yield a note for each thing that the other file has and this one cannot hold."""
+    here = _WORDS.get(side.document.format, side.document.format)
+    if not side.has_variables and other.has_variables:
+        yield Note(
+            code="no-variables",
+            message=f"{name} is {here}, which holds no variables: those of the other file are not "
+            "compared",
+        )
+    if not side.described and other.described:
+        yield Note(
+            code="variables-alone",
+            message=f"{name} describes no layers: classes, policies and configs are not compared",
+        )
+    if other.optimizer is not None and not holds_optimizer(side):
+        yield Note(
+            code="no-optimizer",
+            message=f"{name} is {here}, which holds no optimizer: the other file's is not compared",
+        )
+    if other.document.signatures and side.document.format != "savedmodel":
+        yield Note(
+            code="no-signatures",
+            message=f"{name} is {here}, which has no graph: the other file's signatures and traced "
+            "dtypes are not compared",
+        )
+    elif other.is_traced and not side.is_traced:
+        yield Note(
+            code="no-graph",
+            message=f"{name} has no graph that was read: the dtypes that the other file's computes "
+            "in "
+            "are not compared",
+        )
+    if side.has_unknown_scales and not other.has_unknown_scales:
+        yield Note(
+            code="loss-scale-unknown",
+            message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave "
+            "unsaid: it is not compared",
+        )
+    if (
+        side.is_graph
+        and not other.is_graph
+        and any((held.config or {}).get("has_input_vocabulary") for held in side.layers)
+    ):
+        yield Note(
+            code="vocabulary",
+            message=f"{name} keeps vocabularies in its assets, which are not read: they are not "
+            "compared",
+        )
+
+
+def _unlisted(layers: Sequence[LayerPair]) -> Iterator[Note]:
+    unlisted = [layer for layer in layers if not layer.listed]
+    for presence, name in ((Presence.A, "A"), (Presence.B, "B")):
+        paths = [layer.path for layer in unlisted if layer.presence is presence]
+        if paths:
+            count = f"{len(paths)} layer{'s' if len(paths) != 1 else ''}"
+            listed = some(paths, _NAMED)
+            yield Note(
+                code="unlisted-layers",
+                message=f"only {name}'s format lists {count} that others hold or make by "
+                "themselves "
+                f"({listed}): no difference",
+            )
+
+
+def _unread(layers: Sequence[LayerPair]) -> Iterator[Note]:
+    reasons = Counter(
+        variable.values.reason or ""
+        for layer in layers
+        for variable in layer.variables
+        if variable.a is not None
+        and variable.b is not None
+        and variable.values.verdict is Verdict.NOT_COMPARED
+    )
+    for reason, count in reasons.items():
+        if reason:
+            yield Note(
+                code="values-not-compared",
+                message=f"the values of {count} variable{'s' if count != 1 else ''} are not "
+                "compared: "
+                f"{reason}",
+            )

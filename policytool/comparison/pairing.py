@@ -1,0 +1,234 @@
+"""
+Which layer of one model is which of the other: by path first, then by rules that leave no choice.
+
+The rules are the same read from either side, so that comparing B with A mirrors comparing A with B.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from policytool.comparison.result import Pairing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from policytool.comparison.sides import Subject
+
+
+@dataclass(slots=True)
+class Pairs:
+    """The layers that belong together, by index."""
+
+    of_a: dict[int, int] = field(default_factory=dict)
+    of_b: dict[int, int] = field(default_factory=dict)
+    by: dict[int, Pairing] = field(default_factory=dict)
+    """What paired a layer of A."""
+
+    further_a: dict[int, int] = field(default_factory=dict)
+    """A further place that A lists of a layer that B lists once, to the layer of B."""
+
+    further_b: dict[int, int] = field(default_factory=dict)
+    """The same the other way round."""
+
+    def as_a(self, a: int) -> int | None:
+        """Return the paired layer of A that a layer of A is; None for one that is only there."""
+        return (
+            a if a in self.of_a else self.of_b[self.further_a[a]] if a in self.further_a else None
+        )
+
+    def of_other(self, b: int) -> int | None:
+        """Return the paired layer of A that a layer of B is; None for one that is only in B."""
+        return self.of_b.get(b, self.further_b.get(b))
+
+    def add(self, a: int, b: int, by: Pairing) -> None:
+        """Pair two layers."""
+        self.of_a[a], self.of_b[b], self.by[a] = b, a, by
+
+
+def paired(a: Subject, b: Subject) -> Pairs:
+    """Return which layers belong together."""
+    work = _Work(a, b)
+    if a.is_rooted and b.is_rooted:
+        work.pairs.add(0, 0, Pairing.ROOT)
+        work.below(0, 0)
+    else:
+        work.below(0 if a.is_rooted else None, 0 if b.is_rooted else None)
+    work.places()
+    work.moved()
+    work.shared()
+    return work.pairs
+
+
+class _Work:
+    """The pairing of two models."""
+
+    def __init__(self, a: Subject, b: Subject) -> None:
+        self._a, self._b = a, b
+        self._below_a, self._below_b = a.children(), b.children()
+        self._has_shapes = a.has_variables and b.has_variables
+        self.pairs = Pairs()
+
+    def below(self, a: int | None, b: int | None) -> None:
+        """Pair the layers below two that belong together, and those below them."""
+        pending = [(a, b)]
+        while pending:
+            one, other = pending.pop()
+            ones, others = self._below_a.get(one, []), self._below_b.get(other, [])
+            self._by(
+                ones, others, Pairing.PATH, lambda subject, index: subject.layers[index].names[-1:]
+            )
+            self._by(
+                ones, others, Pairing.NAME, lambda subject, index: subject.layers[index].layer.name
+            )
+            self._by(ones, others, Pairing.POSITION, self._kind)
+            pending += [
+                (index, self.pairs.of_a[index]) for index in ones if index in self.pairs.of_a
+            ]
+
+    def places(self) -> None:
+        """Pair shared layers that the files list at different ones of their places."""
+        by_place = {
+            place: index
+            for index, held in enumerate(self._b.layers)
+            if index not in self.pairs.of_b
+            for place in held.places
+        }
+        for index, held in enumerate(self._a.layers):
+            if index not in self.pairs.of_a:
+                found = {
+                    by_place[place] for place in held.places if place in by_place
+                } - self.pairs.of_b.keys()
+                if len(found) == 1:
+                    self._found(index, found.pop(), Pairing.PATH)
+
+    def moved(self) -> None:
+        """Pair layers of one name, class and shapes that stand under other parents."""
+        self._by(
+            range(len(self._a.layers)),
+            range(len(self._b.layers)),
+            Pairing.MOVED,
+            self._named_kind,
+            only=True,
+        )
+
+    def shared(self) -> None:
+        """Pair the further places of layers that the other file lists at each of their places."""
+        places_a = {
+            place: index
+            for index, held in enumerate(self._a.layers)
+            for place in held.places
+            if index in self.pairs.of_a
+        }
+        places_b = {
+            place: index
+            for index, held in enumerate(self._b.layers)
+            for place in held.places
+            if index in self.pairs.of_b
+        }
+        self.pairs.further_a = {
+            index: places_b[held.names]
+            for index, held in enumerate(self._a.layers)
+            if index not in self.pairs.of_a and held.names in places_b
+        }
+        self.pairs.further_b = {
+            index: places_a[held.names]
+            for index, held in enumerate(self._b.layers)
+            if index not in self.pairs.of_b and held.names in places_a
+        }
+
+    def _by(
+        self,
+        ones: Iterable[int],
+        others: Iterable[int],
+        by: Pairing,
+        key: Callable[[Subject, int], Hashable],
+        *,
+        only: bool = False,
+    ) -> None:
+        """
+        Pair what is left of two lists where both hold as many layers of a key, in their order; with
+        ``only`` where each holds one.
+        """
+        groups_a, groups_b = (
+            self._grouped(self._a, ones, self.pairs.of_a, key),
+            self._grouped(self._b, others, self.pairs.of_b, key),
+        )
+        for value, members in groups_a.items():
+            counterparts = groups_b.get(value, [])
+            if len(members) == len(counterparts) and (len(members) == 1 or not only):
+                for one, other in zip(members, counterparts, strict=True):
+                    if by is Pairing.MOVED:
+                        self._found(one, other, by)
+                    else:
+                        self.pairs.add(one, other, by)
+
+    @staticmethod
+    def _grouped(
+        subject: Subject,
+        indices: Iterable[int],
+        taken: dict[int, int],
+        key: Callable[[Subject, int], Hashable],
+    ) -> dict[Hashable, list[int]]:
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for index in indices:
+            if index not in taken:
+                groups[key(subject, index)].append(index)
+        return groups
+
+    def _found(self, a: int, b: int, by: Pairing) -> None:
+        """Pair two layers that do not stand below a pair, and what is below them."""
+        if a not in self.pairs.of_a and b not in self.pairs.of_b:
+            self.pairs.add(a, b, by)
+            self.below(a, b)
+
+    def _kind(self, subject: Subject, index: int) -> Hashable:
+        held = subject.layers[index]
+        shapes = (
+            sorted(str(variable.shape) for variable in held.layer.variables)
+            if self._has_shapes
+            else []
+        )
+        return held.layer.class_name, tuple(shapes)
+
+    def _named_kind(self, subject: Subject, index: int) -> Hashable:
+        return subject.layers[index].layer.name, self._kind(subject, index)
+
+
+def out_of_order(places: Sequence[int]) -> frozenset[int]:
+    """
+    Return the positions of a permutation whose elements moved: those that are not in every longest
+    increasing subsequence.
+
+    Of two neighbours that changed places both have moved, and read from the other side the same
+    elements have.
+    """
+    ahead, behind = _lengths(places), _lengths([-place for place in reversed(places)])[::-1]
+    longest = max(ahead, default=0)
+    staying = [
+        position
+        for position in range(len(places))
+        if ahead[position] + behind[position] == longest + 1
+    ]
+    at_length: dict[int, int] = defaultdict(int)
+    for position in staying:
+        at_length[ahead[position]] += 1
+    kept = {position for position in staying if at_length[ahead[position]] == 1}
+    return frozenset(range(len(places))) - kept
+
+
+def _lengths(places: Sequence[int]) -> list[int]:
+    """
+    Return for each element the length of the longest increasing subsequence that ends with it.
+    """
+    from bisect import bisect_left
+
+    ends: list[int] = []
+    lengths = []
+    for place in places:
+        found = bisect_left(ends, place)
+        ends[found : found + 1] = [place]
+        lengths.append(found + 1)
+    return lengths

@@ -1,0 +1,141 @@
+"""
+How many dimensions a layer's input has, as far as the layers before it prove it; an axis counted
+from the end is known only then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparison import normalization
+from policytool.model.tree import INPUT_CLASS
+
+if TYPE_CHECKING:
+    from policytool.comparison.sides import Held, Subject
+    from policytool.support.text.jsontext import Json
+
+_SEQUENTIAL: Final = "Sequential"
+_STEPS: Final = 64
+"""How far the way back is followed; models have a convolution or an input sooner."""
+
+_MAKES: Final = {
+    **dict.fromkeys(
+        (
+            "Conv1D",
+            "Conv1DTranspose",
+            "SeparableConv1D",
+            "DepthwiseConv1D",
+            "MaxPooling1D",
+            "AveragePooling1D",
+            "ZeroPadding1D",
+        ),
+        3,
+    ),
+    **dict.fromkeys(
+        (
+            "Conv2D",
+            "Conv2DTranspose",
+            "SeparableConv2D",
+            "DepthwiseConv2D",
+            "MaxPooling2D",
+            "AveragePooling2D",
+            "ZeroPadding2D",
+        ),
+        4,
+    ),
+    **dict.fromkeys(
+        ("Conv3D", "Conv3DTranspose", "MaxPooling3D", "AveragePooling3D", "ZeroPadding3D"), 5
+    ),
+    "Flatten": 2,
+}
+"""Layers of Keras whose output always has so many dimensions."""
+
+_KEEPS: Final = frozenset(
+    {
+        "Dense",
+        "Dropout",
+        "Activation",
+        "ReLU",
+        "LeakyReLU",
+        "ELU",
+        "PReLU",
+        "Softmax",
+        "BatchNormalization",
+        "LayerNormalization",
+        "GroupNormalization",
+    }
+) | {
+    "UnitNormalization",
+    "GaussianNoise",
+    "GaussianDropout",
+    "SpatialDropout1D",
+    "SpatialDropout2D",
+    "SpatialDropout3D",
+    "Rescaling",
+    "Normalization",
+}
+"""Layers of Keras whose output has as many dimensions as their one input."""
+
+
+def is_same_axis(
+    one: Json, other: Json, sides: tuple[tuple[Subject, Held], tuple[Subject, Held]]
+) -> bool:
+    """Return whether two values of ``axis`` are proven to be the same."""
+    first, second = (
+        _resolved(value, subject, held)
+        for value, (subject, held) in zip((one, other), sides, strict=True)
+    )
+    return first is not None and first == second
+
+
+def of_input(subject: Subject, held: Held) -> int | None:
+    """Return how many dimensions a layer's input has; None where nothing proves it."""
+    for _ in range(_STEPS):
+        parent = subject.layers[held.parent] if held.parent is not None else None
+        in_sequence = parent is not None and parent.layer.class_name == _SEQUENTIAL
+        if in_sequence and held.before is None:
+            return _shape_rank(held)
+        source = (
+            held.before
+            if in_sequence
+            else held.inputs[0]
+            if held.inputs is not None and len(held.inputs) == 1
+            else None
+        )
+        if not isinstance(source, int):
+            return None
+        held = subject.layers[source]
+        if held.layer.opaque:
+            return None
+        if held.layer.class_name == INPUT_CLASS:
+            return _shape_rank(held)
+        if held.layer.class_name in _MAKES:
+            return _MAKES[held.layer.class_name]
+        if held.layer.class_name not in _KEEPS:
+            return None
+    return None
+
+
+def _shape_rank(held: Held) -> int | None:
+    shape = normalization.keys(held.config or {}).get("batch_shape", ("", None, None))[2]
+    return len(shape) if isinstance(shape, list) else None
+
+
+def _resolved(value: Json, subject: Subject, held: Held) -> tuple[int, ...] | None:
+    """Return axes counted from the start; None where that cannot be known."""
+    axes = normalization.normal(value)
+    numbers = [
+        axis
+        for axis in (axes if isinstance(axes, list) else [axes])
+        if isinstance(axis, int) and not isinstance(axis, bool)
+    ]
+    if not numbers or (isinstance(axes, list) and len(numbers) != len(axes)):
+        return None
+    if min(numbers) >= 0:
+        return tuple(numbers)
+    rank = of_input(subject, held)
+    return (
+        tuple(axis % rank for axis in numbers)
+        if rank is not None and all(-rank <= axis < rank for axis in numbers)
+        else None
+    )

@@ -1,0 +1,141 @@
+"""What stands beside the layers: the optimizer with its state, and the signatures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparison import layers, variables
+from policytool.comparison.result import Aspect, Change, Presence, Section
+from policytool.migration.plan import ABSENT
+from policytool.model.model import Variable
+from policytool.model.optimizer_config import WRAPPERS
+from policytool.releases.policy import loss_scale_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.comparison.sides import Subject
+    from policytool.comparison.variables import Named, Opened
+    from policytool.formats.document import Signature
+    from policytool.migration.plan import Absent
+    from policytool.support.text.jsontext import Json
+
+_STATE: Final = "optimizer"
+"""The group of ``.keras`` weights that holds the optimizer's variables."""
+
+_MAX_WRAPPERS: Final = 8
+
+
+def holds_optimizer(subject: Subject) -> bool:
+    """Return whether the format can hold an optimizer."""
+    document = subject.document
+    if (
+        document.format == "tfjs"
+    ):  # save_keras_model drops it, and the converter of HDF5 files keeps it
+        return document.training_part is not None
+    return document.format in {"h5", "keras", "savedmodel"} and document.config_part is not None
+
+
+def state_of(subject: Subject) -> list[Named]:
+    """Return the optimizer's stored variables, by their whole path."""
+    document = subject.document
+    below = [
+        tensor
+        for tensor in document.tensors or ()
+        if document.format == "keras" and tensor.path[0] == _STATE
+    ]
+    return [
+        (
+            Variable(
+                name="/".join(tensor.path[1:]).removesuffix(":0"),
+                shape=tensor.shape,
+                dtype=tensor.dtype,
+            ),
+            tensor,
+        )
+        for tensor in (*document.state, *below)
+    ]
+
+
+def optimizer(a: Subject, b: Subject, opened: Opened) -> Section | None:
+    """
+    Return how the optimizers differ; None where neither file has one, or one of them could have
+    none.
+    """
+    if not (holds_optimizer(a) and holds_optimizer(b)) or (
+        a.optimizer is None and b.optimizer is None
+    ):
+        return None
+    if a.optimizer is None or b.optimizer is None:
+        return Section(name="optimizer", presence=Presence.B if a.optimizer is None else Presence.A)
+    found: list[Change] = []
+    one, other = a.model.optimizer, b.model.optimizer
+    if one is not None and other is not None:
+        if one.class_name != other.class_name:
+            found.append(Change(aspect=Aspect.CLASS, a=one.class_name, b=other.class_name))
+        if one.loss_scale != other.loss_scale:
+            found.append(
+                Change(
+                    aspect=Aspect.LOSS_SCALE,
+                    a=loss_scale_values(one.loss_scale),
+                    b=loss_scale_values(other.loss_scale),
+                )
+            )
+    found += layers.configs(_inner(a.optimizer), _inner(b.optimizer))
+    state = variables.pairs(state_of(a), state_of(b), opened) if has_like_state(a, b) else ()
+    return Section(name="optimizer", presence=Presence.BOTH, changes=tuple(found), variables=state)
+
+
+def has_like_state(a: Subject, b: Subject) -> bool:
+    """Return whether both files store an optimizer's variables under names that can be compared."""
+    return a.document.format == b.document.format and a.document.format in {"h5", "keras"}
+
+
+def signatures(a: Subject, b: Subject) -> tuple[Section, ...]:
+    """Return how the signatures differ of two files that can have some."""
+    if not (a.document.format == b.document.format == "savedmodel"):
+        return ()
+    ones, others = (
+        {signature.name: signature for signature in side.model.signatures} for side in (a, b)
+    )
+    return tuple(
+        _signature(name, ones.get(name), others.get(name))
+        for name in sorted(ones.keys() | others.keys())
+    )
+
+
+def _signature(name: str, one: Signature | None, other: Signature | None) -> Section:
+    if one is None or other is None:
+        return Section(name=name, presence=Presence.B if one is None else Presence.A)
+    found = [
+        *_arguments("input", one.inputs, other.inputs),
+        *_arguments("output", one.outputs, other.outputs),
+    ]
+    if one.compute_dtypes != other.compute_dtypes and one.compute_dtypes and other.compute_dtypes:
+        found.append(
+            Change(aspect=Aspect.TRACED, a=list(one.compute_dtypes), b=list(other.compute_dtypes))
+        )
+    return Section(name=name, presence=Presence.BOTH, changes=tuple(found))
+
+
+def _arguments(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Change]:
+    for name in sorted(one.keys() | other.keys()):
+        before: Json | Absent = one.get(name, ABSENT)
+        after: Json | Absent = other.get(name, ABSENT)
+        if before != after:
+            yield Change(aspect=Aspect.SIGNATURE, key=f"{kind} {name}", a=before, b=after)
+
+
+def _inner(config: Json) -> Mapping[str, Json]:
+    """
+    Return the config of the optimizer itself, without the loss scaling around it, which is compared
+    as that.
+    """
+    for _ in range(_MAX_WRAPPERS):
+        if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
+            return {}
+        inner: dict[str, Json] = config["config"]  # type: ignore[assignment]  # isinstance above
+        if str(config.get("class_name")).rpartition(">")[2] not in WRAPPERS:
+            return inner
+        config = inner.get("inner_optimizer", inner.get("optimizer"))
+    return {}

@@ -1,0 +1,147 @@
+"""Which variables of two layers belong together, and how their values compare."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparison.result import Values, VariablePair, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from policytool.formats.document import Tensor
+    from policytool.formats.stored_values import Values as Stored
+    from policytool.model.model import Variable
+
+    Named = tuple[Variable, Tensor]
+
+UNREAD: Final = "values were not read"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Opened:
+    """
+    The values of both models; None for one that stores none, or whose values were not asked for.
+    """
+
+    a: Stored | None = None
+    b: Stored | None = None
+    reason: str = UNREAD
+    """Why values are not compared where one is None."""
+
+
+def pairs(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> tuple[VariablePair, ...]:
+    """
+    Return the variables of two layers, those of A in their order, then those that are only in B.
+    """
+    found = _paired(a, b, opened)
+    at = {id(one): (other, by) for one, other, by in found}
+    taken = {id(other) for _, other, _ in found}
+    result = []
+    for one in a:
+        other, by = at.get(id(one), (None, None))
+        values = compared(one, other, opened) if other is not None else _missing()
+        result.append(
+            VariablePair(
+                a=one[0], b=other[0] if other is not None else None, values=values, paired=by
+            )
+        )
+    return (
+        *result,
+        *(
+            VariablePair(a=None, b=other[0], values=_missing())
+            for other in b
+            if id(other) not in taken
+        ),
+    )
+
+
+def one_sided(
+    a: Sequence[Named], b: Sequence[Named], reason: str | None = None
+) -> tuple[VariablePair, ...]:
+    """
+    Return variables that are in one file; with a reason they are not compared, as the other could
+    not hold them.
+    """
+    values = Values(verdict=Verdict.NOT_COMPARED, reason=reason) if reason else _missing()
+    return (
+        *(VariablePair(a=variable, b=None, values=values) for variable, _ in a),
+        *(VariablePair(a=None, b=variable, values=values) for variable, _ in b),
+    )
+
+
+def compared(a: Named, b: Named, opened: Opened) -> Values:
+    """Return how the values of two variables compare."""
+    (one, one_tensor), (other, other_tensor) = a, b
+    if one.shape != other.shape:
+        return Values(verdict=Verdict.DIFFERENT, reason="shapes differ")
+    if opened.a is None or opened.b is None:
+        return Values(verdict=Verdict.NOT_COMPARED, reason=opened.reason)
+    from policytool.comparison import (
+        numbers,  # NumPy takes 60 ms to import, and two architectures need none
+    )
+
+    return numbers.compared(
+        opened.a.blocks(one_tensor), opened.b.blocks(other_tensor), (one.dtype, other.dtype)
+    )
+
+
+def _missing() -> Values:
+    return Values(verdict=Verdict.DIFFERENT, reason="in one file only")
+
+
+def _paired(
+    a: Sequence[Named], b: Sequence[Named], opened: Opened
+) -> list[tuple[Named, Named, str]]:
+    """
+    Pair variables by name; then, as one file may have numbers for names, by their order among those
+    of the same shape.
+    """
+    found = _by(a, b, "name", lambda named: named[0].name)
+    ones, others = _left(a, b, found)
+    if not ones or not others:
+        return found
+    return [
+        *found,
+        *_by(
+            _ordered(ones, opened.a),
+            _ordered(others, opened.b),
+            "order",
+            lambda named: named[0].shape,
+        ),
+    ]
+
+
+def _ordered(named: Sequence[Named], values: Stored | None) -> Sequence[Named]:
+    """Return variables in the order in which their layer made them, as far as the file tells it."""
+    if values is None:
+        return named
+    by_tensor: dict[Tensor, list[Named]] = defaultdict(list)
+    for one in named:
+        by_tensor[one[1]].append(one)
+    return [
+        by_tensor[tensor].pop(0) for tensor in values.ordered(tuple(tensor for _, tensor in named))
+    ]
+
+
+def _by(
+    a: Sequence[Named], b: Sequence[Named], what: str, key: Callable[[Named], Hashable]
+) -> list[tuple[Named, Named, str]]:
+    """Pair, in their order, the variables of each key that both layers have as many of."""
+    groups: dict[Hashable, tuple[list[Named], list[Named]]] = defaultdict(lambda: ([], []))
+    for side, named in ((0, a), (1, b)):
+        for one in named:
+            groups[key(one)][side].append(one)
+    same = (group for group in groups.values() if len(group[0]) == len(group[1]))
+    return [
+        (one, other, what) for ones, others in same for one, other in zip(ones, others, strict=True)
+    ]
+
+
+def _left(
+    a: Sequence[Named], b: Sequence[Named], found: list[tuple[Named, Named, str]]
+) -> tuple[list[Named], list[Named]]:
+    taken = {id(named) for one, other, _ in found for named in (one, other)}
+    return [one for one in a if id(one) not in taken], [one for one in b if id(one) not in taken]

@@ -1,0 +1,151 @@
+"""What a format is, and what all of them are asked with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+from policytool.formats.document import Observation, Writer
+from policytool.support.errors import ModelFileError
+from policytool.support.files import opening
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from policytool.formats.document import Document
+    from policytool.support.limits import Limit
+    from policytool.support.text.jsontext import Json
+
+TAIL_BYTES: Final = 8
+"""Enough for the one signature that stands at the end, that of a checkpoint's index."""
+
+HEAD_BYTES: Final = 4096
+"""
+Enough for every signature, for a git-lfs pointer whole, and for HDF5's first three signature
+offsets.
+"""
+
+
+class Probe:
+    """A path, and the little that is read of it to recognise its format."""
+
+    def __init__(self, path: Path, shown: str) -> None:
+        self.path = path
+        self.shown = shown
+        """How reports name the path."""
+
+    @cached_property
+    def is_directory(self) -> bool:
+        """Whether the path is a directory."""
+        return self.path.is_dir()
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first :data:`HEAD_BYTES` bytes; none of a directory."""
+        if self.is_directory:
+            return b""
+        return opening.read_head(self.path, HEAD_BYTES)
+
+    @cached_property
+    def tail(self) -> bytes:
+        """
+        The last :data:`TAIL_BYTES` bytes; none of a directory, or of a file that has not so many.
+        """
+        if self.is_directory:
+            return b""
+        with opening.regular_stream(self.path) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            if size < TAIL_BYTES:
+                return b""
+            stream.seek(-TAIL_BYTES, os.SEEK_END)
+            return stream.read(TAIL_BYTES)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names directly in the directory; none for a file."""
+        return (
+            frozenset(entry.name for entry in self.path.iterdir())
+            if self.is_directory
+            else frozenset()
+        )
+
+    def content(self, limit: Limit, code: str, claim: str, name: str = "") -> bytes:
+        """
+        Return the bytes of the file, or of a file in the directory.
+
+        :param claim: how a sentence about more bytes than the limit begins, such as ``is JSON of``
+        :raises ModelFileError: with this code, beyond the limit.
+        :raises OSError: where it cannot be read.
+        """
+        try:
+            return opening.read_bounded(self.path / name if name else self.path, limit)
+        except opening.TooLargeError as error:
+            raise self.failure(code, f"{claim} {error.beyond}") from error
+
+    def failure(self, code: str, message: str) -> ModelFileError:
+        """Return the error for this path."""
+        return ModelFileError(self.shown, code, message)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """A way in which models are stored."""
+
+    name: str
+    title: str
+    recognise: Callable[[Probe], bool]
+    """By content; exactly one format recognises a file."""
+
+    read: Callable[[Probe], Document]
+    """
+    Read without executing anything, following no link out of the file.
+
+    :raises ModelFileError: with a sentence and a code of its own for each way in which the file can
+        be wrong.
+    """
+
+
+def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Observation]) -> Json:
+    """
+    Return the JSON ``text`` of ``part``; duplicate keys become observations, anything else that is
+    wrong a failure.
+    """
+    try:
+        value, repeated = jsontext.parse(text)
+    except jsontext.JsonError as error:
+        raise probe.failure(error.code, f"{part} {error}") from error
+    if repeated:
+        keys = ", ".join(repr(key) for key in repeated[:5])
+        observations.append(
+            Observation(
+                code="duplicate-key",
+                message=f"{part} has a key twice in one object ({keys}); Keras reads the last one",
+                where=part,
+            )
+        )
+    return value
+
+
+def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:
+    """
+    Return whether JSON says what Keras' serialised objects all say: a class by its name, and a
+    config.
+    """
+    return (
+        isinstance(config, dict)
+        and isinstance(config.get("class_name"), str)
+        and "config" in config
+    )
+
+
+def written_by(config: dict[str, Json]) -> Writer:
+    """Return who wrote an architecture, as it says beside the model's class."""
+    version, backend = config.get("keras_version"), config.get("backend")
+    return Writer(
+        keras=version if isinstance(version, str) else None,
+        backend=backend if isinstance(backend, str) else None,
+    )

@@ -1,0 +1,216 @@
+"""A checkpoint as a whole: its index, read and checked, and the ways into its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats import foreign_files
+from policytool.formats.checkpoint.bundle import _entries, _objects, _ordered_code, _table, _values
+from policytool.support import limits
+from policytool.support.errors import BundleError
+from policytool.support.files import opening
+from policytool.support.text import protobuf_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from policytool.formats.checkpoint.bundle._entries import Entry
+    from policytool.formats.checkpoint.bundle._objects import ObjectGraph
+
+INDEX: Final = ".index"
+_HEADER_KEY: Final = b""
+_VERSION: Final = 1
+"""``kTensorBundleVersion``: of the format that is read here, and the only one there has been."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bundle:
+    """A checkpoint; nothing of its values is read until someone asks."""
+
+    prefix: Path
+    """Its path without ``.index``."""
+
+    entries: Mapping[str, Entry]
+    """
+    Its tensors by key, in the file's order, which is that of the keys; a partitioned variable once.
+    """
+
+    _shards: _values.Shards = field(repr=False)
+
+    def chunks(self, entry: Entry) -> Iterator[bytes]:
+        """
+        Yield a tensor's stored bytes, the C order of its values, in chunks of at most 1 MiB.
+
+        The parts of a partitioned variable come as one tensor. A tensor of strings comes as it is
+        stored, lengths and checksum included: equal strings are equal bytes, and :meth:`strings`
+        takes them apart. Whoever has taken the last chunk of a tensor that is not partitioned has
+        verified it; that of a partitioned one is verified when the iterator ends.
+
+        :raises BundleError: where the shard is missing or truncated, the checksum differs, or the
+            dtype is no plain one.
+        :raises OSError: where a file cannot be read.
+        """
+        return _values.chunks(self._shards, entry)
+
+    def strings(self, entry: Entry) -> tuple[bytes, ...]:
+        """
+        Return the elements of a tensor of strings, verified, in C order.
+
+        :raises BundleError: as :meth:`chunks` does, and for a tensor of anything else.
+        :raises OSError: where a file cannot be read.
+        """
+        if entry.dtype != _entries.STRING or entry.slices:
+            raise BundleError(
+                "checkpoint-unsupported", f"{entry.key} is no tensor of strings in one piece"
+            )
+        return _values.strings(self._shards, entry)
+
+    def objects(self) -> ObjectGraph | None:
+        """
+        Return the object graph; None where the checkpoint has none, which is so of TF 1's.
+
+        :raises BundleError: where it cannot be read.
+        :raises OSError: where a file cannot be read.
+        """
+        entry = self.entries.get(_objects.OBJECT_GRAPH_KEY)
+        if entry is None:
+            return None
+        if entry.dtype != _entries.STRING or entry.shape:
+            raise BundleError(
+                "checkpoint-damaged",
+                f"{self.prefix.name}{INDEX} is damaged: its object graph is no text",
+            )
+        try:
+            return _objects.parse(self.strings(entry)[0])
+        except ValueError as error:
+            raise BundleError(
+                "checkpoint-damaged",
+                f"the object graph of {self.prefix.name} is damaged: it {error}",
+            ) from error
+
+    def lacking(self) -> Iterator[BundleError]:
+        """
+        Yield, for each shard that is missing or shorter than its tensors need, why; that costs one
+        look at each, and reads no values.
+        """
+        ends: dict[int, Entry] = {}
+        for entry in _stored(self.entries.values()):
+            last = ends.get(entry.shard)
+            if last is None or entry.offset + entry.size > last.offset + last.size:
+                ends[entry.shard] = entry
+        for number, entry in sorted(ends.items()):
+            try:
+                with self._shards.opened(number) as shard:
+                    shard.check(entry)
+            except BundleError as error:
+                yield error
+
+
+def open_bundle(prefix: Path) -> Bundle:
+    """
+    Return the checkpoint of this prefix, its path without ``.index``.
+
+    Every block of the index is verified, and every shape, size and place is held against the
+    others; a shard is opened when it is read.
+
+    :raises BundleError: for what is no checkpoint that can be read, with a code and a sentence.
+    :raises OSError: where the index cannot be read.
+    """
+    path = prefix.with_name(prefix.name + INDEX)
+    name = path.name
+    pairs = _table.read(_content(path), name)
+    try:
+        header = _header(next(pairs, None), name)
+        entries: dict[bytes, Entry] = {}
+        slices: dict[bytes, Entry] = {}
+        partitioned: dict[bytes, tuple[tuple[tuple[int, int], ...], ...]] = {}
+        for key, value in pairs:
+            entry, parts = _entries.parse(key, value, name)
+            if entry.shard >= header.shards:
+                raise ValueError(f"{entry.key} lies in file {entry.shard} of {header.shards}")
+            (slices if key.startswith(_ordered_code.MARK) else entries)[key] = entry
+            if parts:
+                partitioned[key] = parts
+        for key, parts in partitioned.items():
+            entries[key] = _entries.whole(entries[key], key, parts, slices)
+        _check_places(_stored(entries.values()))
+        found = {key.decode("utf-8"): entry for key, entry in entries.items()}
+    except ValueError as error:
+        raise BundleError(
+            "checkpoint-damaged", f"{name} is damaged: {error}; copy or download it again"
+        ) from error
+    return Bundle(
+        prefix=prefix, entries=found, _shards=_values.Shards(prefix=prefix, count=header.shards)
+    )
+
+
+def _content(path: Path) -> bytes:
+    try:
+        data = opening.read_bounded(path, limits.CHECKPOINT_INDEX_BYTES)
+    except FileNotFoundError as error:
+        raise BundleError("not-found", f"{path.name} does not exist; check the path") from error
+    except (opening.NotRegularError, IsADirectoryError) as error:
+        raise BundleError(
+            "foreign", f"{path.name} is no file; expected a checkpoint's index"
+        ) from error
+    except opening.TooLargeError as error:
+        raise BundleError("checkpoint-limit", f"{path.name} has {error.beyond}") from error
+    if found := foreign_files.download(data[:4096]):
+        raise BundleError(found[0], f"{path.name} {found[1]}")
+    return data
+
+
+def _header(
+    first: tuple[bytes, bytes] | None, name: str
+) -> Any:  # message classes made at run time have no static type
+    if first is None or first[0] != _HEADER_KEY:
+        raise ValueError("it has no header")
+    header = protobuf_messages.parse("BundleHeader", first[1])
+    if header.shards < 1 and not header.HasField("version"):
+        message = (
+            f"{name} is a checkpoint of the format that TensorFlow wrote before 1.0 (V1); save it "
+            "again with a newer tf.train.Saver"
+        )
+        raise BundleError("checkpoint-v1", message)
+    if header.endianness:
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{name} was written on a big-endian machine; save the checkpoint again on one that is "
+            "not",
+        )
+    if header.version.min_consumer > _VERSION or _VERSION in header.version.bad_consumers:
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{name} asks for readers of version {header.version.min_consumer}; this one reads "
+            f"{_VERSION}",
+        )
+    if header.shards < 1:
+        raise ValueError(f"it says that its values lie in {header.shards} files")
+    if beyond := limits.CHECKPOINT_SHARDS.beyond(header.shards):
+        raise BundleError("checkpoint-limit", f"{name} says that its values lie in {beyond}")
+    return header
+
+
+def _stored(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the entries that have bytes of their own: of a partitioned variable its parts."""
+    for entry in entries:
+        if entry.slices:
+            yield from (part.entry for part in entry.slices)
+        else:
+            yield entry
+
+
+def _check_places(entries: Iterable[Entry]) -> None:
+    """
+    Raise where tensors share bytes, which no writer lets them do: a few bytes could then pass for
+    any number of tensors.
+    """
+    placed = sorted(
+        (entry.shard, entry.offset, entry.size, entry.key) for entry in entries if entry.size
+    )
+    for before, after in pairwise(placed):
+        if before[0] == after[0] and before[1] + before[2] > after[1]:
+            raise ValueError(f"{before[3]} and {after[3]} lie in the same place")

@@ -1,0 +1,180 @@
+"""
+What a checkpoint's index says of each tensor, as values; every number is checked before anything
+relies on it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats.checkpoint.bundle import _ordered_code
+from policytool.releases import dtypes
+from policytool.support import limits
+from policytool.support.errors import BundleError
+from policytool.support.text import protobuf_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+UNKNOWN: Final = "unknown"
+"""The dtype of a number that no release of TensorFlow gave a meaning."""
+
+STRING: Final = "string"
+_REFERENCE: Final = 100
+"""A dtype's number plus this is a reference to such a tensor (types.proto)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A tensor in a checkpoint: what it is and where its values lie."""
+
+    key: str
+    dtype: str
+    """
+    Keras' name, also ``string``, ``resource`` and ``variant``; ``unknown`` for a number without a
+    name.
+    """
+
+    shape: tuple[int, ...]
+    shard: int
+    """The number of the file that has the values."""
+
+    offset: int
+    size: int
+    """Bytes stored; of a partitioned variable those of its parts together."""
+
+    checksum: int
+    """As it is stored: masked."""
+
+    slices: tuple[Part, ...] = ()
+    """
+    The parts of a partitioned variable (TF 1), in the order of its one axis that is partitioned;
+    none of any other.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One slice of a partitioned variable."""
+
+    start: tuple[int, ...]
+    """Where it begins in each dimension; it is as long as the shape of its entry says."""
+
+    entry: Entry
+
+
+def parse(
+    key: bytes, value: bytes, name: str
+) -> tuple[Entry, tuple[tuple[tuple[int, int], ...], ...]]:
+    """
+    Return an entry of the index ``name``, without parts, and the extents of its slices: a start and
+    a length in each dimension.
+
+    :raises ValueError: for what cannot be an entry.
+    :raises BundleError: for one beyond the bounds.
+    """
+    if beyond := limits.CHECKPOINT_ENTRY_BYTES.beyond(len(value)):
+        raise BundleError("checkpoint-limit", f"{name} holds an entry of {beyond}")
+    try:
+        message = protobuf_messages.parse("BundleEntry", value)
+    except ValueError as error:
+        raise ValueError("an entry is no protobuf message") from error
+    if message.shape.unknown_rank:
+        raise ValueError("an entry has no shape")
+    if beyond := limits.CHECKPOINT_RANK.beyond(len(message.shape.dims)):
+        raise BundleError("checkpoint-limit", f"{name} holds a tensor of {beyond}")
+    entry = Entry(
+        key=key.decode("utf-8", "backslashreplace"),
+        dtype=dtypes.OF_TENSORFLOW_ENUM.get(message.dtype % _REFERENCE, UNKNOWN),
+        shape=tuple(dimension.size for dimension in message.shape.dims),
+        shard=message.shard,
+        offset=message.offset,
+        size=message.size,
+        checksum=message.checksum,
+    )
+    if min((*entry.shape, entry.shard, entry.offset, entry.size)) < 0:
+        raise ValueError(f"{entry.key} has a negative size or place")
+    width = dtypes.itemsize(entry.dtype)
+    if width and not message.slices and entry.size != width * math.prod(entry.shape):
+        raise ValueError(
+            f"{entry.key} has {entry.size} bytes, which is not what {entry.dtype} values of shape "
+            f"{list(entry.shape)} take"
+        )
+    return entry, tuple(_extents(entry, one) for one in message.slices)
+
+
+def whole(
+    entry: Entry,
+    key: bytes,
+    slices: Iterable[tuple[tuple[int, int], ...]],
+    stored: Mapping[bytes, Entry],
+) -> Entry:
+    """
+    Return a partitioned variable's entry with its parts, which ``stored`` has by the keys of
+    slices.
+
+    :raises ValueError: where the parts are not there, or do not make the variable when put one
+        after another along one axis.
+    """
+    parts: list[Part] = []
+    for extents in slices:
+        found = stored.get(_ordered_code.slice_key(key, extents))
+        lengths = tuple(
+            size if length == _ordered_code.WHOLE else length
+            for size, (_, length) in zip(entry.shape, extents, strict=True)
+        )
+        if found is None or found.shape != lengths or found.dtype != entry.dtype:
+            raise ValueError(f"{entry.key} is partitioned, and not all of its slices are there")
+        parts.append(Part(start=tuple(start for start, _ in extents), entry=found))
+    parts.sort(key=lambda part: part.start)
+    axis = partitioned_axis(entry.shape, parts)
+    end = 0
+    for part in parts:
+        rest = tuple(start for index, start in enumerate(part.start) if index != axis)
+        if any(rest) or part.start[axis] != end:
+            raise ValueError(
+                f"{entry.key} is partitioned, and its slices do not make one tensor along one axis"
+            )
+        end += part.entry.shape[axis]
+    if end != entry.shape[axis]:
+        raise ValueError(f"{entry.key} is partitioned, and its slices do not cover it")
+    return Entry(
+        key=entry.key,
+        dtype=entry.dtype,
+        shape=entry.shape,
+        shard=entry.shard,
+        offset=entry.offset,
+        size=sum(part.entry.size for part in parts),
+        checksum=entry.checksum,
+        slices=tuple(parts),
+    )
+
+
+def partitioned_axis(shape: tuple[int, ...], parts: Iterable[Part]) -> int:
+    """
+    Return the one axis along which the parts are shorter than the tensor, the first where none is.
+
+    :raises ValueError: where there are several, or the tensor has no axis.
+    """
+    axes = {
+        axis for part in parts for axis, size in enumerate(shape) if part.entry.shape[axis] != size
+    }
+    if len(axes) > 1 or not shape:
+        raise ValueError("a variable is partitioned along more than one axis, or has none")
+    return next(iter(axes), 0)
+
+
+def _extents(
+    entry: Entry, message: Any
+) -> tuple[tuple[int, int], ...]:  # message classes made at run time have no static type
+    if len(message.extents) != len(entry.shape):
+        raise ValueError(
+            f"a slice of {entry.key} has {len(message.extents)} dimensions, and the tensor "
+            f"{len(entry.shape)}"
+        )
+    return tuple(
+        (extent.start, extent.length if extent.HasField("length") else _ordered_code.WHOLE)
+        for extent in message.extents
+    )

@@ -1,0 +1,145 @@
+"""
+The sorted table that a checkpoint's index is: LevelDB's format, without its compression.
+
+Blocks of sorted keys, each without the beginning it shares with the one before; a block that lists
+the other blocks; at the end a footer that says where that one is. Every block has a checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.checkpoint.bundle import _crc32c, _varint
+from policytool.support import limits
+from policytool.support.errors import BundleError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAGIC: Final = bytes.fromhex("57fb808b247547db")
+"""The last bytes of every table."""
+
+FOOTER: Final = 48
+"""Bytes of the footer: two handles of at most 20 bytes together, zeros up to 40, and the magic."""
+
+_TRAILER: Final = struct.Struct("<BI")
+"""After a block: how it is compressed, and the checksum of both."""
+
+_UINT32: Final = struct.Struct("<I")
+_COMPRESSIONS: Final = {1: "Snappy"}
+
+
+def is_table(tail: bytes) -> bool:
+    """Return whether a file that ends with ``tail`` is a table."""
+    return len(tail) >= FOOTER and tail.endswith(MAGIC)
+
+
+def read(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+    """
+    Yield the keys and values of the table, which errors call ``name``.
+
+    :raises BundleError: for a table that is truncated, damaged, compressed or beyond the bounds.
+    """
+    if not is_table(data):
+        raise BundleError(
+            "truncated",
+            f"{name} does not end as a checkpoint's index does: it is truncated or something else; "
+            "copy or download it again",
+        )
+    try:
+        yield from _pairs(data, name)
+    except ValueError as error:
+        raise _damaged(name, str(error)) from error
+
+
+def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+    _, position = _handle(data, len(data) - FOOTER)  # of a block that TensorFlow leaves empty
+    index, _ = _handle(data, position)
+    keys, count, last, free = 0, 0, None, 0
+    largest, most = limits.CHECKPOINT_INDEX_BYTES.value, limits.CHECKPOINT_ENTRIES.value
+    for separator, handle in _entries(_block(data, index, name), name):
+        (offset, size), _ = _handle(handle, 0)
+        if offset < free:
+            raise ValueError("its blocks overlap")
+        free, keys = offset + size, keys + len(separator)
+        for key, value in _entries(_block(data, (offset, size), name), name):
+            count, keys = count + 1, keys + len(key)
+            if last is not None and key <= last:
+                raise ValueError("its keys are not in order")
+            if count > most or keys > largest:
+                raise _beyond(name, count, keys)
+            last = key
+            yield key, value
+        if keys > largest:  # blocks may be empty
+            raise _beyond(name, count, keys)
+
+
+def _beyond(name: str, count: int, keys: int) -> BundleError:
+    if beyond := limits.CHECKPOINT_ENTRIES.beyond(count, counting=True):
+        return BundleError("checkpoint-limit", f"{name} holds {beyond}")
+    return BundleError(
+        "checkpoint-limit",
+        f"{name} holds keys of {limits.CHECKPOINT_INDEX_BYTES.beyond(keys, counting=True)}",
+    )
+
+
+def _handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
+    """Return the offset and size of a block, and the position after them."""
+    offset, position = _varint.read(data, position, len(data))
+    size, position = _varint.read(data, position, len(data))
+    return (offset, size), position
+
+
+def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
+    """Return a block, verified."""
+    offset, size = place
+    end = offset + size
+    if end + _TRAILER.size > len(data) - FOOTER:
+        raise ValueError(f"a block of {size} bytes at {offset} lies outside of it")
+    compression, checksum = _TRAILER.unpack_from(data, end)
+    if _crc32c.masked(_crc32c.extended(0, data[offset : end + 1])) != checksum:
+        raise ValueError(f"the block at byte {offset} does not match its checksum")
+    if compression:
+        how = _COMPRESSIONS.get(compression, f"method {compression}")
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{name} is compressed ({how}), which TensorFlow does not do; save the checkpoint "
+            "again with TensorFlow",
+        )
+    return data[offset:end]
+
+
+def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
+    """
+    Yield the keys and values of a block; its end lists where keys are whole, which a reader from
+    front to back does not need.
+    """
+    if len(block) < _UINT32.size:
+        raise ValueError("a block is too short to have an end")
+    (restarts,) = _UINT32.unpack_from(block, len(block) - _UINT32.size)
+    end = len(block) - _UINT32.size * (restarts + 1)
+    if end < 0:
+        raise ValueError("a block lists more keys than it has room for")
+    key, position, longest = b"", 0, limits.CHECKPOINT_KEY_BYTES.value
+    while position < end:
+        shared, position = _varint.read(block, position, end)
+        own, position = _varint.read(block, position, end)
+        size, position = _varint.read(block, position, end)
+        if shared > len(key) or own + size > end - position:
+            raise ValueError("an entry does not fit its block")
+        if shared + own > longest:  # before it is made: each could be as long as the block
+            raise BundleError(
+                "checkpoint-limit",
+                f"{name} holds a key of {limits.CHECKPOINT_KEY_BYTES.beyond(shared + own)}",
+            )
+        key = key[:shared] + block[position : position + own]
+        value = position + own
+        position = value + size
+        yield key, block[value:position]
+
+
+def _damaged(name: str, reason: str) -> BundleError:
+    return BundleError(
+        "checkpoint-damaged", f"{name} is damaged: {reason}; copy or download it again"
+    )

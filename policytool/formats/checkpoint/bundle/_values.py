@@ -1,0 +1,273 @@
+"""
+The bytes of tensors, read from a checkpoint's shards in bounded pieces and verified against their
+checksums.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import foreign_files
+from policytool.formats.checkpoint.bundle import _crc32c, _entries, _varint
+from policytool.support import limits
+from policytool.support.errors import BundleError
+from policytool.support.files import opening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.formats.checkpoint.bundle._entries import Entry
+
+CHUNK: Final = 2**20
+"""Bytes read at once."""
+
+_UINT32_BYTES: Final = 4
+_UINT32_END: Final = 2**32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shards:
+    """
+    The files that have a checkpoint's values; their names follow from the prefix, none is taken
+    from the index.
+    """
+
+    prefix: Path
+    count: int
+
+    def path(self, number: int) -> Path:
+        """Return the path of a shard (``DataFilename`` in naming.cc)."""
+        return self.prefix.with_name(f"{self.prefix.name}.data-{number:05d}-of-{self.count:05d}")
+
+    @contextmanager
+    def opened(self, number: int) -> Iterator[_Shard]:
+        """
+        Open a shard for reading.
+
+        :raises BundleError: where it is missing, no file, or a link that leads out of the
+            directory.
+        """
+        path = self.path(number)
+        if os.path.dirname(os.path.realpath(path)) != os.path.realpath(  # noqa: PTH120  # Path.resolve raises for links in a circle
+            path.parent
+        ):  # Path.resolve raises for links in a circle
+            raise BundleError(
+                "escaping-link",
+                f"{path.name} is a link out of its directory; it was not followed: put the file "
+                "itself there",
+            )
+        try:
+            descriptor = opening.open_regular(path)
+        except FileNotFoundError as error:
+            raise BundleError(
+                "checkpoint-incomplete",
+                f"{path.name} is missing: the index says that it holds values; copy it here too",
+            ) from error
+        except (opening.NotRegularError, IsADirectoryError) as error:
+            raise BundleError(
+                "checkpoint-incomplete", f"{path.name} should be a file with values and is none"
+            ) from error
+        try:
+            yield _Shard(name=path.name, descriptor=descriptor, size=os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Shard:
+    """An open shard."""
+
+    name: str
+    descriptor: int
+    size: int
+
+    def check(self, entry: Entry) -> None:
+        """Raise where an entry's place is not in the shard."""
+        if entry.offset + entry.size > self.size:
+            if found := foreign_files.download(os.pread(self.descriptor, 4096, 0)):
+                raise BundleError(found[0], f"{self.name} {found[1]}")
+            raise BundleError(
+                "truncated",
+                f"{self.name} is truncated: {entry.key} ends at byte {entry.offset + entry.size}, "
+                f"and the file has {self.size}; copy or download it again",
+            )
+
+
+class _Stream:
+    """A tensor's stored bytes from front to back, under a checksum."""
+
+    def __init__(self, shard: _Shard, entry: Entry) -> None:
+        shard.check(entry)
+        self._shard = shard
+        self._entry = entry
+        self._position = entry.offset
+        self._checksum = 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next ``size`` bytes."""
+        data = b""
+        while len(data) < size:  # one read ends at 2 GiB on Linux
+            piece = os.pread(self._shard.descriptor, size - len(data), self._position)
+            if not piece:
+                raise BundleError(
+                    "truncated",
+                    f"{self._shard.name} became shorter while {self._entry.key} was read from it",
+                )
+            data += piece
+            self._position += len(piece)
+        self._checksum = _crc32c.extended(self._checksum, data)
+        return data
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """Yield the next ``size`` bytes in pieces."""
+        for left in range(size, 0, -CHUNK):
+            yield self.read(min(left, CHUNK))
+
+    def finish(self, checksum: int | None = None) -> None:
+        """
+        Raise where what was read does not match the entry's checksum; ``checksum`` where it is not
+        that of the bytes themselves.
+        """
+        if _crc32c.masked(self._checksum if checksum is None else checksum) != self._entry.checksum:
+            raise BundleError(
+                "checkpoint-damaged",
+                f"the values of {self._entry.key} in {self._shard.name} do not match their "
+                "checksum; copy or download it again",
+            )
+
+
+def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
+    """Yield a tensor's bytes, as :meth:`Bundle.chunks` promises."""
+    if entry.dtype in {"variant", "resource", _entries.UNKNOWN}:
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{entry.key} holds values of type {entry.dtype}, which are not plain numbers or "
+            "strings",
+        )
+    if entry.slices:
+        yield from _assembled(shards, entry)
+    elif entry.dtype == _entries.STRING:
+        data = _verified_strings(shards, entry)[0]
+        for start in range(0, len(data), CHUNK):
+            yield data[start : start + CHUNK]
+    else:
+        with shards.opened(entry.shard) as shard:
+            stream = _Stream(shard, entry)
+            yield from _held_back(stream, stream.pieces(entry.size))
+
+
+def strings(shards: Shards, entry: Entry) -> tuple[bytes, ...]:
+    """Return the elements of a string tensor, as :meth:`Bundle.strings` promises."""
+    data, lengths, position = _verified_strings(shards, entry)
+    found = []
+    for length in lengths:
+        found.append(data[position : position + length])
+        position += length
+    return tuple(found)
+
+
+def _held_back(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the pieces, the last one only after the checksum has been found right."""
+    last = b""
+    for piece in pieces:
+        if last:
+            yield last
+        last = piece
+    stream.finish()
+    if last:
+        yield last
+
+
+def _assembled(shards: Shards, entry: Entry) -> Iterator[bytes]:
+    """
+    Yield a partitioned variable's bytes in the order of the whole: for each index before the
+    partitioned axis a run of every part.
+    """
+    if entry.dtype == _entries.STRING:
+        raise BundleError(
+            "checkpoint-unsupported",
+            f"{entry.key} is a partitioned tensor of strings; only numbers are put together",
+        )
+    axis = _entries.partitioned_axis(entry.shape, entry.slices)
+    rows = math.prod(entry.shape[:axis])
+    with ExitStack() as stack:
+        open_shards = {
+            number: stack.enter_context(shards.opened(number))
+            for number in {part.entry.shard for part in entry.slices}
+        }
+        streams = [_Stream(open_shards[part.entry.shard], part.entry) for part in entry.slices]
+        runs = [part.entry.size // rows if rows else 0 for part in entry.slices]
+        at_once = max(1, CHUNK // max(1, sum(runs)))
+        for first in range(0, rows, at_once):
+            count = min(at_once, rows - first)
+            if count == 1:
+                for stream, run in zip(streams, runs, strict=True):
+                    yield from stream.pieces(run)
+            else:
+                blocks = [
+                    (stream.read(run * count), run)
+                    for stream, run in zip(streams, runs, strict=True)
+                ]
+                yield b"".join(
+                    block[row * run : (row + 1) * run]
+                    for row in range(count)
+                    for block, run in blocks
+                )
+        for stream in streams:
+            stream.finish()
+
+
+def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], int]:
+    """
+    Return a string tensor's stored bytes, the lengths of its elements, and where the first begins.
+
+    Stored are the lengths as varints, a checksum of the lengths as fixed numbers, and the text; the
+    entry's checksum is of the fixed numbers, that checksum and the text (``WriteStringTensor`` in
+    tensor_bundle.cc).
+    """
+    count = math.prod(entry.shape)
+    if beyond := limits.CHECKPOINT_STRING_BYTES.beyond(entry.size):
+        raise BundleError("checkpoint-limit", f"{entry.key} holds strings of {beyond}")
+    if count > entry.size:
+        raise BundleError(
+            "checkpoint-damaged",
+            f"{entry.key} holds {count} strings in {entry.size} bytes; copy or download it again",
+        )
+    with shards.opened(entry.shard) as shard:
+        stream = _Stream(shard, entry)
+        data = stream.read(entry.size)
+    lengths, position = _lengths(entry, data, count)
+    start = position + (_UINT32_BYTES if count else 0)
+    checksum = 0
+    for length in lengths:
+        checksum = _crc32c.extended(
+            checksum,
+            length.to_bytes(_UINT32_BYTES if length < _UINT32_END else 2 * _UINT32_BYTES, "little"),
+        )
+    stream.finish(_crc32c.extended(checksum, data[position:]))
+    if sum(lengths) != len(data) - start:
+        raise BundleError(
+            "checkpoint-damaged",
+            f"the strings of {entry.key} are not as long as its size says; copy or download it "
+            "again",
+        )
+    return data, lengths, start
+
+
+def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
+    lengths, position = [], 0
+    try:
+        for _ in range(count):
+            length, position = _varint.read(data, position, len(data))
+            lengths.append(length)
+    except ValueError as error:
+        raise BundleError(
+            "checkpoint-damaged",
+            f"the strings of {entry.key} have no lengths; copy or download it again",
+        ) from error
+    return lengths, position

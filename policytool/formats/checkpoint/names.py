@@ -1,0 +1,190 @@
+"""
+Which tensors of a checkpoint are a model's weights, and what their layers call them.
+
+In a checkpoint of TF 2 the object graph says so: what can be reached without passing through an
+optimizer is a weight, whatever its key (Keras 3's keys of kernels lead through the optimizer). One
+of TF 1 has names alone; there the variables that an optimizer keeps are named after those they are
+kept for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, BundleError
+from policytool.support import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policytool.formats.checkpoint.bundle import Attribute, Entry, ObjectGraph, Trackable
+
+_ROOT: Final = 0
+_ATTRIBUTES: Final = ".ATTRIBUTES"
+_VALUE: Final = "VARIABLE_VALUE"
+_SLOT: Final = ".OPTIMIZER_SLOT"
+_CONFIG: Final = "OBJECT_CONFIG_JSON"
+"""An attribute of Keras' objects in TF 1.13 to 2.1, which is no variable."""
+
+_NOT_LAYERS: Final = frozenset({"optimizer", "save_counter", "keras_api"})
+"""
+Edges from a model, or a ``tf.train.Checkpoint``, to what is no layer; ``keras_api`` leads to
+metrics.
+"""
+
+_OPTIMIZERS: Final = (
+    {"iter", "learning_rate"},
+    {"_iterations", "_learning_rate"},
+    {"_iterations", "_variables"},
+    {"base_optimizer"},
+    {"inner_optimizer"},
+)
+"""What optimizers hold: up to TF 2.10, from 2.11 on, Keras 3; then those that scale losses."""
+
+_TRAINED: Final = "_trainable_variables"
+"""What an optimizer of Keras 3 holds that is not its own: the model's weights."""
+
+_COUNTERS: Final = frozenset({"global_step", "beta1_power", "beta2_power"})
+"""
+Variables that TF 1's training keeps for itself (``tf.train.get_global_step``, ``AdamOptimizer``).
+"""
+
+
+_Place = tuple[int, tuple[str, ...]]
+"""The object that holds another, and the names that lead from it there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    """The tensors of a checkpoint, told apart."""
+
+    weights: Mapping[str, tuple[str, ...]]
+    """By key, the names from the layer down, in the order of the model as far as it is known."""
+
+    rest: tuple[str, ...]
+    """Keys of what an optimizer, metrics or training keep."""
+
+
+def named(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
+    """
+    Return what the entries of a checkpoint are; ``graph`` is None for TF 1, and where it cannot be
+    read.
+
+    :raises BundleError: for objects nested beyond the bounds.
+    """
+    if graph is not None and graph.nodes:
+        weights = _of_objects(entries, graph)
+        told = {attribute.key for node in graph.nodes for attribute in node.attributes}
+        weights.update(
+            (key, tuple(key.split("/")))
+            for key in entries
+            if key not in told and key != OBJECT_GRAPH_KEY
+        )
+    elif OBJECT_GRAPH_KEY in entries:
+        weights = dict(_of_keys(entries))
+    else:
+        weights = dict(_of_scopes(entries))
+    return Named(
+        weights=weights,
+        rest=tuple(
+            key
+            for key in entries
+            if key not in weights and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG)
+        ),
+    )
+
+
+def _of_objects(entries: Mapping[str, Entry], graph: ObjectGraph) -> dict[str, tuple[str, ...]]:
+    """
+    Return the weights that the object graph leads to, by variables' own names where they tell a
+    layer and no other variable has them.
+    """
+    places = _places(graph)
+    found: dict[str, tuple[int, Attribute]] = {}
+    for number in places:
+        found.update(
+            (one.key, (number, one))
+            for one in graph.nodes[number].attributes
+            if one.key in entries and one.name != _CONFIG
+        )
+    uses = Counter(attribute.full_name for _, attribute in found.values())
+    return {
+        key: tuple(attribute.full_name.split("/"))
+        if uses[attribute.full_name] == 1 and "/" in attribute.full_name
+        else _path(places, number, attribute)
+        for key, (number, attribute) in found.items()
+    }
+
+
+def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tuple[str, ...]:
+    """
+    Return the names that lead to an object, and to what it stores other than a value: a lookup
+    table's keys and the like.
+    """
+    names = [] if attribute.name == _VALUE else [attribute.name]
+    while number != _ROOT:
+        number, own = places[number]
+        names[:0] = own
+        if beyond := limits.OBJECT_DEPTH.beyond(len(names), counting=True):
+            raise BundleError("checkpoint-limit", f"nests its objects in {beyond}")
+    return tuple(names) or (attribute.name,)
+
+
+def _places(graph: ObjectGraph) -> dict[int, _Place]:
+    """
+    Return, nearest first, each object that can be reached from the root without passing through
+    what is no layer, and what holds it.
+
+    Last come the weights that only an optimizer leads to: in Keras 3 the layers in a list of a
+    subclassed model have no edge of their own.
+    """
+    places: dict[int, _Place] = {}
+    pending: deque[tuple[int, _Place]] = deque([(_ROOT, (_ROOT, ()))])
+    last: deque[tuple[int, _Place]] = deque()
+    while pending or last:
+        number, place = (pending or last).popleft()
+        if number in places:
+            continue
+        places[number] = place
+        for name, child in graph.nodes[number].children:
+            if name not in _NOT_LAYERS and not _is_optimizer(graph.nodes[child]):
+                pending.append((child, (number, (name,))))
+            else:
+                last.extend(
+                    (inner, (number, (name, of)))
+                    for of, inner in graph.nodes[child].children
+                    if of == _TRAINED
+                )
+    return places
+
+
+def _is_optimizer(node: Trackable) -> bool:
+    names = {name for name, _ in node.children}
+    return bool(node.slots) or any(names >= held for held in _OPTIMIZERS)
+
+
+def _of_keys(keys: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """
+    Yield the weights by their keys, which are paths through objects, where the object graph itself
+    cannot be read.
+    """
+    for key in keys:
+        path = tuple(key.partition(f"/{_ATTRIBUTES}/")[0].split("/"))
+        left_out = _SLOT in path or (_NOT_LAYERS & set(path) and _TRAINED not in path)
+        if not left_out and key != OBJECT_GRAPH_KEY and not key.endswith(_CONFIG):
+            yield key, path
+
+
+def _of_scopes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """
+    Yield the weights of TF 1, whose keys are names; what an optimizer keeps for ``dense/kernel`` is
+    ``dense/kernel/Adam``, of the same shape.
+    """
+    for key, entry in entries.items():
+        kept_for = entries.get(key.rpartition("/")[0])
+        if (kept_for is None or kept_for.shape != entry.shape) and key.rpartition("/")[
+            2
+        ] not in _COUNTERS:
+            yield key, tuple(key.split("/"))

@@ -1,0 +1,186 @@
+"""One model written from nothing: drafted, brought to the disk, read back, and put in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import format_detection
+from policytool.formats.architecture import create as architecture
+from policytool.formats.creating import values as _values
+from policytool.formats.creating.base import Builder, flat, refuse_collisions
+from policytool.formats.document import Tensor
+from policytool.formats.hdf5 import create as h5
+from policytool.formats.hdf5 import read as hdf5
+from policytool.formats.keras_archive import create as keras
+from policytool.formats.rewriting import WriteError
+from policytool.formats.rewriting.base import differs
+from policytool.formats.rewriting.replacement import Place, Replacing, Written, told, view
+from policytool.formats.stored_values import ValuesError, open_values
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic
+
+if TYPE_CHECKING:
+    from policytool.formats.document import Document
+    from policytool.formats.new_model import Content, Placement
+    from policytool.formats.rewriting import Verify
+    from policytool.formats.stored_values import Values
+
+BUILDERS: Final[tuple[Builder, ...]] = (h5.BUILDER, keras.BUILDER, architecture.BUILDER)
+"""In the order of how often their containers are asked for."""
+
+
+def build(
+    source: Path,
+    document: Document,
+    target: Path,
+    content: Content,
+    *,
+    overwrite: bool = False,
+    in_place: bool = False,
+    backup: bool = True,
+    shown: str | None = None,
+    verify: Verify | None = None,
+) -> Written:
+    """
+    Write ``content``, with values of ``source`` that ``document`` was read from, to ``target``, or
+    in the place of ``source``.
+
+    The file is complete, was read back and compared with the source's values before it gets its
+    place, or what was there stays. With ``in_place`` the original stays as ``NAME.bak`` where
+    ``backup`` asks for it; a directory is never replaced by a file. ``verify`` gets a path by which
+    any process of this user can read the result under its name; what it raises ends the write.
+    :attr:`policytool.formats.rewriting.Written.counts` has what casts did to values, by the path of
+        the placement.
+
+    :raises ModelFileError: with a sentence, and one of the codes of
+        :func:`policytool.formats.rewriting.write`; those of reading, where the source is damaged.
+    """
+    place = Place.of(source, target, overwrite=overwrite, in_place=in_place, directory=False)
+    with told(shown or str(source), source if in_place else target):
+        builder = _builder(content)
+        expected = builder.document(content, place.target.name)
+        refuse_collisions(content)
+        replacing = Replacing(place, backup=backup and in_place)
+        with atomic.Draft.beside(place.target) as draft, open_values(source, document) as values:
+            counts = builder.write(draft.path, content, values)
+            draft.flush()
+            replacing.written()
+            with (
+                draft.named() as path,
+                contextlib.ExitStack() as stack,
+            ):  # libhdf5 opens no file without a name
+                _compare(path, content, expected, values)
+                builder.check(path, content)
+                replacing.compared()
+                if verify is not None:
+                    verify(
+                        stack.enter_context(view(place.target, {Path(place.target.name): draft}))
+                    )
+                replacing.check_source()
+                replacing.publish(draft, like=_like(place.source))
+        return replacing.result(counts)
+
+
+def document(content: Content, path: str) -> Document:
+    """
+    Return the document that reading the built file gives, without writing it; ``path`` is what it
+    says of itself.
+
+    :raises ModelFileError: for content that no file can hold.
+    """
+    with told(path, Path(path)):
+        return _builder(content).document(content, path)
+
+
+def _builder(content: Content) -> Builder:
+    found = next((builder for builder in BUILDERS if builder.name == content.container), None)
+    if found is None:
+        raise WriteError(
+            "not-rewritable", f"{content.container} files are not written from nothing"
+        )
+    return found
+
+
+def _compare(draft: Path, content: Content, expected: Document, values: Values | None) -> None:
+    """
+    Read a draft as any file is read, and hold it against what was to be written.
+
+    :raises WriteError: where it differs.
+    """
+    try:
+        found = format_detection.document(draft, expected.path)
+    except ModelFileError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno is not None:
+            raise error.__cause__ from None
+        raise WriteError(
+            "write-differs",
+            f"what was written does not read back: it {error.message}; nothing was changed",
+        ) from error
+    part = next(
+        (
+            name
+            for name in {**expected.parts, **found.parts}
+            if _text(expected, name) != _text(found, name)
+        ),
+        None,
+    )
+    if part is not None:
+        raise differs(part)
+    if replace(found, parts={}) != replace(expected, parts={}):
+        raise differs("the list of variables")
+    with open_values(draft, found) as written:
+        for tensor, placement in _tensors(content):
+            if not _is_same(placement, tensor, values, written):
+                raise differs("/".join(tensor.path))
+
+
+def _is_same(
+    placement: Placement, tensor: Tensor, values: Values | None, written: Values | None
+) -> bool:
+    try:
+        return written is not None and _values.same(
+            (block for block, _ in _values.stored(placement, values)), written.blocks(tensor)
+        )
+    except ValuesError as error:
+        raise WriteError(
+            "write-differs",
+            f"what was written does not read back: {'/'.join(tensor.path)}: {error}; nothing was "
+            "changed",
+        ) from error
+
+
+def _tensors(content: Content) -> list[tuple[Tensor, Placement]]:
+    """Return the variables as a document of the new file has them, each with its placement."""
+    prefix = (hdf5.OPTIMIZER,) if content.container == h5.BUILDER.name else ()
+    pairs = [
+        *(((), placement) for placement in content.placements),
+        *((prefix, placement) for placement in content.state),
+    ]
+    return [
+        (
+            Tensor(
+                path=(*start, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype
+            ),
+            placement,
+        )
+        for start, placement in pairs
+    ]
+
+
+def _text(document: Document, part: str) -> str | None:
+    """Return a part as text, in which NaN is equal to itself."""
+    return json.dumps(document.parts[part]) if part in document.parts else None
+
+
+def _like(source: Path) -> Path:
+    """
+    Return the file whose mode and owner the new one gets: the source, or of a directory its first
+    file.
+    """
+    if not source.is_dir():
+        return source
+    return next((found for found in sorted(source.iterdir()) if found.is_file()), source)

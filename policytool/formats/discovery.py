@@ -1,0 +1,171 @@
+"""
+From what stands on the command line to the models that are meant.
+
+A path that is named exactly must be a model. What is found in a directory or by a glob may be
+something else and is then passed over.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.checkpoint import read as checkpoint
+from policytool.formats.format_detection import is_model
+from policytool.formats.keras_directory import read as keras_directory
+from policytool.formats.saved_model import read as savedmodel
+from policytool.formats.sharded_weights import read as sharded_weights
+from policytool.support.errors import ModelFileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_SAVEDMODEL_FILE: Final = savedmodel.GRAPH
+_BACKUP: Final = ".bak"
+_GLOB: Final = frozenset("*?[")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:\\ is no scheme
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Input:
+    """One path to read."""
+
+    path: Path
+    exact: bool
+    """Whether it was named, and so must be a model."""
+
+    @property
+    def shown(self) -> str:
+        """
+        The path as reports show it: POSIX, relative where it lies below the working directory.
+        """
+        return shown(self.path)
+
+
+def shown(path: Path) -> str:
+    """Return a path in POSIX form, relative to the working directory where it lies below it."""
+    absolute = Path(
+        os.path.abspath(path)
+    )  # resolve() would follow links, and reports name what was given
+    try:
+        return absolute.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return absolute.as_posix()
+
+
+def inputs(arguments: Iterable[str]) -> Iterator[Input]:
+    """
+    Yield the inputs that the arguments mean, each once, in their order; without arguments all below
+    the working directory.
+
+    A part of a SavedModel or of an unpacked ``.keras`` stands for its directory, one of a
+    checkpoint for its index.
+
+    :raises UsageError: for a URL, and for what can be no path.
+    """
+    seen: set[Path] = set()
+    for found in _expanded(list(arguments) or ["."]):
+        meant = Input(path=whole(found.path, exact=found.exact), exact=found.exact)
+        identity = Path(os.path.realpath(meant.path))
+        if identity not in seen:
+            seen.add(identity)
+            yield meant
+
+
+def one(path: str) -> Input:
+    """
+    Return the model that a path names.
+
+    :raises ModelFileError: for a directory, or a glob, that is none itself.
+    :raises UsageError: as :func:`inputs`.
+    """
+    found = next(iter(inputs([path])), None)
+    if found is None or not found.exact:
+        raise ModelFileError(
+            path,
+            "no-model",
+            "is a directory without a model of its own, or a pattern; name one model",
+        )
+    return found
+
+
+def _expanded(arguments: list[str]) -> Iterator[Input]:
+    for argument in arguments:
+        if _URL.match(argument):
+            raise UsageError(
+                f"{argument} is a URL, and policytool reads local files; download it first"
+            )
+        if "\0" in argument:
+            first = argument.partition("\0")[0]
+            raise UsageError(
+                f"{first!r} is followed by a NUL, which no path holds; a list on stdin whose paths "
+                "end in NUL takes --null"
+            )
+        path = Path(argument)
+        if os.path.isdir(path) and not is_model(
+            path
+        ):  # Path.is_dir raises where a parent may not be entered
+            yield from _below(path)
+        elif _GLOB & set(argument) and not os.path.exists(path):
+            matches = sorted(
+                glob.glob(argument, recursive=True)
+            )  # Path.glob takes no absolute patterns
+            if not matches:
+                yield Input(
+                    path=path, exact=True
+                )  # nothing matches: read as a name, it does not exist, and that is said
+            for match in matches:
+                matched = Path(match)
+                if matched.is_dir() and not is_model(matched):
+                    yield from _below(matched)
+                elif not _is_skipped(matched.name):
+                    yield Input(path=matched, exact=False)
+        else:
+            yield Input(path=path, exact=True)
+
+
+def _below(directory: Path) -> Iterator[Input]:
+    """
+    Yield what lies below a directory, in name order, a model's directory as one; hidden directories
+    and backups are skipped.
+    """
+    closed: list[OSError] = []
+    for root, directories, files in os.walk(directory, onerror=closed.append):
+        directories[:] = sorted(name for name in directories if not _is_skipped(name))
+        for name in list(directories):
+            child = Path(root, name)
+            if is_model(child):
+                directories.remove(name)
+                yield Input(path=child, exact=False)
+        for name in sorted(files):
+            if not _is_skipped(name):
+                yield Input(path=Path(root, name), exact=False)
+    for error in closed:  # a directory that may not be entered is told, not passed over
+        yield Input(path=Path(error.filename), exact=True)
+
+
+def _is_skipped(name: str) -> bool:
+    return name.startswith(".") or name.endswith(_BACKUP)
+
+
+def whole(path: Path, *, exact: bool = False) -> Path:
+    """
+    Return the directory, the checkpoint's index or the map of shards that a path is a part of, or
+    the path itself; a shard of HDF5 can be named alone.
+    """
+    parent = path.parent
+    if path.name in savedmodel.OWN_FILES and os.path.isfile(parent / _SAVEDMODEL_FILE):
+        return parent
+    if parent.name in savedmodel.OWN_DIRECTORIES and os.path.isfile(
+        parent.parent / _SAVEDMODEL_FILE
+    ):
+        return parent.parent
+    if all(os.path.isfile(parent / name) for name in keras_directory.OWN_FILES) and (
+        path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")
+    ):
+        return parent
+    return checkpoint.whole(path) or (None if exact else sharded_weights.whole(path)) or path

@@ -1,0 +1,113 @@
+"""Which format a path is in; and what it is instead, where it is in none."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import FORMATS, Probe, foreign_files
+from policytool.formats.keras_directory import read as keras_directory
+from policytool.formats.saved_model import read as savedmodel
+from policytool.formats.sharded_weights import read as sharded_weights
+from policytool.support.errors import ModelFileError
+from policytool.support.files import opening
+from policytool.support.files.atomic import ASIDE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.formats import Format
+    from policytool.formats.document import Document
+
+_DECIDING: Final = savedmodel.OWN_FILES | keras_directory.OWN_FILES
+"""Files of a directory that say what runs, beside its weights."""
+
+
+def document(path: Path, shown: str) -> Document:
+    """
+    Return the document at ``path``.
+
+    :raises ModelFileError: for what does not exist, may not be read, or is no model.
+    """
+    probe = Probe(path, shown)
+    try:
+        if found := format_of(probe):
+            files = tuple(
+                _identities(probe)
+            )  # before they are read: one that is replaced later is noticed
+            return replace(found.read(probe), files=files)
+        if probe.is_directory:
+            raise probe.failure(
+                "no-model", f"is a directory without a model in it; {foreign_files.EXPECTED}"
+            )
+        raise probe.failure(*foreign_files.foreign(probe.head))
+    except FileNotFoundError as error:
+        raise ModelFileError(shown, "not-found", _missing(path)) from error
+    except PermissionError as error:
+        raise ModelFileError(
+            shown, "no-permission", "may not be read by this user; check its permissions"
+        ) from error
+    except opening.NotRegularError as error:
+        if error.filename == str(path):
+            raise ModelFileError(
+                shown, "foreign", f"is {error.kind}, not a regular file; {foreign_files.EXPECTED}"
+            ) from error
+        name = os.path.relpath(error.filename, path if probe.is_directory else path.parent)
+        raise ModelFileError(
+            shown,
+            "not-regular",
+            f"has {error.kind} in the place of {name}; put a regular file there",
+        ) from error
+    except IsADirectoryError as error:
+        raise ModelFileError(
+            shown, "foreign", f"is a directory where a file should be; {foreign_files.EXPECTED}"
+        ) from error
+    except OSError as error:
+        raise ModelFileError(
+            shown, "unreadable", f"cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def _identities(probe: Probe) -> Iterator[opening.Identity]:
+    """
+    Yield the identities of the files whose content decides whether a model may run: the file
+    itself, or those of a directory that hold config or weights.
+    """
+    if not probe.is_directory:
+        yield opening.identity(probe.path)
+    for name in sorted(probe.names):
+        if name in _DECIDING or name.endswith(sharded_weights.SHARD_SUFFIX):
+            yield opening.identity(probe.path / name)
+
+
+def _missing(path: Path) -> str:
+    """
+    Return what to do about a path that is not there; its backup may be, where a replacement was
+    interrupted.
+    """
+    backup = path.with_name(f"{path.name}{ASIDE}") if path.name else path
+    if not os.path.lexists(path) and os.path.lexists(backup):
+        return (
+            f"does not exist, but {backup.name} does: replacing it was interrupted after the "
+            "original got that name; rename it back, and run again"
+        )
+    return "does not exist; check the path"
+
+
+def format_of(probe: Probe) -> Format | None:
+    """
+    Return the format that recognises a path; None where none does.
+
+    :raises OSError: where it cannot be read.
+    """
+    return next((candidate for candidate in FORMATS if candidate.recognise(probe)), None)
+
+
+def is_model(path: Path) -> bool:
+    """Return whether some format recognises the path; what cannot be read is none."""
+    try:
+        return format_of(Probe(path, str(path))) is not None
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""HDF5: whole models, and weights."""

@@ -1,0 +1,136 @@
+"""
+Whole models in HDF5, as Keras 2's ``save_model_to_hdf5`` writes them and every release reads them.
+
+Source: tensorflow/python/keras/saving/hdf5_format.py (TF 2.4),
+keras/src/legacy/saving/legacy_h5_format.py (Keras 3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.creating.base import Builder, ascii_json, flat, read_back, walked
+from policytool.formats.document import Document, Layout, Tensor, Writer
+from policytool.formats.hdf5 import groups as _hdf5
+from policytool.formats.hdf5 import read as layout
+from policytool.formats.hdf5.library import Contents, attribute_names
+from policytool.formats.hdf5.rewriting import storage
+from policytool.formats.rewriting import WriteError
+from policytool.formats.rewriting.base import differs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import h5py
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.new_model import Content, Placement
+    from policytool.formats.rewriting.base import Counted
+    from policytool.formats.stored_values import Values
+
+_BACKEND: Final = "backend"
+_TENSORFLOW: Final = "tensorflow"
+_VERSION: Final = "keras_version"
+_WEIGHT_NAMES: Final = "weight_names"
+_TOP_LEVEL: Final = "top_level_model_weights"
+"""The group of the model's own variables (Keras 2.9 on), which is no layer's."""
+
+
+def write(draft: Path, content: Content, values: Values | None) -> Counted:
+    """Write a model into an empty draft."""
+    _refuse_unreadable(content)
+    counts: dict[tuple[str, ...], Counts] = {}
+    with storage.making(draft) as opened:
+        root = opened.file["/"]
+        _describe(root, content)
+        _hdf5.text(root, layout.CONFIG, ascii_json(content.config))
+        if content.training is not None:
+            _hdf5.text(root, layout.TRAINING, ascii_json(content.training))
+        weights = root.create_group(layout.WEIGHTS)
+        _describe(weights, content)
+        _hdf5.names(weights, layout.LAYER_NAMES, _layer_names(content))
+        for group in content.groups:
+            _hdf5.names(_hdf5.group_at(weights, group.path), _WEIGHT_NAMES, group.names)
+        if content.state or content.state_names:
+            _hdf5.names(root.create_group(layout.OPTIMIZER), _WEIGHT_NAMES, content.state_names)
+        for prefix, placement in _placements(content):
+            counted = _hdf5.variable(opened, root[prefix], placement, values)
+            if counted is not None:
+                counts[placement.path] = counted
+    return counts
+
+
+def document(content: Content, path: str) -> Document:
+    """Return the document that reading the file gives."""
+    parts = {layout.CONFIG: read_back(content.config, layout.CONFIG)}
+    if content.training is not None:
+        parts[layout.TRAINING] = read_back(content.training, layout.TRAINING)
+    found = [
+        Tensor(path=(prefix, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype)
+        for prefix, placement in _placements(content)
+    ]
+    return Document(
+        path=path,
+        format="h5",
+        parts=parts,
+        config_part=layout.CONFIG,
+        training_part=layout.TRAINING if content.training is not None else None,
+        layout=Layout.LEGACY_H5,
+        tensors=layout.legacy_tensors(Contents(tensors=found), (layout.WEIGHTS,)),
+        state=walked(tensor for tensor in found if tensor.path[0] == layout.OPTIMIZER),
+        writer=Writer(keras=content.keras_version or None, backend=_TENSORFLOW),
+    )
+
+
+def check(draft: Path, content: Content) -> None:
+    """
+    Look at the names by which loaders find layers and their variables.
+
+    :raises WriteError: where they are not those that were to be written.
+    """
+    with storage.reading(draft) as opened:
+        weights = opened.file[layout.WEIGHTS]
+        if attribute_names(weights.id, layout.LAYER_NAMES) != _layer_names(content):
+            raise differs(layout.LAYER_NAMES)
+        for group in content.groups:
+            if (
+                attribute_names(weights["/".join(flat(group.path))].id, _WEIGHT_NAMES)
+                != group.names
+            ):
+                raise differs(f"{_WEIGHT_NAMES} of {'/'.join(group.path)}")
+        if (
+            content.state_names
+            and attribute_names(opened.file[layout.OPTIMIZER].id, _WEIGHT_NAMES)
+            != content.state_names
+        ):
+            raise differs(f"{_WEIGHT_NAMES} of the optimizer")
+
+
+def _describe(group: h5py.Group, content: Content) -> None:
+    """Say who wrote a group, by which loaders choose how to read it."""
+    if content.keras_version:
+        _hdf5.text(group, _VERSION, content.keras_version)
+    _hdf5.text(group, _BACKEND, _TENSORFLOW)
+
+
+def _layer_names(content: Content) -> tuple[str, ...]:
+    return tuple("/".join(group.path) for group in content.groups if group.path != (_TOP_LEVEL,))
+
+
+def _placements(content: Content) -> Iterator[tuple[str, Placement]]:
+    yield from ((layout.WEIGHTS, placement) for placement in content.placements)
+    yield from ((layout.OPTIMIZER, placement) for placement in content.state)
+
+
+def _refuse_unreadable(content: Content) -> None:
+    for _, placement in _placements(content):
+        if placement.dtype in _hdf5.OPAQUE:
+            raise WriteError(
+                "not-rewritable",
+                f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: no Keras reads "
+                "that from HDF5",
+            )
+
+
+BUILDER: Final = Builder(name="h5", write=write, document=document, check=check)

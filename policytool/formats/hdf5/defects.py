@@ -1,0 +1,61 @@
+"""
+Which published defects the HDF5 library has that reads here, by its version
+(data/hdf5_defects.json).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from typing import Final
+
+FLOOR: Final = "1.14.4"
+"""
+The first release without a hole through which a file writes to memory (CVE-2026-26200); the wheels
+of h5py 3.13 and later have 1.14.6 or a later one.
+"""
+
+
+def installed() -> str:
+    """Return the version of the HDF5 library that h5py has."""
+    from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms
+
+    return _hdf5.library()
+
+
+def published(version: str) -> tuple[str, ...]:
+    """Return the ids of the defects that a release has, by the first releases without them."""
+    text = (
+        resources.files("policytool.releases.data")
+        .joinpath("hdf5_defects.json")
+        .read_text(encoding="utf-8")
+    )
+    return tuple(
+        defect["id"]
+        for defect in json.loads(text)["defects"]
+        if _order(version) < _order(defect["fixed_in"])
+    )
+
+
+def told(version: str) -> str:
+    """
+    Return what is to be said of a version, as a sentence; empty for one without known defects.
+    """
+    defects = published(version)
+    if not defects:
+        return ""
+    advice = "; install h5py 3.13 or later" if is_below_floor(version) else ""
+    return (
+        f"HDF5 {version} reads files here, and has published defects that a file can reach "
+        f"({', '.join(defects)}){advice}"
+    )
+
+
+def is_below_floor(version: str) -> bool:
+    """Return whether a release has the hole that a newer h5py would close."""
+    return _order(version) < _order(FLOOR)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])

@@ -1,0 +1,137 @@
+"""Groups, attributes and datasets as Keras writes them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import numpy as np
+from h5py import h5s
+
+from policytool.formats import casting
+from policytool.formats.casting import Counts
+from policytool.formats.creating import values as _values
+from policytool.formats.creating.base import flat
+from policytool.formats.rewriting import WriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.new_model import Placement
+    from policytool.formats.stored_values import Values
+
+_LARGEST_ATTRIBUTE: Final = 64_512
+"""
+Bytes of an attribute's value that HDF5 holds for sure in an object header
+(``HDF5_OBJECT_HEADER_LIMIT`` in Keras' hdf5_format.py).
+"""
+
+OPAQUE: Final = {casting.BFLOAT16: "V2", "float8_e4m3fn": "V1", "float8_e5m2": "V1"}
+"""
+Dtypes that HDF5 has no type for, and the one that stands for them beside an attribute with the name
+(keras/src/saving/saving_lib.py, ``H5Entry``).
+"""
+
+_DTYPE: Final = "dtype"
+
+
+def text(item: h5py.Group, name: str, value: str) -> None:
+    """
+    Write a text in ASCII, of variable length: it lies outside the object header, which holds 64
+    KiB.
+    """
+    item.attrs.create(name, value.encode("ascii"), dtype=h5py.string_dtype("ascii"))
+
+
+def names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
+    """
+    Write an attribute that is an array of names, in pieces ``attribute0``, ``attribute1``, ...
+    where an object header does not hold it whole.
+
+    :raises WriteError: where a single name is too long.
+    """
+    data = np.asarray(
+        [value.encode() for value in values]
+    )  # without names an array of floats, as in Keras
+    if data.size and data.dtype.itemsize > _LARGEST_ATTRIBUTE:
+        raise WriteError(
+            "not-rewritable",
+            f"a name in {attribute} is longer than HDF5 can hold ({_LARGEST_ATTRIBUTE} bytes)",
+        )
+    pieces = [data]
+    while any(piece.nbytes > _LARGEST_ATTRIBUTE for piece in pieces):
+        pieces = np.array_split(data, len(pieces) + 1)
+    for number, piece in enumerate(pieces):
+        group.attrs[attribute if len(pieces) == 1 else f"{attribute}{number}"] = piece
+
+
+def group_at(root: h5py.Group, path: Sequence[str]) -> h5py.Group:
+    """Return the group at a path, made where it is not there yet."""
+    for step in flat(path):
+        root = root.require_group(step)
+    return root
+
+
+def variable(
+    opened: Opened, root: h5py.Group, placement: Placement, values: Values | None
+) -> Counts | None:
+    """
+    Make the dataset of a variable; return what casts did to its values, None where there were none.
+
+    :raises WriteError: for values that cannot be written.
+    :raises OSError: where the system fails, on a full disk for example.
+    """
+    *above, name = flat(placement.path)
+    kind = OPAQUE.get(placement.dtype)
+    dataset = group_at(root, above).create_dataset(
+        name, shape=placement.shape, dtype=kind or _values.dtype_of(placement)
+    )
+    if kind:
+        dataset.attrs[_DTYPE] = placement.dtype
+    total: Counts | None = None
+    done = 0
+    for block, counts in _values.stored(placement, values):
+        if done + block.size <= math.prod(
+            placement.shape
+        ):  # or the last block tells that there are too many
+            _write(dataset, done, block.view(kind) if kind else block)
+        opened.storage.check()
+        done += block.size
+        total = (total or Counts()) + counts if counts is not None else total
+    return total
+
+
+def boxes(
+    shape: tuple[int, ...], start: int, count: int
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """
+    Yield boxes, as where they begin and their shapes, that cover ``count`` values of an array from
+    the ``start``-th in C order on, in that order.
+    """
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    while count and shape:
+        axis = next(
+            axis for axis, stride in enumerate(strides) if start % stride == 0 and stride <= count
+        )
+        begin = tuple(start // stride % size for stride, size in zip(strides, shape, strict=True))
+        width = min(count // strides[axis], shape[axis] - begin[axis])
+        yield begin, (*(1 for _ in range(axis)), width, *shape[axis + 1 :])
+        start, count = start + width * strides[axis], count - width * strides[axis]
+    if count:
+        yield (), ()
+
+
+def _write(dataset: h5py.Dataset, start: int, block: np.ndarray[Any, Any]) -> None:
+    """Write values from the ``start``-th on."""
+    kind = dataset.id.get_type() if block.dtype.kind == "V" else None
+    for begin, shape in boxes(dataset.shape, start, block.size):
+        count = math.prod(shape)
+        piece, block = np.ascontiguousarray(block[:count]).reshape(shape), block[count:]
+        if not shape:
+            dataset.id.write(h5s.ALL, h5s.ALL, piece, mtype=kind)
+            continue
+        space = dataset.id.get_space()
+        space.select_hyperslab(begin, shape)
+        dataset.id.write(h5s.create_simple(shape), space, piece, mtype=kind)

@@ -1,0 +1,544 @@
+"""
+HDF5, read with h5py's low-level interface: names, shapes and dtypes of datasets, never their
+values.
+
+Soft, external and user-defined links, external storage and virtual datasets are reported and not
+followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import math
+import os
+import re
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5t
+
+from policytool.formats.document import Observation, Tensor
+from policytool.releases import dtypes
+from policytool.support import limits
+from policytool.support.files import opening
+from policytool.support.processes import crash_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+    from policytool.formats.base import Probe
+    from policytool.formats.keras_archive.window import Window
+
+_TRUNCATED: Final = re.compile(
+    r"truncated file: eof = (\d+), sblock->base_addr = \d+, stored_eof = (\d+)"
+)
+DAMAGE: Final = (
+    RuntimeError,
+    OSError,
+    LookupError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+    SystemError,
+)
+"""
+What h5py raises for damage, by where it meets it; SystemError where the system fails in one of its
+callbacks.
+"""
+
+_LARGE: Final = 4 * 2**20
+"""Bytes of values that need not be stored: HDF5 makes them of a fill value."""
+
+_CLAIMED: Final = 2**30
+"""
+Bytes that a dataset may claim without storing them: a loader that makes room for them hurts
+nobody's machine.
+"""
+
+MOST_CHUNKS: Final = 2**14
+"""
+Chunks of one read: HDF5 takes a kilobyte for each, stored or not.
+
+Those that h5py makes have 16 KiB and more, and Keras asks for none.
+"""
+
+_UNSTORED_CHUNKS: Final = 2**10
+_UNSTORED_SHARE: Final = 4
+"""Chunks of a dataset for each one that is stored, beyond as many as any dataset may have."""
+
+_SPARE: Final = 64 * 2**20
+_CHUNK_COPIES: Final = 4
+"""
+A chunk as it is stored, as each of two filters has it, and room that a filter doubles until the
+values fit.
+"""
+
+_LINKS: Final = {h5l.TYPE_SOFT: "soft", h5l.TYPE_EXTERNAL: "external"}
+_ARTICLES: Final = {"external": "an"}
+
+
+class TextsError(ValueError):
+    """An attribute that may be larger than is read of one."""
+
+
+@dataclass
+class Contents:
+    """What a walk through a file found; filled while walking."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    has_objects: bool = False
+    """Whether some group is called ``vars``, as in the layout of Keras 2.12 on."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    """
+    Path of a ``vars`` group's parent to its attribute ``name``: the layer's own name (Keras 3.6
+    on).
+    """
+
+    orders: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    """
+    Path of a layer's group to its attribute ``weight_names``: its weights in the layer's order
+    (legacy layout).
+    """
+
+
+@contextmanager
+def opened(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.File]:
+    """
+    Open HDF5 for reading, without file locks.
+
+    :raises ModelFileError: where it is truncated or damaged.
+    """
+    with crash_guard.lean():
+        file = open_file(probe, source, what)
+        try:
+            yield file
+        except TextsError as error:
+            raise probe.failure("h5-limit", f"{_subject(what)}{error}") from error
+        except DAMAGE as error:
+            raise probe.failure(
+                "damaged-h5",
+                f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again",
+            ) from error
+        finally:
+            close(file)
+
+
+def close(file: h5py.File | BinaryIO) -> None:
+    """
+    Close a file that was read; where the system fails to, nothing that was read depends on it.
+    """
+    with suppress(*DAMAGE):
+        file.close()
+
+
+def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
+    """
+    Return HDF5 opened for reading, without file locks; the caller closes it.
+
+    :raises ModelFileError: where it is truncated, or damaged where it begins.
+    """
+    try:
+        return _open_path(Path(source)) if isinstance(source, str) else h5py.File(source, "r")
+    except opening.NotRegularError:
+        raise
+    except (OSError, RuntimeError, SystemError) as error:
+        if match := _TRUNCATED.search(str(error)):
+            message = (
+                f"{_subject(what)}is truncated: it has {match[1]} bytes, and its header says "
+                f"{match[2]}; copy or download it again"
+            )
+            raise probe.failure("truncated", message) from error
+        raise probe.failure(
+            "damaged-h5",
+            f"{_subject(what)}cannot be opened as HDF5 ({reason(error)}); copy or download it "
+            "again",
+        ) from error
+
+
+def _open_path(path: Path) -> h5py.File:
+    """
+    Open the file that a path leads to.
+
+    The library takes no descriptor, only a path, which may lead to another file by the time that it
+    opens it: the two are compared.
+    """
+    with opening.regular_file(path) as descriptor:
+        file = h5py.File(path, "r", locking=False)
+        if not os.path.samestat(os.fstat(descriptor), os.fstat(file.id.get_vfd_handle())):
+            close(file)
+            raise OSError(errno.ESTALE, "it was replaced while it was opened")
+        return file
+
+
+def _subject(what: str) -> str:
+    """
+    Return how a sentence about a member begins; one about the file itself begins with its verb,
+    after the path.
+    """
+    return f"{what} " if what else ""
+
+
+def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
+    """
+    Return a text attribute, None where there is none, whatever string type it was written with.
+    """
+    if name not in group.attrs:
+        return None
+    attribute = group.attrs.get_id(name)
+    if attribute.shape != ():
+        raise probe.failure(
+            "h5-not-keras",
+            f"attribute {name} should be text and is an array of shape {attribute.shape}",
+        )
+    if attribute.get_type().get_class() != h5t.STRING:
+        raise probe.failure(
+            "h5-not-keras", f"attribute {name} should be text and is of another type"
+        )
+    if beyond := limits.JSON_BYTES.beyond(attribute.get_storage_size()):
+        raise probe.failure("h5-limit", f"has an attribute {name} of {beyond}")
+    value = group.attrs[name]
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise probe.failure(
+                "invalid-json", f"attribute {name} is not UTF-8 text (byte {error.start})"
+            ) from error
+    return str(value)
+
+
+def attribute_names(group: h5g.GroupID, name: str) -> tuple[str, ...]:
+    """
+    Return an attribute that is an array of names; Keras splits one beyond 64 kB into ``name0``,
+    ``name1``, ...
+    """
+    found: list[str] = []
+    for key in _chunks(group, name):
+        attribute = h5a.open(group, key)
+        if (
+            attribute.shape
+            and attribute.shape[0]
+            and attribute.get_type().get_class() == h5t.STRING
+        ):
+            _check_texts(group, attribute, name)
+            array = np.zeros(attribute.shape, dtype=attribute.dtype)
+            attribute.read(array)
+            found += [
+                value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+                for value in array.ravel().tolist()
+            ]
+    return tuple(found)
+
+
+def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, name: str) -> None:
+    """Raise where an attribute of texts could become more than is read of one."""
+    count, most = attribute.get_space().get_simple_extent_npoints(), attribute.get_storage_size()
+    if attribute.get_type().is_variable_str():
+        most = count * h5i.get_file_id(holder).get_filesize()
+    if beyond := limits.H5_TEXT_BYTES.beyond(most):
+        raise TextsError(f"has an attribute {name} of as much as {beyond}")
+
+
+def _claimed(dataset: h5d.DatasetID) -> int:
+    values: int = dataset.get_space().get_simple_extent_npoints()
+    size: int = dataset.get_type().get_size()
+    return values * size
+
+
+def inflation(dataset: h5d.DatasetID) -> str:
+    """
+    Return, as the end of a sentence, by how much too far a dataset's values go beyond what is
+    stored of them; an empty text within the bounds.
+
+    A chunk counts whole, even if the dataset is smaller, and so does each chunk of which nothing is
+    stored.
+    """
+    claimed, stored = max(_claimed(dataset), _chunk_bytes(dataset)), dataset.get_storage_size()
+    beyond = limits.H5_RATIO.beyond(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
+    return (
+        f"{stored} stored bytes would become {claimed}, by {beyond}"
+        if beyond
+        else _scattering(dataset)
+    )
+
+
+def chunk_shape(dataset: h5d.DatasetID) -> tuple[int, ...]:
+    """Return the shape of a dataset's chunks; empty if it has none."""
+    properties = dataset.get_create_plist()
+    found: tuple[int, ...] = (
+        properties.get_chunk() if properties.get_layout() == h5d.CHUNKED else ()
+    )
+    return found
+
+
+def chunks_of(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
+    """Return how many chunks a part of a dataset has that begins where one does."""
+    return math.prod(-(-size // width) for size, width in zip(shape, chunk, strict=True))
+
+
+def read(
+    dataset: h5d.DatasetID,
+    memory: object,
+    file: object,
+    array: np.ndarray[Any, Any],
+    mtype: h5t.TypeID | None,
+) -> None:
+    """
+    Read values with as much memory as its chunks need: what filters make of a chunk is known only
+    when they have made it.
+    """
+    with crash_guard.lean(_SPARE + _CHUNK_COPIES * _chunk_bytes(dataset)):
+        dataset.read(memory, file, array, mtype=mtype)
+
+
+def _chunk_bytes(dataset: h5d.DatasetID) -> int:
+    chunk = chunk_shape(dataset)
+    size: int = dataset.get_type().get_size()
+    return math.prod(chunk) * size if chunk else 0
+
+
+def _scattering(dataset: h5d.DatasetID) -> str:
+    """
+    Return, as the end of a sentence, how many chunks a dataset is divided into without storing
+    them; an empty text within the bound.
+    """
+    chunk = chunk_shape(dataset)
+    count = chunks_of(dataset.shape, chunk) if chunk else 0
+    if count <= _UNSTORED_CHUNKS or count <= _UNSTORED_SHARE * (stored := dataset.get_num_chunks()):
+        return ""
+    return f"{count} chunks are more than {_UNSTORED_SHARE} times the {stored} that are stored"
+
+
+def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Contents:
+    """
+    Return every dataset below ``group`` with its shape and dtype.
+
+    With ``attributes`` also the order of each layer's weights and the names of layers, which take
+    half as long again: only files without a config need them.
+
+    :raises ModelFileError: beyond the bounds on objects, depth and rank.
+    """
+    contents = Contents()
+    pending: list[tuple[h5g.GroupID, tuple[str, ...]]] = [(group.id, ())]
+    count = characters = 0
+    while pending:
+        parent, path = pending.pop()
+        links: list[tuple[bytes, int]] = []
+        parent.links.iterate(_collecting(links, limits.H5_OBJECTS.value - count), info=True)
+        count += len(links)
+        characters += len(links) * sum(map(len, path))
+        if beyond := limits.PATH_CHARACTERS.beyond(characters, counting=True):
+            raise probe.failure("h5-limit", f"holds paths of {beyond}")
+        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(
+            len(path), counting=True
+        ):
+            raise probe.failure("h5-limit", f"holds groups of {beyond}")
+        below: list[tuple[h5g.GroupID, tuple[str, ...]]] = []
+        for raw, kind in links:
+            child = (*path, raw.decode("utf-8", "replace"))
+            if kind != h5l.TYPE_HARD:
+                contents.observations.append(_link(parent, raw, kind, child))
+                continue
+            item = h5o.open(parent, raw)
+            if isinstance(item, h5g.GroupID):
+                below.append((item, child))
+                contents.has_objects |= raw == b"vars"
+                if attributes:
+                    _remember_attributes(item, child, contents)
+            elif isinstance(item, h5d.DatasetID):
+                contents.tensors.append(_tensor(probe, item, child, contents))
+        pending.extend(reversed(below))
+    return contents
+
+
+def _collecting(
+    links: list[tuple[bytes, int]], most: int
+) -> Callable[[bytes, h5l.LinkInfo], bool | None]:
+    """
+    Return what collects a group's links as HDF5 meets them, and tells it to stop beyond ``most``:
+    an index that leads in circles has no end.
+    """
+
+    def collect(name: bytes, info: h5l.LinkInfo) -> bool | None:
+        links.append((name, info.type))
+        return True if len(links) > most else None
+
+    return collect
+
+
+def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
+    if h5a.exists(group, name.encode()):
+        yield name.encode()
+        return
+    for index in itertools.count():
+        if not h5a.exists(group, f"{name}{index}".encode()):
+            return
+        if beyond := limits.H5_ATTRIBUTES.beyond(index + 1, counting=True):
+            raise TextsError(f"has an attribute {name} in parts, {beyond}")
+        yield f"{name}{index}".encode()
+
+
+def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
+    if not h5a.get_num_attrs(group):
+        return
+    if path[-1] == "vars":
+        if (name := _scalar_text(group, b"name")) is not None:
+            contents.names["/".join(path[:-1])] = name
+    elif order := attribute_names(group, "weight_names"):
+        contents.orders[path] = order
+
+
+def _scalar_text(item: h5g.GroupID | h5d.DatasetID, name: bytes) -> str | None:
+    """
+    Return a small text attribute; None where there is none, or one of another type, which libhdf5
+    must not be asked to convert.
+    """
+    if not h5a.exists(item, name):
+        return None
+    attribute = h5a.open(item, name)
+    if attribute.shape != () or attribute.get_type().get_class() != h5t.STRING:
+        return None
+    _check_texts(item, attribute, name.decode())
+    array = np.zeros((), dtype=attribute.dtype)
+    attribute.read(array)
+    value = array.item()
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _link(parent: h5g.GroupID, name: bytes, kind: int, path: tuple[str, ...]) -> Observation:
+    where = "/".join(path)
+    word = _LINKS.get(kind, "user-defined")
+    target = ""
+    if kind in _LINKS:
+        value = parent.links.get_val(name)
+        target = " to " + ":".join(
+            part.decode("utf-8", "replace")
+            for part in (value if isinstance(value, tuple) else (value,))
+        )
+    return Observation(
+        code=f"{word}-link",
+        message=f"{where} is {_ARTICLES.get(word, 'a')} {word} link{target}; it was not followed",
+        where=where,
+    )
+
+
+def _tensor(
+    probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents
+) -> Tensor:
+    shape = dataset.shape
+    if shape is not None and (beyond := limits.H5_RANK.beyond(len(shape))):
+        raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} of {beyond}")
+    if (
+        dataset.get_offset() is None
+    ):  # not one contiguous block of this file, and only then the layout can lead elsewhere
+        _observe_layout(dataset, path, contents)
+    return Tensor(path=path, shape=shape, dtype=_dtype(dataset))
+
+
+def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents) -> None:
+    where = "/".join(path)
+    plist = dataset.get_create_plist()
+    if plist.get_layout() == h5d.VIRTUAL:
+        contents.observations.append(
+            Observation(
+                code="virtual-dataset",
+                message=f"{where} is a virtual dataset, whose values lie elsewhere; it was not "
+                "followed",
+                where=where,
+            )
+        )
+    elif plist.get_external_count():
+        target = os.fsdecode(plist.get_external(0)[0])
+        contents.observations.append(
+            Observation(
+                code="external-storage",
+                message=f"{where} keeps its values in another file, {target}; it was not opened",
+                where=where,
+            )
+        )
+    elif (found := _unstored(dataset)) is not None:
+        contents.observations.append(
+            Observation(
+                code="unstored-values", message=f"{where} {found}; it was not read", where=where
+            )
+        )
+
+
+def _unstored(dataset: h5d.DatasetID) -> str | None:
+    """
+    Return how much more a dataset claims than it stores; None where that is within bounds, as for
+    all that Keras writes.
+    """
+    claimed = _claimed(dataset)
+    if claimed > _CLAIMED and inflation(dataset):
+        return f"claims {claimed:,} bytes and stores {dataset.get_storage_size():,}"
+    scattering = _scattering(dataset)
+    return f"is divided so far that its {scattering}" if scattering else None
+
+
+def _dtype(dataset: h5d.DatasetID) -> str:
+    """
+    Return the Keras name of a dataset's stored type.
+
+    Two opaque bytes are bfloat16: h5py writes NumPy's ``|V2`` that ml_dtypes' bfloat16 reduces to,
+    and Keras reads it back so (keras/src/saving/saving_lib.py, ``H5Entry``).
+    """
+    stored = dataset.get_type()
+    size = stored.get_size()
+    match stored.get_class():
+        case h5t.FLOAT:
+            return _float(stored, size)
+        case h5t.INTEGER:
+            return f"{'int' if stored.get_sign() == h5t.SGN_2 else 'uint'}{8 * size}"
+        case h5t.STRING:
+            return "string"
+        case h5t.ENUM if size == 1:
+            return "bool"
+        case h5t.COMPOUND if (
+            stored.get_nmembers() == 2  # noqa: PLR2004  # NumPy's complex: a real and an imaginary part
+        ):  # NumPy's complex: a real and an imaginary part
+            return f"complex{8 * size}"
+        case h5t.OPAQUE:
+            return _opaque(dataset, size)
+    return "unknown"
+
+
+def _float(stored: h5t.TypeFloatID, size: int) -> str:
+    # only one kind of float is that wide
+    if size > 2:  # noqa: PLR2004  # only one kind of float is that wide
+        return f"float{8 * size}"
+    exponent_bits = stored.get_fields()[2]
+    if size == 1:
+        return {4: "float8_e4m3fn", 5: "float8_e5m2"}.get(exponent_bits, "unknown")
+    bfloat16_exponent_bits = 8
+    return (
+        "bfloat16" if (size, exponent_bits) == (2, bfloat16_exponent_bits) else f"float{8 * size}"
+    )
+
+
+def _opaque(dataset: h5d.DatasetID, size: int) -> str:
+    name = _scalar_text(dataset, b"dtype")
+    if name in dtypes.NAMES:  # Keras 3.0.5 on
+        return str(name)
+    bfloat16_bytes = 2
+    return "bfloat16" if size == bfloat16_bytes else f"opaque{8 * size}"
+
+
+def library() -> str:
+    """Return the version of the HDF5 library."""
+    return str(h5py.version.hdf5_version)
+
+
+def reason(error: Exception) -> str:
+    """Return what h5py said, in one line."""
+    return str(error).strip("'\" ").splitlines()[0] if str(error) else type(error).__name__

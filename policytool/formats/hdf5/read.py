@@ -1,0 +1,145 @@
+"""
+HDF5: whole models of every Keras from 1 to 3, and files that hold weights alone.
+
+A whole model has its config in the root attribute ``model_config`` and its variables below
+``model_weights``. What lacks the attribute is a weights file (Keras' ``save_weights``), or no Keras
+file at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.base import Format, Probe, parse_json
+from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
+from policytool.releases.naming import USUAL_VARIABLES
+
+if TYPE_CHECKING:
+    from policytool.formats.hdf5.library import Contents
+    from policytool.support.text.jsontext import Json
+
+SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+CONFIG: Final = "model_config"
+TRAINING: Final = "training_config"
+WEIGHTS: Final = "model_weights"
+OPTIMIZER: Final = "optimizer_weights"
+LAYER_NAMES: Final = "layer_names"
+VARIABLES: Final = "vars"
+"""The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
+
+_SIGNATURE_OFFSETS: Final = (0, 512, 1024, 2048)
+"""
+HDF5 allows a user block before its superblock, of 512 bytes or a power of two above (HDF5 file
+format, section II.A).
+"""
+
+_ZIP: Final = b"PK"
+"""
+How a zip archive begins.
+
+In one that stores a HDF5 file uncompressed, as ``.keras`` does, that file may begin at one of these
+places.
+"""
+
+
+def recognise(probe: Probe) -> bool:
+    """
+    Return whether the file begins with HDF5's signature, a user block apart that is no zip
+    archive's beginning.
+    """
+    return not probe.head.startswith(_ZIP) and any(
+        probe.head[offset:].startswith(SIGNATURE) for offset in _SIGNATURE_OFFSETS
+    )
+
+
+def read(probe: Probe) -> Document:
+    """Return a whole model, or a document without a config for weights alone."""
+    from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
+
+    with _hdf5.opened(probe, str(probe.path)) as file:
+        config = _hdf5.attribute_text(probe, file, CONFIG)
+        training = _hdf5.attribute_text(probe, file, TRAINING)
+        writer = Writer(
+            keras=_hdf5.attribute_text(probe, file, "keras_version"),
+            backend=_hdf5.attribute_text(probe, file, "backend"),
+        )
+        layer_names = _hdf5.attribute_names(file.id, LAYER_NAMES)
+        contents = _hdf5.walk(probe, file, attributes=config is None)
+    if config is None:
+        return _weights_alone(probe, contents, layer_names, writer)
+    observations: list[Observation] = []
+    parts: dict[str, Json] = {CONFIG: parse_json(probe, config, CONFIG, observations)}
+    if training is not None:
+        parts[TRAINING] = parse_json(probe, training, TRAINING, observations)
+    return Document(
+        path=probe.shown,
+        format="h5",
+        parts=parts,
+        config_part=CONFIG,
+        training_part=TRAINING if training is not None else None,
+        layout=Layout.LEGACY_H5,
+        tensors=legacy_tensors(contents, (WEIGHTS,)),
+        state=tuple(tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER),
+        writer=writer,
+        observations=(*observations, *contents.observations),
+    )
+
+
+def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor, ...]:
+    """
+    Return the tensors below ``prefix`` without it, each layer's in the order of its
+    ``weight_names``, else as Keras makes them.
+    """
+    start = len(prefix)
+    places = {
+        (*group, *name.split("/")): index
+        for group, names in contents.orders.items()
+        for index, name in enumerate(names)
+    }
+    below = [tensor for tensor in contents.tensors if tensor.path[:start] == prefix]
+    below.sort(
+        key=lambda tensor: (
+            tensor.path[start:-1],
+            places.get(tensor.path, _rank(tensor.path[-1])),
+            tensor.path[-1],
+        )
+    )
+    return tuple(
+        Tensor(path=tensor.path[start:], shape=tensor.shape, dtype=tensor.dtype) for tensor in below
+    )
+
+
+def _rank(name: str) -> int:
+    """Return where a variable of this name stands among a layer's own."""
+    plain = name.removesuffix(":0")
+    return USUAL_VARIABLES.index(plain) if plain in USUAL_VARIABLES else len(USUAL_VARIABLES)
+
+
+def _weights_alone(
+    probe: Probe, contents: Contents, layer_names: tuple[str, ...], writer: Writer
+) -> Document:
+    if layer_names:
+        layout, tensors = Layout.LEGACY_H5, legacy_tensors(contents, ())
+    elif contents.has_objects and all(VARIABLES in tensor.path for tensor in contents.tensors):
+        layout, tensors = Layout.OBJECT_PATHS, tuple(contents.tensors)
+    else:
+        found = (
+            ", ".join(sorted({tensor.path[0] for tensor in contents.tensors})[:5]) or "no dataset"
+        )
+        raise probe.failure(
+            "h5-not-keras",
+            f"is HDF5, but no Keras file: it has neither {CONFIG} nor layer groups (found: "
+            f"{found}); expected what model.save() writes",
+        )
+    return Document(
+        path=probe.shown,
+        format="weights",
+        layout=layout,
+        tensors=tensors,
+        layer_names=contents.names,
+        writer=writer,
+        observations=tuple(contents.observations),
+    )
+
+
+FORMAT: Final = Format(name="h5", title="HDF5", recognise=recognise, read=read)

@@ -1,0 +1,187 @@
+"""
+A written file compared with its source: every object, link, attribute and stored byte, but for what
+was to change.
+
+What changed is compared with what it should be; nothing of it is trusted because it was written a
+moment ago.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from h5py import h5a, h5d, h5g, h5l, h5o
+
+from policytool.formats.hdf5.rewriting import attributes, stored_bytes, tensors
+from policytool.formats.hdf5.rewriting.links import address, find, group_at, links, text
+from policytool.formats.hdf5.rewriting.rebuild import by_address
+from policytool.formats.rewriting.base import differs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from policytool.formats.hdf5.rewriting.rebuild import Rebuild
+    from policytool.formats.hdf5.rewriting.storage import Opened, Storage
+    from policytool.migration.plan import Cast, Slot
+
+    Pair = tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]
+
+
+def compare(source: Opened, draft: Opened, changes: Rebuild) -> None:
+    """
+    Compare a file with its source.
+
+    :raises WriteError: where they differ beyond the changes.
+    """
+    old, new = source.root, draft.root
+    work = _Comparison(source.storage, draft.storage, by_address(old, changes.casts))
+    work.root(old, new, changes)
+    if changes.state is not None:
+        work.state(old, new, changes.state)
+
+
+class _Comparison:
+    """The comparison of one file."""
+
+    def __init__(self, old: Storage, new: Storage, casts: dict[int, Cast]) -> None:
+        self._old, self._new, self._casts = old, new, casts
+        self._seen: dict[int, int] = {}
+        """An object of the source to that of the draft."""
+
+        self._met: set[int] = set()
+
+    def root(self, old: h5g.GroupID, new: h5g.GroupID, changes: Rebuild) -> None:
+        """Compare everything but for groups that are made anew."""
+        texts = {name.encode(): value.encode("utf-8") for name, value in changes.texts.items()}
+        self._attributes(old, new, (), without=texts)
+        for name, value in texts.items():
+            is_same_kind = h5a.exists(new, name) and attributes.same_kind(
+                h5a.open(old, name), h5a.open(new, name)
+            )
+            if not is_same_kind or attributes.stored_text(new, name) != value:
+                raise differs(name.decode())
+        self._seen[address(old)] = address(new)
+        self._met.add(address(new))
+        pending: list[Pair] = [(old, new, ())]
+        while pending:
+            one, other, path = pending.pop()
+            pending += self._group(one, other, path, changes.new_groups if not path else ())
+
+    def state(self, old: h5g.GroupID, new: h5g.GroupID, slots: tuple[Slot, ...]) -> None:
+        """Compare the optimizer's state with its slots: these datasets, and no others."""
+        groups = {slot.tensor[:depth] for slot in slots for depth in range(1, len(slot.tensor))}
+        expected = {slot.tensor for slot in slots} | groups
+        found = {
+            path for name in {slot.tensor[0] for slot in slots} for path in _paths(new, (name,))
+        }
+        if found != expected:
+            raise differs("/".join(min(found ^ expected)))
+        for path in groups:
+            one, other = group_at(old, path), group_at(new, path)
+            if one is not None and other is not None:
+                self._attributes(one, other, tuple(step.encode() for step in path))
+        for slot in slots:
+            made, where = find(new, slot.tensor), tuple(step.encode() for step in slot.tensor)
+            if made is None:
+                raise differs(text(where))
+            if slot.source is None:
+                if not tensors.is_scalar(made, slot.dtype or "float32", slot.value or 0.0):
+                    raise differs(text(where))
+            elif (dataset := find(old, slot.source)) is not None:
+                self._dataset(dataset, made, where)
+
+    def _group(
+        self,
+        old: h5g.GroupID,
+        new: h5g.GroupID,
+        path: tuple[bytes, ...],
+        without: Collection[bytes],
+    ) -> Iterator[Pair]:
+        """Compare two groups, and yield those in them."""
+        ones, others = (
+            {link.name: link for link in links(group) if link.name not in without}
+            for group in (old, new)
+        )
+        if ones != others:
+            raise differs(text(path))
+        for link in ones.values():
+            where = (*path, link.name)
+            if link.kind == h5l.TYPE_HARD:
+                yield from self._object(old, new, where)
+            elif link.kind in {h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL} and old.links.get_val(
+                link.name
+            ) != new.links.get_val(link.name):
+                raise differs(text(where))
+
+    def _object(
+        self, old: h5g.GroupID, new: h5g.GroupID, path: tuple[bytes, ...]
+    ) -> Iterator[Pair]:
+        one, other = address(old, path[-1]), address(new, path[-1])
+        if one in self._seen or other in self._met:
+            if self._seen.get(one) != other:
+                raise differs(text(path))
+            return
+        self._seen[one] = other
+        self._met.add(other)
+        first, second = h5o.open(old, path[-1]), h5o.open(new, path[-1])
+        if type(first) is not type(second):
+            raise differs(text(path))
+        if isinstance(first, h5d.DatasetID):
+            self._dataset(first, second, path)
+            return
+        self._attributes(first, second, path)
+        if isinstance(first, h5g.GroupID):
+            yield first, second, path
+        elif not first.equal(second):
+            raise differs(text(path))
+
+    def _attributes(
+        self,
+        old: attributes.Object,
+        new: attributes.Object,
+        path: tuple[bytes, ...],
+        without: Collection[bytes] = (),
+    ) -> None:
+        ones, others = (
+            {name for name in attributes.names(item) if name not in without} for item in (old, new)
+        )
+        if ones != others:
+            raise differs(f"the attributes of {text(path)}")
+        for name in ones:
+            if not attributes.same(h5a.open(old, name), h5a.open(new, name)):
+                raise differs(f"the attribute {name.decode('utf-8', 'replace')} of {text(path)}")
+
+    def _dataset(self, old: h5d.DatasetID, new: h5d.DatasetID, path: tuple[bytes, ...]) -> None:
+        cast = self._casts.get(address(old))
+        if cast is not None:
+            self._attributes(old, new, path, without={tensors.NAME})
+            if not tensors.is_cast(old, new, cast):
+                raise differs(text(path))
+            return
+        self._attributes(old, new, path)
+        is_same = (
+            old.get_type().equal(new.get_type())
+            and old.get_space().get_simple_extent_type() == new.get_space().get_simple_extent_type()
+            and old.shape == new.shape
+            and (
+                old.shape is None
+                or old.get_space().get_simple_extent_dims(maxdims=True)
+                == new.get_space().get_simple_extent_dims(maxdims=True)
+            )
+            and stored_bytes.same((old, self._old), (new, self._new))
+        )
+        if not is_same:
+            raise differs(text(path))
+
+
+def _paths(root: h5g.GroupID, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of every object from a group on."""
+    pending = [start]
+    while pending:
+        path = pending.pop()
+        yield path
+        group = group_at(root, path)
+        if group is not None:
+            pending += [
+                (*path, link.name.decode("utf-8", "surrogateescape")) for link in links(group)
+            ]

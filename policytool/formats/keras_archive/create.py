@@ -1,0 +1,120 @@
+"""
+``.keras`` archives: ``metadata.json``, ``config.json`` and ``model.weights.h5``, none of them
+compressed.
+
+Source: keras/src/saving/saving_lib.py, ``_save_model_to_fileobj`` and ``H5IOStore``.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.creating.base import Builder, ascii_json, flat, read_back, walked
+from policytool.formats.document import Document, Layout, Tensor, Writer
+from policytool.formats.hdf5 import groups as _hdf5
+from policytool.formats.hdf5.rewriting import attributes, storage
+from policytool.formats.keras_archive import members as _archive
+from policytool.formats.keras_archive import parts as layout
+from policytool.formats.rewriting.base import differs
+from policytool.support.files import atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.new_model import Content, Placement
+    from policytool.formats.rewriting.base import Counted
+    from policytool.formats.stored_values import Values
+    from policytool.support.text.jsontext import Json
+
+_WEIGHTS: Final = f"model{layout.WEIGHTS_SUFFIX}"
+_NAME: Final = "name"
+_NO_DATE: Final = "1980-01-01@00:00:00"
+"""
+``date_saved`` where the content says none, which is that of the members: the same input makes the
+same file. Keras' KerasFileEditor wants one.
+"""
+
+
+def write(draft: Path, content: Content, values: Values | None) -> Counted:
+    """
+    Write a model into an empty draft; its weights are made beside it, in a file without a name, and
+    copied into the archive.
+    """
+    with atomic.Draft.beside(draft) as weights:
+        counts = _write_weights(weights.path, content, values)
+        with draft.open("r+b") as out, zipfile.ZipFile(out, "w") as archive:
+            archive.writestr(zipfile.ZipInfo(layout.METADATA), ascii_json(_metadata(content)))
+            archive.writestr(zipfile.ZipInfo(layout.CONFIG), ascii_json(content.config))
+            _archive.add_file(archive, zipfile.ZipInfo(_WEIGHTS), weights.path)
+    return counts
+
+
+def document(content: Content, path: str) -> Document:
+    """Return the document that reading the file gives."""
+    return Document(
+        path=path,
+        format="keras",
+        parts={
+            layout.CONFIG: read_back(content.config, layout.CONFIG),
+            layout.METADATA: read_back(_metadata(content), layout.METADATA),
+        },
+        config_part=layout.CONFIG,
+        layout=Layout.OBJECT_PATHS,
+        tensors=walked(
+            Tensor(path=flat(placement.path), shape=placement.shape, dtype=placement.dtype)
+            for placement in _placements(content)
+        ),
+        writer=Writer(keras=content.keras_version or None),
+    )
+
+
+def check(draft: Path, content: Content) -> None:
+    """
+    Look at the groups of layers, those without variables included, and at the names in them.
+
+    :raises WriteError: where they are not those that were to be written.
+    """
+    with (
+        _archive.opened(draft) as (_, archive),
+        _archive.weights(archive, draft, archive.getinfo(_WEIGHTS), draft) as opened,
+    ):
+        for group in content.groups:
+            path = "/".join(flat(group.path))
+            found = opened.file[f"/{path}"]
+            if attributes.stored_text(found.id, _NAME.encode()) != (
+                group.name.encode() if group.name is not None else None
+            ):
+                raise differs(f"the name of {path}")
+
+
+def _write_weights(draft: Path, content: Content, values: Values | None) -> Counted:
+    counts: dict[tuple[str, ...], Counts] = {}
+    with storage.making(draft) as opened:
+        root = opened.file["/"]
+        for group in content.groups:
+            made = _hdf5.group_at(root, group.path)
+            if group.name is not None:
+                made.attrs[_NAME] = group.name
+        for placement in _placements(content):
+            counted = _hdf5.variable(opened, root, placement, values)
+            if counted is not None:
+                counts[placement.path] = counted
+    return counts
+
+
+def _placements(content: Content) -> Iterator[Placement]:
+    yield from content.placements
+    yield from content.state
+
+
+def _metadata(content: Content) -> Json:
+    version: dict[str, Json] = (
+        {"keras_version": content.keras_version} if content.keras_version else {}
+    )
+    return version | {"date_saved": _NO_DATE} | dict(content.spelled)
+
+
+BUILDER: Final = Builder(name="keras", write=write, document=document, check=check)

@@ -1,0 +1,159 @@
+"""Members of zip archives as they are stored: local header, bytes, and whatever follows them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import struct
+import zipfile
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from policytool.formats.hdf5.rewriting import storage
+from policytool.formats.rewriting.base import WriteError
+from policytool.formats.rewriting.blocks import Range
+from policytool.support.files import atomic, opening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.formats.hdf5.rewriting.storage import Opened
+
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
+"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
+
+_EXTRA: Final = struct.Struct("<HH")
+_ZIP64: Final = 1
+_BLOCK: Final = 2**20
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+    """
+    Open an archive for reading.
+
+    :raises WriteError: where it is damaged.
+    """
+    with opening.regular_stream(path) as stream:
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                yield stream, archive
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise WriteError(
+                "write-failed", f"is a zip archive that cannot be read ({error})"
+            ) from error
+
+
+def regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range]:
+    """
+    Return the stored bytes of each member, up to where the next begins, by the place of its header.
+
+    :raises WriteError: where two members lie in the same place.
+    """
+    starts = sorted(info.header_offset for info in archive.infolist())
+    if len(set(starts)) != len(starts):
+        raise WriteError(
+            "not-rewritable", "is a zip archive whose members overlap; Keras writes none"
+        )
+    ends = [*starts[1:], archive.start_dir]
+    return {
+        start: Range(descriptor=descriptor, start=start, size=end - start)
+        for start, end in zip(starts, ends, strict=True)
+    }
+
+
+def copy_member(
+    archive: zipfile.ZipFile, stream: BinaryIO, info: zipfile.ZipInfo, region: Range
+) -> None:
+    """
+    Add a member of another archive as it is stored there.
+
+    :raises OSError: where reading or writing fails.
+    """
+    stream.flush()
+    start = archive.start_dir
+    atomic.copy_bytes(region.descriptor, stream.fileno(), region.size, start=region.start, to=start)
+    moved = copy.copy(info)
+    moved.header_offset = start
+    archive.filelist.append(moved)
+    archive.NameToInfo[moved.filename] = moved
+    archive.start_dir = start + region.size
+    stream.seek(archive.start_dir)
+
+
+def like(info: zipfile.ZipInfo) -> zipfile.ZipInfo:
+    """
+    Return the description of a member that replaces another: its name, times, attributes and
+    compression.
+    """
+    made = zipfile.ZipInfo(info.filename, info.date_time)
+    made.compress_type = info.compress_type
+    made.comment = info.comment
+    made.extra = plain_extra(info)
+    made.create_system = info.create_system
+    made.create_version = info.create_version
+    made.internal_attr = info.internal_attr
+    made.external_attr = info.external_attr
+    return made
+
+
+def plain_extra(info: zipfile.ZipInfo) -> bytes:
+    """
+    Return a member's extra fields but for the sizes of large ones, which depend on where it lies.
+    """
+    kept, rest = b"", info.extra
+    while len(rest) >= _EXTRA.size:
+        kind, length = _EXTRA.unpack_from(rest)
+        field, rest = rest[: _EXTRA.size + length], rest[_EXTRA.size + length :]
+        kept += b"" if kind == _ZIP64 else field
+    return kept + rest
+
+
+def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> None:
+    """
+    Add a file in the place of a member.
+
+    :raises OSError: where reading or writing fails.
+    """
+    made = like(info)
+    with opening.regular_stream(path) as source:
+        made.file_size = os.fstat(source.fileno()).st_size
+        with archive.open(made, "w") as member:
+            while block := source.read(_BLOCK):
+                member.write(block)
+
+
+@contextmanager
+def weights(
+    archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path
+) -> Iterator[Opened]:
+    """
+    Open a member as HDF5: where it stands, or inflated into a file without a name beside
+    ``scratch``.
+
+    :raises WriteError: where HDF5 fails.
+    """
+    if info.compress_type == zipfile.ZIP_STORED:
+        with storage.reading(path, start=_data_offset(path, info), size=info.file_size) as found:
+            yield found
+        return
+    with atomic.Draft.beside(scratch) as inflated:
+        with archive.open(info) as member, inflated.path.open("r+b") as stream:
+            while block := member.read(_BLOCK):
+                stream.write(block)
+        with storage.reading(inflated.path) as found:
+            yield found
+
+
+def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    """Return where a member's bytes begin; only its local header knows."""
+    with opening.regular_file(path) as descriptor:
+        header = os.pread(descriptor, _LOCAL_HEADER.size, info.header_offset)
+    if len(header) < _LOCAL_HEADER.size:
+        raise WriteError(
+            "write-failed", f"is a damaged zip archive: {info.filename} has no header of its own"
+        )
+    _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+    return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)

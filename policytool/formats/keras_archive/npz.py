@@ -1,0 +1,186 @@
+"""
+``model.weights.npz``, in which Keras stores weights if it is told to (``weights_format="npz"``):
+NumPy's arrays in a zip, of which only headers are read.
+
+Keras writes a pickled dict for each layer (``NpzIOStore`` in keras/src/saving/saving_lib.py). Keras
+2.12 to 3.6 unpickle what they find, which runs code of the file's own; later releases load none of
+it. Nothing is unpickled here: a header tells that NumPy would.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import tokenize
+import warnings
+import zipfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from policytool.formats.document import Observation, Tensor
+from policytool.support import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import IO
+
+    from policytool.formats.base import Probe
+
+_ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_ARRAY: Final = b"\x93NUMPY"
+_PICKLE: Final = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
+"""How pickles begin that name their protocol (pickletools, ``PROTO``)."""
+
+_HEADER: Final = 12 + 10_000
+"""
+The longest header that NumPy evaluates where it is not told to unpickle, with what stands before
+it.
+"""
+
+_UNREADABLE: Final = (
+    ValueError,
+    TypeError,
+    LookupError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    tokenize.TokenError,
+)
+"""What NumPy raises for headers."""
+
+_MOST_VALUES: Final = 2**63
+_READ: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_SUFFIX: Final = ".npy"
+
+
+@dataclass(kw_only=True, slots=True)
+class Arrays:
+    """What the members of weights in NumPy's format are; filled while reading."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    pickles: list[str] = field(default_factory=list)
+    """
+    The members that NumPy reads by unpickling them; empty names stand for the file as a whole.
+    """
+
+
+def arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
+    """
+    Return the arrays of a file, by the paths that they are stored under.
+
+    :raises ModelFileError: for a zip that cannot be read, or is beyond the bounds.
+    """
+    found = Arrays()
+    for name, head in _heads(probe, stream, what):
+        try:
+            array = _array(name, head)
+        except _UNREADABLE:
+            found.pickles.append(
+                name
+            )  # NumPy evaluates longer headers, and other ones, where it may unpickle
+            continue
+        if array is None:
+            continue
+        if beyond := limits.H5_RANK.beyond(len(array.shape or ())):
+            raise probe.failure("zip-limit", f"has an array {name} of {beyond}")
+        found.tensors.append(array)
+    return found
+
+
+def observations(
+    files: Sequence[tuple[str, Arrays]], *, read_by_keras: bool
+) -> Iterator[Observation]:
+    """
+    Yield what a reader of the report should know of weights in NumPy's format, by their names;
+    Keras reads them if there are no others.
+    """
+    for what in sorted({name for name, _ in files}) if read_by_keras else ():
+        yield Observation(
+            code="npz-weights",
+            message=f"the weights are in {what}, which Keras 3.10 and later and tf_keras 2.21 do "
+            "not "
+            "load",
+            where=what,
+        )
+    for what, found in files:
+        if found.pickles:
+            first, more = found.pickles[0], len(found.pickles) - 1
+            names = (
+                f"member {first}{f' and {more} more' if more else ''}"
+                if first
+                else "the file as a whole"
+            )
+            yield Observation(
+                code="pickled-weights",
+                message=f"{what} holds Python pickles ({names}), which loaders that unpickle run",
+                where=what,
+            )
+
+
+def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, bytes]]:
+    """
+    Yield the beginning of each array, by its name; of what is no zip the beginning of the whole, as
+    ``numpy.load`` decides it.
+    """
+    head = stream.read(_HEADER)
+    if not head.startswith(_ZIP):
+        yield "", head if head.startswith(_ARRAY) else _PICKLE[0]
+        return
+    stream.seek(0)
+    with zipfile.ZipFile(stream) as inner:
+        infos = inner.infolist()
+        if beyond := limits.ZIP_MEMBERS.beyond(len(infos)):
+            raise probe.failure("zip-limit", f"has a {what} of {beyond}")
+        for info in infos:
+            if info.compress_type not in _READ:
+                raise probe.failure(
+                    "zip-unsupported",
+                    f"has a {what} that cannot be read: NumPy does not compress {info.filename} in "
+                    "this way",
+                )
+            with inner.open(info) as member:
+                yield info.filename, member.read(_HEADER)
+
+
+def _array(name: str, head: bytes) -> Tensor | None:
+    """
+    Return what a header describes; None for bytes that NumPy returns as they are.
+
+    :raises ValueError: for an array of objects, which is a pickle, and for a header that cannot be
+        read.
+    """
+    if not head.startswith(_ARRAY):
+        if head.startswith(_PICKLE):
+            raise ValueError(name)
+        return None
+    stream = io.BytesIO(head)
+    version = np.lib.format.read_magic(stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # headers of Python 2
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(stream)
+    if dtype.hasobject or any(size < 0 for size in shape) or math.prod(shape) >= _MOST_VALUES:
+        raise ValueError(name)
+    return Tensor(
+        path=tuple(name.removesuffix(_SUFFIX).split("/")), shape=tuple(shape), dtype=_dtype(dtype)
+    )
+
+
+def _dtype(dtype: np.dtype[np.generic]) -> str:
+    """
+    Return the Keras name of NumPy's dtype; two bytes without a type are bfloat16, as ``ml_dtypes``
+    saves it.
+    """
+    if dtype.kind in "SU":
+        return "string"
+    if dtype.kind == "V":
+        return (
+            "bfloat16" if dtype.itemsize == 2 and dtype.names is None else "unknown"  # noqa: PLR2004  # bytes of bfloat16
+        )  # bytes of bfloat16
+    return dtype.name if dtype.kind in "biufc" else "unknown"

@@ -1,0 +1,72 @@
+"""
+What a ``.keras`` archive and its unpacked directory have in common: the names of their files, and
+the document made of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.base import Probe, parse_json
+from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.formats.hdf5.library import Contents
+    from policytool.formats.keras_archive.npz import Arrays
+    from policytool.support.text.jsontext import Json
+
+CONFIG: Final = "config.json"
+METADATA: Final = "metadata.json"
+WEIGHTS_SUFFIX: Final = ".weights.h5"
+"""
+``model.weights.h5``, or the shards ``model_00000.weights.h5``, ... that Keras 3.10 on can write.
+"""
+
+NPZ_SUFFIX: Final = ".weights.npz"
+"""``model.weights.npz``, which Keras reads if there is no ``model.weights.h5``."""
+
+
+def document(
+    probe: Probe,
+    texts: dict[str, bytes],
+    weights: Sequence[Contents],
+    observations: list[Observation],
+    arrays: Sequence[tuple[str, Arrays]] = (),
+) -> Document:
+    """
+    Return the document of one model from its JSON members, the walks through its weights files, and
+    its weights in NumPy's format by their names.
+    """
+    if CONFIG not in texts:
+        raise probe.failure(
+            "no-config",
+            f"has no {CONFIG}: expected a .keras model, which holds {CONFIG}, {METADATA} and "
+            "model.weights.h5",
+        )
+    parts: dict[str, Json] = {
+        name: parse_json(probe, text, name, observations) for name, text in texts.items()
+    }
+    metadata = parts.get(METADATA)
+    version = metadata.get("keras_version") if isinstance(metadata, dict) else None
+    tensors: list[Tensor] = []
+    for contents in weights:
+        tensors += contents.tensors
+        observations += contents.observations
+    if arrays:
+        from policytool.formats.keras_archive import npz  # NumPy costs 60 ms at start
+
+        observations += npz.observations(arrays, read_by_keras=not weights)
+        tensors += () if weights else [tensor for _, found in arrays for tensor in found.tensors]
+    known = bool(weights) or not any(found.pickles for _, found in arrays)
+    return Document(
+        path=probe.shown,
+        format="keras",
+        parts=parts,
+        config_part=CONFIG,
+        layout=Layout.OBJECT_PATHS,
+        tensors=tuple(tensors) if known else None,
+        writer=Writer(keras=version if isinstance(version, str) else None),
+        observations=tuple(observations),
+    )

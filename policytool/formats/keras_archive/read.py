@@ -1,0 +1,380 @@
+"""
+``.keras`` archives of Keras 2.12 to 3.x: a zip with ``config.json``, ``metadata.json`` and
+``model.weights.h5``.
+
+Nothing is unpacked: Keras stores members uncompressed, so the weights are a window on the archive.
+A member that someone compressed is inflated into a temporary file, within bounds.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections import Counter
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from policytool.formats.base import Format, Probe
+from policytool.formats.document import Document, Observation
+from policytool.formats.keras_archive import parts as _keras
+from policytool.formats.keras_archive.window import Window
+from policytool.support import limits
+from policytool.support.files import opening
+
+if TYPE_CHECKING:
+    import zipfile
+    from collections.abc import Iterator, Mapping
+
+    from policytool.formats.hdf5.library import Contents
+    from policytool.formats.keras_archive.npz import Arrays
+    from policytool.support.limits import Limit
+
+SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
+"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
+
+_STORED: Final = 0
+"""``zipfile.ZIP_STORED``: not compressed."""
+
+_BOUNDED: Final = frozenset({_STORED, 8})
+"""
+Stored and deflated (``zipfile.ZIP_DEFLATED``): what Python takes no more of than it is asked for.
+"""
+
+_BZIP2: Final = 12
+"""``zipfile.ZIP_BZIP2``."""
+
+_BLOCK: Final = 2**20
+_LITTLE: Final = 2**12
+"""The least that Python reads at a time: LZMA makes at most seven thousand times as much of it."""
+
+_ENCRYPTED: Final = 0x1
+_ASSETS: Final = "assets/"
+_VOCABULARY: Final = "/vocabulary.txt"
+_FOREIGN: Final = {
+    "data.pkl": "a PyTorch archive",
+    "[Content_Types].xml": "an Office document",
+    "META-INF/MANIFEST.MF": "a Java archive",
+}
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file begins as a zip archive does."""
+    return probe.head.startswith(SIGNATURES)
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of a ``.keras`` archive."""
+    import zipfile  # 6 ms at start, for this format alone
+
+    observations: list[Observation] = []
+    with (
+        opening.regular_stream(probe.path) as stream,
+        told(probe),
+        zipfile.ZipFile(stream) as archive,
+    ):
+        members = _members(probe, archive, observations)
+        texts: dict[str, bytes] = {
+            name: _content(archive, members[name])
+            for name in (_keras.CONFIG, _keras.METADATA)
+            if name in members
+        }
+        vocabularies = _vocabularies(probe, archive, members)
+        weights = [
+            _walked(probe, archive, info, stream)
+            for info in _weights(probe, weights_members(archive))
+        ]
+        arrays = [
+            (info.filename, _arrays(probe, archive, info, stream))
+            for info in _weights(probe, npz_members(archive))
+        ]
+    return replace(
+        _keras.document(probe, texts, weights, observations, arrays), vocabularies=vocabularies
+    )
+
+
+@contextmanager
+def told(probe: Probe) -> Iterator[None]:
+    """Turn what ``zipfile`` raises into a sentence; of a disk that fails it tells as of damage."""
+    import zipfile
+
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, lzma_error(), EOFError, UnicodeDecodeError) as error:
+        raise probe.failure(
+            "truncated",
+            f"begins like a zip archive and is truncated or damaged ({error}); copy or download it "
+            "again",
+        ) from error
+    except (NotImplementedError, RuntimeError) as error:
+        raise probe.failure(
+            "zip-unsupported", f"is a zip archive that cannot be read: {error}"
+        ) from error
+
+
+def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo]:
+    """
+    Return members that hold weights, none of which shares bytes with another: a few bytes could
+    then pass for any number of weights.
+    """
+    if beyond := limits.WEIGHTS_SHARDS.beyond(len(infos)):
+        raise probe.failure("zip-limit", f"has its weights in {beyond}")
+    placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
+    for (start, size, name), (next_start, _, next_name) in pairwise(placed):
+        if start + size > next_start:
+            raise probe.failure(
+                "zip-overlap",
+                f"is a damaged zip archive: {name} and {next_name} lie in the same place; copy or "
+                "download it again",
+            )
+    return infos
+
+
+def lzma_error() -> type[Exception]:
+    """
+    Return what Python raises for damaged LZMA, which zip archives may hold; without the module
+    nothing can.
+    """
+    try:
+        from lzma import LZMAError
+    except ImportError:  # an interpreter may be built without it
+        return zlib.error
+    return LZMAError
+
+
+def _vocabularies(
+    probe: Probe, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]
+) -> dict[tuple[str, ...], str]:
+    """
+    Return the vocabularies that the archive holds beside its config, by the path of their layer;
+    what is no text is left out, as nothing reads it.
+    """
+    infos = [
+        info
+        for name, info in members.items()
+        if name.startswith(_ASSETS) and name.endswith(_VOCABULARY)
+    ]
+    for info in infos:
+        _check_size(probe, info, limits.JSON_BYTES)
+    if beyond := limits.JSON_BYTES.beyond(sum(info.file_size for info in infos)):
+        raise probe.failure("zip-limit", f"has vocabularies of {beyond}")
+    found: dict[tuple[str, ...], str] = {}
+    for info in infos:
+        with suppress(UnicodeDecodeError):
+            found[
+                tuple(info.filename.removeprefix(_ASSETS).removesuffix(_VOCABULARY).split("/"))
+            ] = _content(archive, info).decode()
+    return found
+
+
+def _members(
+    probe: Probe, archive: zipfile.ZipFile, observations: list[Observation]
+) -> dict[str, zipfile.ZipInfo]:
+    """Return the members by name, the last one where a name stands twice, as Python reads them."""
+    infos = archive.infolist()
+    if beyond := limits.ZIP_MEMBERS.beyond(len(infos)):
+        raise probe.failure("zip-limit", f"has {beyond}")
+    if any(info.header_offset < 0 for info in infos):
+        raise probe.failure(
+            "truncated",
+            "is a damaged zip archive: it has a member that begins before the file does; copy or "
+            "download it again",
+        )
+    members = {info.filename: info for info in infos}
+    if _keras.CONFIG not in members:
+        known = next(
+            (what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)),
+            "a zip archive",
+        )
+        some = ", ".join(list(members)[:4]) or "nothing"
+        raise probe.failure(
+            "no-config",
+            f"is {known} without {_keras.CONFIG} (it holds {some}); expected a .keras model",
+        )
+    for name, count in Counter(info.filename for info in infos).items():
+        if count > 1:
+            observations.append(
+                Observation(
+                    code="duplicate-member",
+                    message=f"the archive has {name} {count} times; Keras reads the last one",
+                    where=name,
+                )
+            )
+    observations += [
+        Observation(
+            code="escaping-member",
+            message=f"the member {name} points out of the archive; it was not unpacked",
+            where=name,
+        )
+        for name in members
+        if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")
+    ]
+    for name in (_keras.CONFIG, _keras.METADATA):
+        if name in members:
+            _check_size(probe, members[name], limits.JSON_BYTES)
+    return members
+
+
+def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
+    if info.flag_bits & _ENCRYPTED:
+        raise probe.failure("zip-encrypted", f"has an encrypted {info.filename}; Keras writes none")
+    if beyond := largest.beyond(info.file_size):
+        raise probe.failure("zip-limit", f"has a {info.filename} of {beyond}")
+    if beyond := limits.ZIP_RATIO.beyond(-(-info.file_size // max(info.compress_size, 1))):
+        raise probe.failure(
+            "zip-limit",
+            f"has a {info.filename} that would inflate from {info.compress_size} to "
+            f"{info.file_size} bytes, by {beyond}",
+        )
+
+
+def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    return b"".join(_inflated(archive, info))
+
+
+def _inflated(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    """
+    Yield a member's bytes, no more than it says that it has, and no more at a time than a block.
+    """
+    if info.compress_type == _BZIP2:
+        yield from _of_bzip2(archive, info)
+        return
+    with archive.open(
+        info
+    ) as member:  # of LZMA Python inflates all that it reads: it is given little at a time
+        while block := member.read(_BLOCK if info.compress_type in _BOUNDED else _LITTLE):
+            yield block
+
+
+def _of_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    """
+    Yield the bytes of a member that is packed with bzip2, which makes a million bytes of one, all
+    of which ``zipfile`` would hold.
+    """
+    from zipfile import BadZipFile
+
+    try:
+        import bz2
+    except ImportError as error:  # an interpreter may be built without it
+        raise NotImplementedError("Compression requires the (missing) bz2 module") from error
+    packed = copy(info)
+    packed.compress_type, packed.file_size = _STORED, info.compress_size
+    packed.CRC = None  # type: ignore[assignment]  # that of the packed bytes is not known
+    unpacking, left, checksum = bz2.BZ2Decompressor(), info.file_size, 0
+    with archive.open(packed) as stream:
+        while left and not unpacking.eof:
+            data = stream.read(_LITTLE) if unpacking.needs_input else b""
+            if unpacking.needs_input and not data:
+                break
+            try:
+                block = unpacking.decompress(data, min(left, _BLOCK))
+            except OSError as error:
+                raise BadZipFile(f"{info.filename} is no bzip2: {error}") from error
+            left, checksum = left - len(block), zlib.crc32(block, checksum)
+            yield block
+    if left or checksum != info.CRC:
+        raise BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
+
+
+def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """
+    Return the members that hold weights, by name; the last one where a name stands twice, as Keras
+    reads it.
+    """
+    members = {info.filename: info for info in archive.infolist()}
+    return [
+        members[name]
+        for name in sorted(members)
+        if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name
+    ]
+
+
+def npz_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """
+    Return the members that hold weights in NumPy's format, all of a name that stands twice: which
+    one is read depends on the loader.
+    """
+    return [
+        info
+        for info in archive.infolist()
+        if info.filename.endswith(_keras.NPZ_SUFFIX) and "/" not in info.filename
+    ]
+
+
+@contextmanager
+def weights_source(
+    probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
+) -> Iterator[Window | str]:
+    """
+    Give a member as HDF5 can open it: a window on the archive, or the name of a temporary file
+    where someone compressed it.
+
+    :raises ModelFileError: for a member beyond the bounds.
+    """
+    if info.compress_type == _STORED and not info.flag_bits & _ENCRYPTED:
+        if info.file_size != info.compress_size:
+            raise probe.failure(
+                "truncated",
+                f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes and "
+                f"says {info.file_size}",
+            )
+        yield Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
+        return
+    import tempfile
+
+    _check_size(probe, info, limits.INFLATED_BYTES)
+    with tempfile.NamedTemporaryFile() as inflated:
+        for block in _inflated(archive, info):
+            inflated.write(block)
+        inflated.flush()
+        yield inflated.name
+
+
+def _walked(
+    probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
+) -> Contents:
+    from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
+
+    with (
+        weights_source(probe, archive, info, stream) as source,
+        _hdf5.opened(probe, source, info.filename) as file,
+    ):
+        return _hdf5.walk(probe, file)
+
+
+def _arrays(
+    probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
+) -> Arrays:
+    from policytool.formats.keras_archive import npz  # NumPy costs 60 ms at start
+
+    with (
+        weights_source(probe, archive, info, stream) as source,
+        opening.regular_stream(Path(source))
+        if isinstance(source, str)
+        else io.BufferedReader(source) as file,
+    ):
+        return npz.arrays(probe, file, info.filename)
+
+
+def _data_offset(probe: Probe, stream: BinaryIO, info: zipfile.ZipInfo) -> int:
+    """Return where a member's bytes begin; only its local header knows."""
+    position = stream.tell()
+    stream.seek(info.header_offset)
+    header = stream.read(_LOCAL_HEADER.size)
+    stream.seek(position)
+    if len(header) < _LOCAL_HEADER.size or not header.startswith(SIGNATURES[0]):
+        raise probe.failure(
+            "truncated",
+            f"is a damaged zip archive: {info.filename} has no header of its own; copy or download "
+            "it again",
+        )
+    _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
+    return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)
+
+
+FORMAT: Final = Format(name="keras", title=".keras archive", recognise=recognise, read=read)

@@ -1,0 +1,201 @@
+"""
+``.keras`` archives, rewritten: members that stay are copied as stored bytes, in their order, and
+only those that change are made anew.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.hdf5.rewriting import comparison as comparing
+from policytool.formats.hdf5.rewriting import storage
+from policytool.formats.hdf5.rewriting.rebuild import rebuild
+from policytool.formats.keras_archive import members as _archive
+from policytool.formats.keras_archive import parts as layout
+from policytool.formats.keras_archive import weights as _weights
+from policytool.formats.rewriting import texts as _texts
+from policytool.formats.rewriting.base import Changes, WriteError, Writer, differs
+from policytool.formats.rewriting.blocks import equal
+from policytool.support.files import atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.hdf5.rewriting.rebuild import Rebuild
+    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.rewriting.base import Counted
+    from policytool.migration.plan import Cast
+
+_PARTS: Final = (layout.CONFIG, layout.METADATA)
+
+
+def texts(path: Path) -> Mapping[str, str]:
+    """Return the JSON members."""
+    with _archive.opened(path) as (_, archive):
+        return {
+            part: _texts.decoded(archive.read(part), part)
+            for part in _PARTS
+            if part in archive.NameToInfo
+        }
+
+
+def measure(path: Path, casts: Sequence[Cast]) -> Counted:
+    """Return what casts would do to the values."""
+    with _archive.opened(path) as (_, archive):
+        source = _Source(path, archive, Path(tempfile.gettempdir()) / path.name)
+        counts: dict[tuple[str, ...], Counts] = {}
+        for name, wanted in source.rebuilds(Changes(casts=tuple(casts))).items():
+            with source.weights(name) as opened:
+                counts |= _weights.measured(opened, wanted)
+        return counts
+
+
+def write(source: Path, draft: Path, changes: Changes) -> Counted:
+    """Write the changed archive into an empty draft."""
+    with (
+        _archive.opened(source) as (stream, archive),
+        draft.open("r+b") as out,
+        zipfile.ZipFile(out, "w") as made,
+    ):
+        old = _Source(source, archive, draft)
+        new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
+        _refuse_doubles(archive, {*new_texts, *rebuilds})
+        made.comment = archive.comment
+        regions = _archive.regions(archive, stream.fileno())
+        counts: dict[tuple[str, ...], Counts] = {}
+        by_index: dict[int, zipfile.ZipInfo] = {}
+        for index, info in sorted(
+            enumerate(archive.infolist()), key=lambda pair: pair[1].header_offset
+        ):
+            if info.filename in new_texts:
+                made.writestr(_archive.like(info), new_texts[info.filename])
+            elif info.filename in rebuilds:
+                counts |= _rebuilt(old, info, made, rebuilds[info.filename])
+            else:
+                _archive.copy_member(made, out, info, regions[info.header_offset])
+            by_index[index] = made.filelist[-1]
+        made.filelist[:] = [by_index[index] for index in sorted(by_index)]
+    return counts
+
+
+def compare(source: Path, draft: Path, changes: Changes) -> None:
+    """Compare a draft with its source."""
+    with (
+        _archive.opened(source) as (old_stream, old_archive),
+        _archive.opened(draft) as (new_stream, new_archive),
+    ):
+        old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
+        new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
+        ones, others = old_archive.infolist(), new_archive.infolist()
+        if [_described(info) for info in ones] != [
+            _described(info) for info in others
+        ] or old_archive.comment != new_archive.comment:
+            raise differs("the list of members")
+        old_regions, new_regions = (
+            _archive.regions(old_archive, old_stream.fileno()),
+            _archive.regions(new_archive, new_stream.fileno()),
+        )
+        for one, other in zip(ones, others, strict=True):
+            if one.filename in new_texts:
+                is_same = new_archive.read(other) == new_texts[one.filename]
+            elif one.filename in rebuilds:
+                with old.weights(one.filename) as first, new.weights(one.filename) as second:
+                    comparing.compare(first, second, rebuilds[one.filename])
+                is_same = True
+            else:
+                is_same = one.CRC == other.CRC and equal(
+                    old_regions[one.header_offset], new_regions[other.header_offset]
+                )
+            if not is_same:
+                raise differs(one.filename)
+
+
+class _Source:
+    """An archive as weights files and texts."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile, scratch: Path) -> None:
+        self._path, self._archive, self._scratch = path, archive, scratch
+
+    def texts(self, changes: Changes) -> Mapping[str, bytes]:
+        """Return the new bytes of each JSON member that changes."""
+        parts = {edit.address.part for edit in changes.edits}
+        missing = sorted(parts - self._archive.NameToInfo.keys() | parts - set(_PARTS))
+        if missing:
+            raise WriteError(
+                "source-changed", f"has no {missing[0]}, which the plan changes; plan again"
+            )
+        return {
+            part: _texts.new_bytes(
+                self._archive.read(part),
+                part,
+                [edit for edit in changes.edits if edit.address.part == part],
+            )
+            for part in sorted(parts)
+        }
+
+    def rebuilds(self, changes: Changes) -> Mapping[str, Rebuild]:
+        """Return how each weights member that changes is made anew."""
+        names = {
+            name
+            for name in self._archive.namelist()
+            if name.endswith(layout.WEIGHTS_SUFFIX) and "/" not in name
+        }
+        return _weights.rebuilds(sorted(names), self.weights, changes)
+
+    @contextmanager
+    def weights(self, name: str) -> Iterator[Opened]:
+        """Open a weights member."""
+        with _archive.weights(
+            self._archive, self._path, self._archive.NameToInfo[name], self._scratch
+        ) as opened:
+            yield opened
+
+    @property
+    def scratch(self) -> Path:
+        """Beside which temporary files are made."""
+        return self._scratch
+
+
+def _rebuilt(
+    old: _Source, info: zipfile.ZipInfo, made: zipfile.ZipFile, wanted: Rebuild
+) -> Mapping[tuple[str, ...], Counts]:
+    """Make a weights member anew, by way of a file without a name."""
+    with atomic.Draft.beside(old.scratch) as draft:
+        with old.weights(info.filename) as opened, storage.creating(draft.path, opened) as target:
+            counts = rebuild(opened, target, wanted)
+        _archive.add_file(made, info, draft.path)
+    return counts
+
+
+def _refuse_doubles(archive: zipfile.ZipFile, names: set[str]) -> None:
+    for name, count in Counter(archive.namelist()).items():
+        if count > 1 and name in names:
+            raise WriteError(
+                "not-rewritable",
+                f"the archive has {name} {count} times, and it is to change; remove all but the "
+                "last",
+            )
+
+
+def _described(info: zipfile.ZipInfo) -> tuple[object, ...]:
+    return (
+        info.filename,
+        info.date_time,
+        info.compress_type,
+        info.comment,
+        _archive.plain_extra(info),
+        info.create_system,
+        info.internal_attr,
+        info.external_attr,
+    )
+
+
+WRITER: Final = Writer(
+    name="keras", format="keras", texts=texts, measure=measure, write=write, compare=compare
+)

@@ -1,0 +1,77 @@
+"""What changes in the weights files of a ``.keras`` model: one, or several shards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.formats.hdf5.rewriting import tensors
+from policytool.formats.hdf5.rewriting.links import find
+from policytool.formats.hdf5.rewriting.rebuild import Rebuild
+from policytool.formats.rewriting.base import WriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.rewriting.base import Changes
+    from policytool.migration.plan import Cast
+
+    Open = Callable[[str], AbstractContextManager[Opened]]
+    """Opens a weights file by its name."""
+
+
+def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[str, Rebuild]:
+    """
+    Return how each weights file that changes is made anew.
+
+    :raises WriteError: where a tensor is in none of them, or the optimizer's state in several.
+    """
+    if not changes.casts and changes.state is None:
+        return {}
+    casts: dict[str, dict[tuple[str, ...], Cast]] = {}
+    holders: list[str] = []
+    for name in sorted(names):
+        with opening(name) as opened:
+            root = opened.root  # h5py's links do not keep their group open
+            casts[name] = {
+                cast.tensor: cast for cast in changes.casts if find(root, cast.tensor) is not None
+            }
+            if any(root.links.exists(group) for group in Rebuild(state=changes.state).new_groups):
+                holders.append(name)
+    placed = {tensor for found in casts.values() for tensor in found}
+    for cast in changes.casts:
+        if cast.tensor not in placed:
+            raise WriteError(
+                "source-changed",
+                f"has no tensor {'/'.join(cast.tensor)}, which the plan casts; plan again",
+            )
+    holder = _holder(sorted(names), holders) if changes.state is not None else None
+    return {
+        name: Rebuild(casts=found, state=changes.state if name == holder else None)
+        for name, found in casts.items()
+        if found or name == holder
+    }
+
+
+def measured(opened: Opened, wanted: Rebuild) -> Mapping[tuple[str, ...], Counts]:
+    """Return what casts would do to the values of one file."""
+    found = {cast.tensor: (find(opened.root, path), cast) for path, cast in wanted.casts.items()}
+    return {tensor: tensors.measured(dataset, cast) for tensor, (dataset, cast) in found.items()}
+
+
+def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
+    """Return the file that holds the optimizer's state, or will."""
+    if len(holders) > 1:
+        raise WriteError(
+            "not-rewritable",
+            f"the optimizer's state lies in several files ({', '.join(holders)}), and cannot be "
+            "arranged anew",
+        )
+    if not names:
+        raise WriteError(
+            "source-changed",
+            "has no weights, and the plan changes the optimizer's state; plan again",
+        )
+    return holders[0] if holders else names[0]

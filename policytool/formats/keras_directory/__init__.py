@@ -1,0 +1,1 @@
+"""Unpacked ``.keras`` models, which are directories."""

@@ -1,0 +1,86 @@
+"""
+An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped=False)`` writes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.base import Format, Probe
+from policytool.formats.document import Observation
+from policytool.formats.keras_archive import parts as _keras
+from policytool.support import limits
+from policytool.support.files import opening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats.document import Document
+    from policytool.formats.keras_archive.npz import Arrays
+
+_ASSETS: Final = "assets"
+OWN_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
+"""Files that make a directory an unpacked model; a path to one of them stands for the directory."""
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the directory holds the JSON files of an unpacked model."""
+    return probe.names >= OWN_FILES
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of the directory."""
+    from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
+
+    texts = {
+        name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
+        for name in (_keras.CONFIG, _keras.METADATA)
+    }
+    weights = []
+    for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
+        with _hdf5.opened(probe, str(probe.path / name), name) as file:
+            weights.append(_hdf5.walk(probe, file))
+    return _keras.document(
+        probe,
+        texts,
+        weights,
+        list(_assets(probe)),
+        [
+            (name, _arrays(probe, name))
+            for name in sorted(probe.names)
+            if name.endswith(_keras.NPZ_SUFFIX)
+        ],
+    )
+
+
+def _arrays(probe: Probe, name: str) -> Arrays:
+    from policytool.formats.keras_archive import npz
+    from policytool.formats.keras_archive import read as keras_zip
+
+    with keras_zip.told(probe), opening.regular_stream(probe.path / name) as stream:
+        return npz.arrays(probe, stream, name)
+
+
+def _assets(probe: Probe) -> Iterator[Observation]:
+    """
+    Yield links among the assets that lead out of the directory: Keras reads vocabularies there.
+    """
+    folder, root = (
+        probe.path / _ASSETS,
+        Path(os.path.realpath(probe.path)),
+    )  # which ends where links go in circles
+    for path in (folder, *sorted(folder.rglob("*"))):
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+            name = path.relative_to(probe.path).as_posix()
+            yield Observation(
+                code="escaping-asset",
+                message=f"its asset {name!r} is a link out of the model; it was not followed",
+                where=_ASSETS,
+            )
+
+
+FORMAT: Final = Format(
+    name="keras-directory", title="unpacked .keras model", recognise=recognise, read=read
+)

@@ -1,0 +1,1 @@
+"""A ``keras_metadata.pb`` without the SavedModel around it."""

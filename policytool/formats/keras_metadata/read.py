@@ -1,0 +1,174 @@
+"""
+A lone ``keras_metadata.pb``, as many are published without the SavedModel around it.
+
+Its nodes say where in the object graph they stood (``root.layer_with_weights-0``), by the first of
+the ways that led to them. What held no metadata of its own, such as a list of layers, is no node
+here; and there are no variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats.base import Format, Probe, parse_json
+from policytool.formats.document import Document, Node, Observation, Writer
+from policytool.formats.saved_model.read import KERAS, KERAS_PREFIX
+from policytool.support import limits
+from policytool.support.text import protobuf_splice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.support.text.jsontext import Json
+
+_NODES_TAG: Final = b"\n"
+"""The first byte of the file: field 1 of Keras' SavedMetadata, delimited by its length."""
+
+_ROOT: Final = b"\x1a\x04root"
+"""The path of the model's own node, which is the first."""
+
+_NEAR: Final = 64
+"""Where the first node's path and identifier stand: before its metadata."""
+
+_UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
+_LAYER: Final = re.compile(r"layer(?:_with_weights)?-\d+")
+_CONTAINER: Final = "trackable_list_wrapper"
+
+_NODES: Final = 1
+_ID: Final = 2
+_TEXTS: Final = {3: "path", 4: "identifier", 5: "metadata"}
+"""Fields of SavedMetadata and of its SavedObject (keras/protobuf/saved_metadata.proto)."""
+
+
+def recognise(probe: Probe) -> bool:
+    """
+    Return whether a file begins as Keras' metadata does: with a node that is a Keras object, or
+    that lies at the root.
+    """
+    if probe.is_directory or not probe.head.startswith(_NODES_TAG):
+        return False
+    near = probe.head[:_NEAR]
+    return _ROOT in near or (KERAS_PREFIX.encode() in near and b"\x1a" in near)
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of a lone ``keras_metadata.pb``."""
+    found = dict(_nodes(probe))
+    root = next((number for number, node in found.items() if node["path"] == "root"), None)
+    if root is None:
+        raise probe.failure(
+            "metadata-rootless",
+            f"holds {len(found)} objects and none of them is the model; expected a {KERAS} as "
+            "Keras writes it",
+        )
+    observations: list[Observation] = []
+    total = sum(len(node["metadata"]) for node in found.values())
+    if beyond := limits.JSON_BYTES.beyond(total):
+        raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
+    parts: dict[str, Json] = {
+        f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations)
+        for number, node in found.items()
+    }
+    return Document(
+        path=probe.shown,
+        format="keras-metadata",
+        parts=parts,
+        config_part=f"{KERAS}#{root}",
+        nodes=_graph(found, root),
+        writer=Writer(backend="tensorflow"),
+        observations=tuple(observations),
+    )
+
+
+def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each object's number with its path, identifier and metadata."""
+    data = probe.content(limits.PROTO_BYTES, "proto-limit", "has")
+    try:
+        for count, span in enumerate(protobuf_splice.spans(data, _NODES), 1):
+            if beyond := limits.OBJECT_NODES.beyond(count, counting=True):
+                raise probe.failure("proto-limit", f"holds {beyond}")
+            yield _node(data, span)
+    except protobuf_splice.WireError as error:
+        if _UTF8_REPLACEMENT in data[:4096]:
+            message = (
+                "was passed through a text tool, which replaced its bytes by U+FFFD; copy the "
+                "original in binary mode"
+            )
+            raise probe.failure("mangled", message) from error
+        raise probe.failure(
+            "truncated", f"is no whole {KERAS}: {error}; copy or download it again"
+        ) from error
+
+
+def _node(data: bytes, span: protobuf_splice.Span) -> tuple[int, dict[str, Any]]:
+    number = 0
+    found = dict.fromkeys(_TEXTS.values(), b"")
+    for field in protobuf_splice.fields(data, span.start, span.end):
+        if field.number == _ID and field.span is None:
+            number = field.value
+        elif field.number in _TEXTS and field.span is not None:
+            found[_TEXTS[field.number]] = data[field.span.start : field.span.end]
+    return number, {
+        **found,
+        "path": found["path"].decode("utf-8", "replace"),
+        "identifier": found["identifier"].decode("utf-8", "replace"),
+    }
+
+
+def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:
+    """
+    Return the objects with the edges that their paths tell, and what held them in between.
+
+    Objects are numbered in the order in which models hold them, so a model's layers are told in
+    their order. The model is node 0, as in a SavedModel.
+    """
+    numbers = {str(node["path"]): number for number, node in sorted(found.items(), reverse=True)}
+    made = max(found) + 1
+    edges: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for number, node in sorted(found.items()):
+        path, inner = str(node["path"]), number
+        while path != "root":
+            path, _, label = path.rpartition(".")
+            if not path:
+                break
+            outer = numbers.get(path)
+            known = outer is not None
+            if outer is None:
+                outer, made = made, made + 1
+                numbers[path] = outer
+            edges[outer].append((label, inner))
+            if known:
+                break
+            inner = outer
+    identifiers = {number: str(node["identifier"]) for number, node in found.items()}
+    zero = {root: 0, 0: root} if root else {}
+    return {
+        zero.get(number, number): Node(
+            id=zero.get(number, number),
+            identifier=identifiers.get(number, _CONTAINER),
+            children=tuple(
+                (label, zero.get(child, child)) for label, child in _listed(edges[number])
+            ),
+            part=f"{KERAS}#{number}" if number in found else None,
+        )
+        for number in sorted({*found, *range(max(found) + 1, made)})
+    }
+
+
+def _listed(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """
+    Yield the edges; a model's layers under their number among them, because those with weights are
+    told under another.
+    """
+    position = 0
+    for label, child in edges:
+        if _LAYER.fullmatch(label):
+            yield f"layer-{position}", child
+            position += 1
+        else:
+            yield label, child
+
+
+FORMAT: Final = Format(name="keras-metadata", title=KERAS, recognise=recognise, read=read)

@@ -1,0 +1,127 @@
+"""What a writer is, and what it is asked to change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from policytool.support.errors import PolicytoolError
+from policytool.support.text import jsonedit, yamledit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from policytool.formats.casting import Counts
+    from policytool.migration.plan import Cast, Edit, Slot
+
+    Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
+    """What was lost in each tensor that was cast, by its path in the plan."""
+
+    Apply: TypeAlias = Callable[[str, Sequence[jsonedit.Change]], str]
+    """Returns a text with values replaced, added and removed in it."""
+
+
+class WriteError(PolicytoolError):
+    """
+    A file that cannot be written as asked, or that does not read back as it was written; ``code``
+    is stable.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changes:
+    """What changes in one file."""
+
+    edits: tuple[Edit, ...] = ()
+    casts: tuple[Cast, ...] = ()
+    state: tuple[Slot, ...] | None = None
+    """The optimizer's state as it will be stored; None where it stays."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Writer:
+    """A way to rewrite models of one format."""
+
+    name: str
+    format: str
+    """The document's format, such as ``h5`` or ``savedmodel``."""
+
+    directory: bool = False
+    """
+    Whether the model is a directory.
+
+    Then ``write`` and ``compare`` are asked for one member at a time, and ``members`` says which of
+    them change.
+    """
+
+    texts: Callable[[Path], Mapping[str, str]]
+    """The raw texts of the file at a path, by part."""
+
+    measure: Callable[[Path, Sequence[Cast]], Counted]
+    """What the casts would do to the values."""
+
+    write: Callable[[Path, Path, Changes], Counted]
+    """Write the changed source into an empty draft."""
+
+    compare: Callable[[Path, Path, Changes], None]
+    """
+    Raise :class:`WriteError` where the draft is not the source with the changes, and nothing but
+    them.
+    """
+
+    members: Callable[[Path, Changes], tuple[str, ...]] | None = None
+    """The names of the files that change in a directory."""
+
+    owns: Callable[[Path], bool] | None = None
+    """
+    Whether what has this relative path in a directory is the model's own: there a link stands for
+    what it leads to.
+    """
+
+    companions: Callable[[Path], tuple[str, ...]] | None = None
+    """
+    The files that the model names relative to its directory, and that a copy of it needs beside
+    itself.
+    """
+
+
+def edited(
+    texts: Mapping[str, str], edits: Sequence[Edit], apply: Apply = jsonedit.apply
+) -> Mapping[str, str]:
+    """
+    Return the new text of each part that changes; ``apply`` knows the language of the texts.
+
+    :raises WriteError: where the file does not hold what the edits say, or cannot be edited.
+    """
+    by_part: dict[str, list[jsonedit.Change]] = defaultdict(list)
+    for edit in edits:
+        by_part[edit.address.part].append((edit.address.pointer, edit.before, edit.after))
+    missing = sorted(by_part.keys() - texts.keys())
+    if missing:
+        raise WriteError(
+            "source-changed", f"has no {missing[0]}, which the plan changes; plan again"
+        )
+    try:
+        return {part: apply(texts[part], changes) for part, changes in by_part.items()}
+    except yamledit.UneditableError as error:
+        raise WriteError(
+            "not-rewritable", f"is YAML in a form that is only read: {error}"
+        ) from error
+    except jsonedit.EditError as error:
+        raise WriteError(
+            "source-changed", f"does not hold what the plan says: {error}; plan again"
+        ) from error
+
+
+def differs(where: str) -> WriteError:
+    """Return the error of a draft that does not read back as it should."""
+    return WriteError(
+        "write-differs",
+        f"what was written does not read back as it should: {where} differs; nothing was changed",
+    )

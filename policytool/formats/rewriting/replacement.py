@@ -1,0 +1,277 @@
+"""
+A file or directory that takes its place whole: what is checked before, what is kept, what others
+may look at, and how each failure is told.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
+
+from policytool.formats.rewriting.base import WriteError
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.rewriting.base import Counted
+
+Verify: TypeAlias = "Callable[[Path], None]"
+"""Looks at a result before it has its place; raises where it is not right."""
+
+BACKUP: Final = ".bak"
+_NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_WRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class Publishable(Protocol):
+    """A file or directory in the making."""
+
+    def publish(
+        self,
+        target: Path,
+        *,
+        like: Path,
+        overwrite: bool,
+        backup: Path | None,
+        check: Callable[[], None],
+    ) -> None:
+        """Give it its place, with the attributes of ``like``, after a last check."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A file that was written."""
+
+    target: Path
+    """Where it is: what a link led to, where one was followed."""
+
+    backup: Path | None = None
+    """Where the original is, if it was replaced and kept."""
+
+    followed_link: bool = False
+    write_seconds: float = 0.0
+    """Until the new file was on the disk."""
+
+    compare_seconds: float = 0.0
+    counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
+    """What the casts did to the values, by the tensor's path in the plan."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where something new is written, links followed, and what may be replaced there."""
+
+    source: Path
+    target: Path
+    overwrite: bool
+    replace: bool
+    """Whether the target is the source."""
+
+    followed: bool
+    """Whether the target was named by a link."""
+
+    directory: bool
+    """Whether it is a directory that is written, which alone replaces one."""
+
+    @classmethod
+    def of(
+        cls, source: Path, target: Path, *, overwrite: bool, in_place: bool, directory: bool
+    ) -> Place:
+        """Return the place of ``target``, or of ``source`` where that is replaced."""
+        asked = source if in_place else target
+        followed = asked.is_symlink()
+        return cls(
+            source=source.resolve(),
+            target=asked.resolve() if followed else asked.parent.resolve() / asked.name,
+            overwrite=overwrite,
+            replace=in_place,
+            followed=followed,
+            directory=directory,
+        )
+
+
+class Replacing:
+    """
+    One replacement in the making: what is kept, what the source was before, and how long each part
+    took.
+    """
+
+    def __init__(self, place: Place, *, backup: bool) -> None:
+        """
+        Begin.
+
+        :raises WriteError: where something stands at the target, or at the backup, that may not be
+            replaced.
+        """
+        self._place = place
+        self._kept = _free_backup(place) if backup else None
+        _check_target(place)
+        atomic.remove_stale(place.target.parent)
+        self._before = _state(place.source)
+        self._start = self._written = self._compared = time.perf_counter()
+
+    def written(self) -> None:
+        """Note that the draft is on the disk."""
+        self._written = self._compared = time.perf_counter()
+
+    def compared(self) -> None:
+        """Note that the draft is what it should be."""
+        self._compared = time.perf_counter()
+
+    def check_source(self) -> None:
+        """
+        Make sure that the source is what it was at the beginning.
+
+        :raises WriteError: where someone changed it.
+        """
+        if _state(self._place.source) != self._before:
+            raise WriteError(
+                "source-changed",
+                "was changed by someone else while it was read; nothing was written, try again",
+            )
+
+    def publish(self, draft: Publishable, *, like: Path | None = None) -> None:
+        """
+        Give the draft its place, with the attributes of the source, or of ``like``, where the
+        source still is what it was.
+
+        :raises WriteError: where it is not.
+        :raises OSError: where the system fails.
+        """
+        place = self._place
+        overwrite = place.overwrite or (place.replace and self._kept is None)
+        draft.publish(
+            place.target,
+            like=like or place.source,
+            overwrite=overwrite,
+            backup=self._kept,
+            check=self.check_source,
+        )
+
+    def result(self, counts: Counted) -> Written:
+        """Return what was written."""
+        return Written(
+            target=self._place.target,
+            backup=self._kept,
+            followed_link=self._place.followed,
+            write_seconds=self._written - self._start,
+            compare_seconds=self._compared - self._written,
+            counts=counts,
+        )
+
+
+@contextmanager
+def view(
+    target: Path,
+    members: Mapping[Path, atomic.Draft],
+    *,
+    folder: str = "",
+    others: Sequence[Path] = (),
+) -> Iterator[Path]:
+    """
+    Yield a path by which other processes can read drafts under their names, in a hidden directory
+    beside the target.
+
+    A model that is a directory has the name ``folder`` there. The view has to last until the drafts
+    are published: a file without a name that has had one and lost it gets no other.
+    """
+    with atomic.MadeDirectory.beside(target) as made:
+        model = made.path / folder
+        model.mkdir(exist_ok=True)
+        for name, draft in members.items():
+            (model / name).parent.mkdir(parents=True, exist_ok=True)
+            draft.show(model / name)
+        for other in others:
+            (model / other.name).symlink_to(other)
+        yield model if folder else model / target.name
+
+
+@contextmanager
+def told(shown: str, place: Path) -> Iterator[None]:
+    """
+    Turn every failure into the one kind that is reported.
+
+    :raises ModelFileError: in place of each.
+    """
+    try:
+        yield
+    except WriteError as error:
+        raise ModelFileError(shown, error.code, str(error)) from error
+    except FileExistsError as error:
+        raise ModelFileError(
+            shown,
+            "target-exists",
+            f"{place.name} was made by someone else meanwhile; nothing was changed",
+        ) from error
+    except OSError as error:
+        _raise(error, shown, place)
+
+
+def _free_backup(place: Place) -> Path:
+    """Return where the original will be kept."""
+    kept = place.target.with_name(place.target.name + BACKUP)
+    if (
+        os.path.lexists(kept) and not place.overwrite and not atomic.same_file(kept, place.target)
+    ):  # an interrupted run's is the original
+        raise WriteError(
+            "target-exists",
+            f"its backup {kept.name} exists already; remove it, or use --overwrite or --no-backup",
+        )
+    return kept
+
+
+def _check_target(place: Place) -> None:
+    target = place.target
+    kind = target.lstat().st_mode if os.path.lexists(target) else None
+    if kind is not None and not stat.S_ISREG(kind) and not (stat.S_ISDIR(kind) and place.directory):
+        raise WriteError(
+            "target-exists", f"{target.name} is no file that could be replaced; name another output"
+        )
+    if os.path.lexists(target) and not (place.overwrite or place.replace):
+        raise WriteError(
+            "target-exists",
+            f"would be written to {target.name}, which exists already; use --overwrite to replace "
+            "it, or -o for another name",
+        )
+
+
+def _state(source: Path) -> dict[str, tuple[int, int, int]]:
+    """Return what tells whether the files of a model change."""
+    files = (
+        [source]
+        if not source.is_dir()
+        else [Path(parent, name) for parent, _, names in os.walk(source) for name in names]
+    )
+    found = {str(file): file.stat() for file in files if file.exists()}
+    return {
+        name: (status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found.items()
+    }
+
+
+def _raise(error: OSError, shown: str, place: Path) -> NoReturn:
+    reason = error.strerror or str(error)
+    if isinstance(error, atomic.NotTakenBackError):
+        raise ModelFileError(shown, "write-failed", f"writing failed: {reason}") from error
+    where = place.parent if str(place.parent) != "." else "the working directory"
+    if error.errno in _NO_SPACE:
+        raise ModelFileError(
+            shown,
+            "no-space",
+            f"there is no room for the new file in {where} ({reason}); nothing was changed",
+        ) from error
+    if error.errno in _NOT_WRITABLE:
+        raise ModelFileError(
+            shown, "not-writable", f"no file can be made in {where} ({reason}); nothing was changed"
+        ) from error
+    raise ModelFileError(
+        shown, "write-failed", f"writing failed ({reason}); nothing was changed"
+    ) from error

@@ -1,0 +1,297 @@
+"""
+One file rewritten: drafted, brought to the disk, compared with its source, and put in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.architecture import rewrite as architecture
+from policytool.formats.hdf5 import rewrite as hdf5
+from policytool.formats.keras_archive import rewrite as keras_zip
+from policytool.formats.keras_directory import rewrite as keras_directory
+from policytool.formats.keras_metadata import rewrite as keras_metadata
+from policytool.formats.rewriting.base import Changes, WriteError, Writer, differs
+from policytool.formats.rewriting.blocks import same_bytes
+from policytool.formats.rewriting.companions import Companions
+from policytool.formats.rewriting.replacement import BACKUP, Place, Replacing, Written, told, view
+from policytool.formats.saved_model import rewrite as savedmodel
+from policytool.formats.tfjs import rewrite as tfjs
+from policytool.formats.yaml_architecture import rewrite as yaml_architecture
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.rewriting.base import Counted
+    from policytool.formats.rewriting.replacement import Verify
+    from policytool.migration.plan import Cast
+
+WRITERS: Final[tuple[Writer, ...]] = (
+    hdf5.WRITER,
+    keras_zip.WRITER,
+    savedmodel.WRITER,
+    keras_directory.WRITER,
+    architecture.WRITER,
+    keras_metadata.WRITER,
+    yaml_architecture.WRITER,
+    tfjs.WRITER,
+)
+"""In the order of how often their formats are met."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Job:
+    """What to write where."""
+
+    place: Place
+    writer: Writer
+    home: Path
+    """
+    The directory that the model was named in, which is not the source's where that is behind a
+    link.
+    """
+
+    changes: Changes
+    verify: Verify | None = None
+    model: Path | None = None
+    """The directory that the source is one file of, where that file alone is replaced."""
+
+
+def writer_for(document_format: str, *, is_directory: bool) -> Writer | None:
+    """Return the writer for a document's format; None where files of it are only read."""
+    return next(
+        (
+            writer
+            for writer in WRITERS
+            if (writer.format, writer.directory) == (document_format, is_directory)
+        ),
+        None,
+    )
+
+
+def measure(
+    source: Path, document_format: str, casts: Sequence[Cast], *, shown: str | None = None
+) -> Counted:
+    """
+    Return what casts would do to the values of a file.
+
+    :raises ModelFileError: where the file is not what the plan says, or cannot be read.
+    """
+    with told(shown or str(source), source):
+        return _writer(document_format, source).measure(source, casts)
+
+
+def write(
+    source: Path,
+    target: Path,
+    changes: Changes,
+    *,
+    document_format: str,
+    overwrite: bool = False,
+    in_place: bool = False,
+    backup: bool = True,
+    shown: str | None = None,
+    verify: Verify | None = None,
+) -> Written:
+    """
+    Write a changed copy of ``source`` to ``target``, or in the place of ``source``, whose original
+    then stays as ``NAME.bak`` where ``backup`` asks for it.
+
+    The target is complete and compared with the source, or what it was before. Of a directory in
+    which one file changes in place, that file alone is replaced, and its backup lies beside it.
+    ``verify`` gets a path by which any process of this user can read the result, before it has its
+    place; what it raises ends the write, and nothing was changed.
+
+    :raises ModelFileError: with a sentence, and one of the codes ``target-exists``, ``no-space``,
+        ``not-writable``, ``write-failed``, ``write-differs``, ``source-changed`` and
+        ``not-rewritable``.
+    """
+    writer = _writer(document_format, source)
+    job = _Job(
+        place=Place.of(
+            source, target, overwrite=overwrite, in_place=in_place, directory=writer.directory
+        ),
+        writer=writer,
+        home=source.parent.resolve(),
+        changes=changes,
+        verify=verify,
+    )
+    with told(shown or str(source), source if in_place else target):
+        return _written(job, backup=backup and in_place)
+
+
+def make(
+    source: Path,
+    target: Path,
+    fill: Callable[[Path], None],
+    *,
+    overwrite: bool = False,
+    in_place: bool = False,
+    backup: bool = True,
+    shown: str | None = None,
+) -> Written:
+    """
+    Give a directory that ``fill`` writes, and finds right, the place of ``target``, or of
+    ``source``, as :func:`write` does.
+
+    :raises ModelFileError: as :func:`write` does; what ``fill`` raises ends it too, and nothing was
+        changed.
+    """
+    place = Place.of(
+        source,
+        target,
+        overwrite=overwrite,
+        in_place=in_place,
+        directory=_writer("savedmodel", source).directory,
+    )
+    with told(shown or str(source), source if in_place else target):
+        replacing = Replacing(place, backup=backup and in_place)
+        with atomic.MadeDirectory.beside(place.target) as made:
+            fill(made.path)
+            replacing.written()
+            replacing.publish(made)
+        return replacing.result({})
+
+
+def rewrite(directory: Path, changes: Changes, document_format: str) -> None:
+    """
+    Rewrite files of a directory that nobody else knows yet, such as a draft, each in its place.
+
+    :raises ModelFileError: as :func:`write` does.
+    """
+    with told(str(directory), directory):
+        writer = _writer(document_format, directory)
+        for name in writer.members(directory, changes) if writer.members is not None else ():
+            with atomic.Draft.beside(directory / name) as draft:
+                writer.write(directory / name, draft.path, changes)
+                writer.compare(directory / name, draft.path, changes)
+                draft.publish(directory / name, like=directory / name, overwrite=True)
+
+
+def _written(job: _Job, *, backup: bool) -> Written:
+    if job.writer.members is None:
+        return _write_file(job, backup=backup)
+    names = job.writer.members(job.place.source, job.changes)
+    if job.place.replace and len(names) == 1:
+        return _write_file(_at(job, job.place.source / names[0]), backup=backup)
+    return _write_directory(job, names, backup=backup)
+
+
+def _at(job: _Job, member: Path) -> _Job:
+    """
+    Return the job of replacing one file of a directory; a link in it is followed, so that its
+    target changes.
+    """
+    followed = job.place.followed or member.is_symlink()
+    return replace(
+        job,
+        place=replace(job.place, source=member, target=member.resolve(), followed=followed),
+        model=job.place.source,
+    )
+
+
+def _write_file(job: _Job, *, backup: bool) -> Written:
+    replacing = Replacing(job.place, backup=backup)
+    source, target = job.place.source, job.place.target
+    with (
+        Companions(job.home, target.parent, target) as companions,
+        atomic.Draft.beside(target) as draft,
+    ):
+        if (
+            job.writer.companions is not None
+            and target.parent != job.home
+            and not job.place.replace
+        ):
+            companions.copy(job.writer.companions(source))
+        counts = job.writer.write(source, draft.path, job.changes)
+        draft.flush()
+        replacing.written()
+        job.writer.compare(source, draft.path, job.changes)
+        replacing.compared()
+        with contextlib.ExitStack() as stack:
+            if job.verify is not None:
+                others = (
+                    [found for found in job.model.iterdir() if found != source]
+                    if job.model is not None
+                    else []
+                )
+                folder = (job.model or target).name if job.writer.directory else ""
+                job.verify(
+                    stack.enter_context(
+                        view(target, {Path(target.name): draft}, folder=folder, others=others)
+                    )
+                )
+            replacing.check_source()
+            companions.publish()
+            replacing.publish(draft)
+            companions.keep()
+    return replacing.result(counts)
+
+
+def _write_directory(job: _Job, names: Sequence[str], *, backup: bool) -> Written:
+    replacing = Replacing(job.place, backup=backup)
+    source, target = job.place.source, job.place.target
+    counts: dict[tuple[str, ...], Counts] = {}
+    with atomic.DirectoryDraft.beside(target) as made:
+        for name in _files(job, made):
+            draft = made.member(name)
+            if str(name) in names:
+                counts |= job.writer.write(source / name, draft.path, job.changes)
+            else:
+                atomic.copy_file(source / name, draft.path)
+            draft.flush()
+        replacing.written()
+        for name, draft in made.members.items():
+            if str(name) in names:
+                job.writer.compare(source / name, draft.path, job.changes)
+            elif not same_bytes(source / name, draft.path):
+                raise differs(str(name))
+        replacing.compared()
+        with contextlib.ExitStack() as stack:
+            if job.verify is not None:
+                job.verify(stack.enter_context(view(target, made.members, folder=target.name)))
+            replacing.publish(made)
+    return replacing.result(counts)
+
+
+def _files(job: _Job, made: atomic.DirectoryDraft, below: Path = Path()) -> Iterator[Path]:
+    """
+    Yield the files below a directory, relative to it, but for backups of others.
+
+    Links in it are kept as links, but for those that stand for the model's own files and folders,
+    as a cache of downloads makes them: what they lead to is copied, so that the new model is whole.
+    """
+    folder = job.place.source / below
+    names = sorted(entry.name for entry in folder.iterdir())
+    for name in names:
+        file, relative = folder / name, below / name
+        if name.endswith(atomic.SUFFIX) or (
+            name.endswith(BACKUP) and name.removesuffix(BACKUP) in names
+        ):
+            continue
+        is_own = job.writer.owns is not None and job.writer.owns(relative)
+        if file.is_symlink() and not is_own:
+            made.link(relative, str(file.readlink()))
+        elif stat.S_ISDIR(file.stat().st_mode):
+            made.folder(relative)
+            yield from _files(job, made, relative)
+        elif stat.S_ISREG(file.stat().st_mode):
+            yield relative
+        else:
+            raise WriteError("not-rewritable", f"{relative} is no regular file")
+
+
+def _writer(document_format: str, source: Path) -> Writer:
+    writer = writer_for(document_format, is_directory=source.is_dir())
+    if writer is None:
+        raise ModelFileError(
+            str(source), "not-rewritable", f"{document_format} files are only read"
+        )
+    return writer

@@ -1,0 +1,1 @@
+"""SavedModels, with and without Keras metadata."""

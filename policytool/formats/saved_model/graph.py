@@ -1,0 +1,292 @@
+"""
+What a SavedModel's graph computes with: the ops of each entry point, with calls, loops and branches
+followed.
+
+An entry point is a signature or, where there is none, a function of the root object. An op is told
+by its scope: the part of its name before the last slash, as it would be if every function were
+written out where it is called. A body of a loop that ``tf.function`` made has whole names already.
+Which variables a scope reads is followed through the arguments of functions, because scopes alone
+do not tell it: in what Keras 3 exports, ``dense_1/MatMul`` is a call of the layer ``dense``.
+
+Sources: tensorflow/core/protobuf/{meta_graph,saved_object_graph}.proto,
+tensorflow/core/framework/{graph,function,node_def,attr_value}.proto.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats.document import GraphOp, Trace
+from policytool.releases import dtypes, graph_ops
+from policytool.support import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+VARIABLE_OPS: Final = frozenset({"VarHandleOp", "VariableV2", "Variable", "AutoReloadVariable"})
+"""Ops that stand for a variable in a graph without an object graph (TF 1)."""
+
+_INTERNAL: Final = b"__saved_model_"
+"""
+What the names of ops for initialisation and training begin with, which stand among the signatures
+and which nobody calls by name.
+"""
+
+_OUTSIDE: Final = VARIABLE_OPS | {"Placeholder"}
+"""Ops of the main graph that stand for what comes from outside."""
+
+_WITH_CONDITION: Final = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
+"""Ops whose first input chooses the branch and is no argument of it."""
+
+_FLOATS: Final = {
+    number: name for number, name in dtypes.OF_TENSORFLOW_ENUM.items() if dtypes.is_float(name)
+}
+_CHARACTERS: Final = 4
+"""Of a name, what counts as a step: as many make a part of a scope, with its slash."""
+
+_REFERENCE: Final = 100
+"""What TensorFlow adds to a dtype's number for a reference to such a tensor (types.proto)."""
+
+
+class GraphLimitError(Exception):
+    """A graph beyond the bounds; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node of a graph or function, decoded."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    """Where each data input comes from: the name of a node or argument."""
+
+    dtypes: tuple[str, ...]
+    calls: tuple[str, ...]
+    """The functions that it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    arguments: tuple[str, ...]
+    nodes: tuple[_Node, ...]
+
+
+@dataclass
+class _Reader:
+    """
+    The functions of one graph, decoded as they are met, and what one entry point was seen to do.
+    """
+
+    functions: Mapping[str, Any]
+    bound: Mapping[str, Sequence[int]]
+    """Function to the objects that stand for its last arguments."""
+
+    variables: frozenset[int]
+    """The objects that are variables."""
+
+    decoded: dict[str, _Function] = field(default_factory=dict)
+    steps: int = 0
+    most: int = field(default_factory=lambda: limits.TRACE_STEPS.value)
+
+    def trace(
+        self, entry: str, nodes: Iterable[_Node], sources: Mapping[str, int], *, signature: bool
+    ) -> Trace:
+        """
+        Return what an entry point does that consists of ``nodes``; ``sources`` says which names are
+        variables.
+        """
+        counts: Counter[GraphOp] = Counter()
+        reads: dict[tuple[str, ...], dict[int, None]] = defaultdict(dict)
+        pending: list[tuple[tuple[_Node, ...], Mapping[str, int], str, tuple[str, ...]]] = [
+            (tuple(nodes), sources, "", ())
+        ]
+        deepest = limits.SCOPE_DEPTH.value
+        while pending:
+            body, bindings, scope, callers = pending.pop()
+            if beyond := limits.CALL_DEPTH.beyond(len(callers), counting=True):
+                raise GraphLimitError(f"nests calls in {beyond}")
+            for node in body:
+                name = (
+                    node.name
+                    if not scope or node.name.startswith(f"{scope}/")
+                    else f"{scope}/{node.name}"
+                )
+                self.count(
+                    1
+                    + len(node.inputs)
+                    + len(node.calls) * (1 + len(node.inputs))
+                    + len(name) // _CHARACTERS
+                )
+                if (depth := name.count("/")) > deepest:
+                    raise GraphLimitError(f"nests scopes in {limits.SCOPE_DEPTH.beyond(depth)}")
+                *above, _ = name.split("/")
+                found = [bindings[source] for source in node.inputs if source in bindings]
+                if node.calls:
+                    inputs = node.inputs[1:] if node.op in _WITH_CONDITION else node.inputs
+                    for called in node.calls:
+                        if called in self.functions and called not in callers:
+                            function = self.function(called)
+                            self.count(len(self.bound.get(called, ())))
+                            pending.append(
+                                (
+                                    function.nodes,
+                                    self._bindings(called, inputs, bindings),
+                                    "/".join(above),
+                                    (*callers, called),
+                                )
+                            )
+                    continue
+                if node.dtypes and node.op not in _OUTSIDE:
+                    counts[GraphOp(scope=tuple(above), op=node.op, dtypes=node.dtypes)] += 1
+                for number in found:
+                    reads[tuple(above)].setdefault(number)
+        return Trace(
+            entry=entry,
+            signature=signature,
+            ops=tuple(counts.items()),
+            reads={scope: tuple(numbers) for scope, numbers in reads.items()},
+        )
+
+    def count(self, steps: int) -> None:
+        """Count what is done, as far as a small file can have a lot of it done."""
+        self.steps += steps
+        if self.steps > self.most:
+            raise GraphLimitError(f"takes {limits.TRACE_STEPS.beyond(self.steps, counting=True)}")
+
+    def function(self, name: str) -> _Function:
+        """Return a function of the graph's library."""
+        if name not in self.decoded:
+            message = self.functions[name]
+            arguments = tuple(_text(argument.name) for argument in message.signature.arguments)
+            self.decoded[name] = _Function(arguments, tuple(_node(node) for node in message.nodes))
+        return self.decoded[name]
+
+    def bindings(self, name: str) -> dict[str, int]:
+        """
+        Return which arguments of a function are variables, by what the object graph says of it.
+        """
+        arguments, bound = self.function(name).arguments, self.bound.get(name, ())
+        last = arguments[max(0, len(arguments) - len(bound)) :]
+        return {
+            argument: number
+            for argument, number in zip(last, bound[len(bound) - len(last) :], strict=True)
+            if number in self.variables
+        }
+
+    def _bindings(
+        self, name: str, inputs: Sequence[str], outer: Mapping[str, int]
+    ) -> dict[str, int]:
+        given = {
+            argument: outer[source]
+            for argument, source in zip(self.function(name).arguments, inputs, strict=False)
+            if source in outer
+        }
+        return {**given, **self.bindings(name)}
+
+
+def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
+    """
+    Return what each entry point computes with; nothing for a file that holds no graph of it
+    (``save_traces=False``).
+
+    :raises GraphLimitError: for a graph beyond the bounds.
+    """
+    objects = meta_graph.object_graph
+    reader = _Reader(
+        functions={
+            _text(function.signature.name): function for function in graph_def.library.functions
+        },
+        bound={
+            _text(entry.key): tuple(entry.value.bound_inputs)
+            for entry in objects.concrete_functions
+        },
+        variables=frozenset(
+            index for index, node in enumerate(objects.nodes) if node.HasField("variable")
+        ),
+    )
+    main = {(node := _node(message)).name: node for message in graph_def.nodes}
+    sources = (
+        {}
+        if objects.nodes
+        else {
+            node.name: index for index, node in enumerate(main.values()) if node.op in VARIABLE_OPS
+        }
+    )
+    found = [
+        reader.trace(
+            _text(entry.key),
+            _needed(main, [_text(tensor.value.name) for tensor in entry.value.outputs]),
+            sources,
+            signature=True,
+        )
+        for entry in sorted(meta_graph.signatures, key=lambda entry: entry.key)
+        if not is_internal(entry.key)
+    ]
+    found = [trace for trace in found if trace.ops]
+    return tuple(found or _of_root(reader, objects))
+
+
+def is_internal(key: bytes) -> bool:
+    """Return whether what stands among the signatures is an op of TensorFlow's own."""
+    return key.startswith(_INTERNAL)
+
+
+def _of_root(reader: _Reader, objects: Any) -> Iterator[Trace]:
+    """Yield what the functions do that the root object has, each by its attribute."""
+    for edge in objects.nodes[0].children if objects.nodes else ():
+        node = objects.nodes[edge.node_id] if 0 <= edge.node_id < len(objects.nodes) else None
+        if node is None:
+            continue
+        reader.count(1 + len(node.function.concrete_functions))
+        names = [*node.function.concrete_functions, node.bare_function.concrete_function]
+        for name in (name for name in map(_text, names) if name in reader.functions):
+            trace = reader.trace(
+                _text(edge.local_name),
+                reader.function(name).nodes,
+                reader.bindings(name),
+                signature=False,
+            )
+            if trace.ops:
+                yield trace
+                break  # the others are the same for other arguments, such as training
+
+
+def _needed(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator[_Node]:
+    """Yield the nodes of the main graph that outputs are computed from."""
+    pending = [output.partition(":")[0] for output in outputs]
+    seen = set()
+    while pending:
+        name = pending.pop()
+        node = main.get(name)
+        if node is None or name in seen:
+            continue
+        seen.add(name)
+        yield node
+        pending += node.inputs
+
+
+def _node(message: Any) -> _Node:
+    calls: list[str] = []
+    attributes: dict[str, tuple[str, ...]] = {}
+    for entry in message.attributes:
+        value = entry.value
+        numbers: Iterable[int] = (value.type,) if value.type else value.list.types
+        if value.HasField("function"):
+            calls.append(_text(value.function.name))
+        if value.HasField("list"):
+            calls += (_text(function.name) for function in value.list.functions)
+        attributes[_text(entry.key)] = tuple(
+            _FLOATS[number % _REFERENCE] for number in numbers if number % _REFERENCE in _FLOATS
+        )
+    op = _text(message.op)
+    inputs = tuple(
+        _text(source).partition(":")[0] for source in message.inputs if not source.startswith(b"^")
+    )
+    return _Node(_text(message.name), op, inputs, graph_ops.dtypes(op, attributes), tuple(calls))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

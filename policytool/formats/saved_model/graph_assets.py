@@ -1,0 +1,62 @@
+"""
+The assets of a SavedModel: files beside the graph, such as vocabularies, whose names loaders put
+behind those of the model's directory.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats.document import Observation
+from policytool.formats.saved_model.graph_bodies import parsed, text
+from policytool.model import hazards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER: Final = "assets"
+_COLLECTION: Final = b"saved_model_assets"
+_TYPE: Final = b"/tensorflow.AssetFileDef"
+
+
+def assets(graph: Any) -> tuple[Any, ...]:
+    """
+    Return the assets of a ``MetaGraph``, each an ``AssetFile``; TensorFlow 1 has them in a
+    collection, which loaders read if they stand nowhere else.
+    """
+    if graph.assets:
+        return tuple(graph.assets)
+    held = next(
+        (entry.value for entry in reversed(graph.collections) if entry.key == _COLLECTION), None
+    )
+    if held is None or any(
+        held.HasField(kind) for kind in ("nodes", "bytes", "ints", "floats")
+    ):  # of several kinds loaders take the last
+        return ()
+    found = (
+        parsed("AssetFile", one.value) for one in held.any.values if one.type_url.endswith(_TYPE)
+    )
+    return tuple(asset for asset in found if asset is not None)
+
+
+def escaping(directory: Path, graphs: Any) -> Iterator[Observation]:
+    """Yield the assets that lie outside a model's directory, by their names or by a link."""
+    folder, root = (
+        directory / FOLDER,
+        Path(os.path.realpath(directory)),
+    )  # which ends where links go in circles
+    for name in sorted({text(asset.filename) for graph in graphs for asset in assets(graph)}):
+        if hazards.leads_out(name):
+            yield Observation(
+                code="escaping-asset",
+                message=f"its asset {name!r} lies outside {FOLDER}; it was not followed",
+                where=FOLDER,
+            )
+        elif not Path(os.path.realpath(folder / name)).is_relative_to(root):
+            yield Observation(
+                code="escaping-asset",
+                message=f"its asset {name!r} is a link out of the model; it was not followed",
+                where=FOLDER,
+            )

@@ -1,0 +1,191 @@
+"""
+Where Keras' metadata stands in the files of a SavedModel, and these files with other metadata:
+every other byte as it was.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.rewriting.base import WriteError, differs, edited
+from policytool.formats.rewriting.blocks import Range, equal
+from policytool.formats.saved_model.read import GRAPH, KERAS
+from policytool.support import limits
+from policytool.support.files import atomic, opening
+from policytool.support.text import protobuf_splice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from policytool.migration.plan import Edit
+    from policytool.support.text.protobuf_splice import Span, Splice
+
+_META_GRAPHS: Final = 2
+_OBJECT_GRAPH: Final = 7
+_OBJECTS: Final = 1
+_USER_OBJECT: Final = 4
+_USER_METADATA: Final = 3
+"""
+Fields of SavedModel, MetaGraphDef, SavedObjectGraph, SavedObject and SavedUserObject, in this
+order.
+"""
+
+_NODES: Final = 1
+_NODE_ID: Final = 2
+_NODE_METADATA: Final = 5
+"""Fields of Keras' SavedMetadata and SavedObject."""
+
+
+def texts(path: Path, file: str) -> Mapping[str, str]:
+    """
+    Return the metadata in the file at ``path``, by part.
+
+    :param file: which of a SavedModel's files it is: :data:`GRAPH` or :data:`KERAS`, whatever it is
+        called
+    :raises WriteError: where it cannot be rewritten.
+    """
+    with _mapped(path) as data:
+        return _texts(data, file)
+
+
+def write(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None:
+    """
+    Write the file with its metadata edited into an empty draft.
+
+    :raises WriteError: where the file does not hold what the edits say.
+    :raises OSError: where reading or writing fails.
+    """
+    with _mapped(source) as data:
+        changes = _splices(data, file, edits)
+        size = len(data)
+    with opening.regular_file(source) as one, atomic.opened(draft, os.O_WRONLY) as other:
+        position = to = 0
+        for splice in changes:
+            atomic.copy_bytes(one, other, splice.start - position, start=position, to=to)
+            to += splice.start - position
+            atomic.write_all(other, splice.new, to)
+            to += len(splice.new)
+            position = splice.end
+        atomic.copy_bytes(one, other, size - position, start=position, to=to)
+
+
+def compare(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None:
+    """
+    Compare a written file with its source: the metadata as planned, every other byte the same.
+
+    :raises WriteError: where it is not so.
+    """
+    with _mapped(source) as data:
+        changes, expected, size = _splices(data, file, edits), dict(_texts(data, file)), len(data)
+    expected.update(edited(expected, edits))
+    try:
+        found = texts(draft, file)
+    except WriteError as error:
+        raise differs(file) from error
+    for part in expected.keys() | found.keys():
+        if expected.get(part) != found.get(part):
+            raise differs(part)
+    with opening.regular_file(source) as one, opening.regular_file(draft) as other:
+        grown = 0
+        around = [
+            (0, 0, b""),
+            *((splice.start, splice.end, splice.new) for splice in changes),
+            (size, size, b""),
+        ]
+        for (_, start, _), (end, after, new) in pairwise(around):
+            kept = Range(descriptor=one, start=start, size=end - start)
+            if not equal(kept, Range(descriptor=other, start=start + grown, size=end - start)):
+                raise differs(f"{file} between bytes {start} and {end}")
+            if os.pread(other, len(new), end + grown) != new:
+                raise differs(f"{file} at byte {end}")
+            grown += len(new) - (after - end)
+        if os.fstat(other).st_size != size + grown:
+            raise differs(f"the size of {file}")
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[memoryview]:
+    """
+    Map a file, which may be hundreds of megabytes of graph around the little that is read of it.
+    """
+    with opening.regular_file(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if beyond := limits.PROTO_BYTES.beyond(size):
+            raise WriteError("not-rewritable", f"{path.name} has {beyond}")
+        if not size:
+            yield memoryview(b"")
+            return
+        with (
+            mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as data,
+        ):
+            yield data
+
+
+def _texts(data: memoryview, file: str) -> Mapping[str, str]:
+    found = {}
+    for part, chain in _places(data, file).items():
+        try:
+            found[part] = bytes(data[chain[-1].start : chain[-1].end]).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise WriteError(
+                "not-rewritable",
+                f"the metadata {part} is not UTF-8 text (byte {error.start}), and is only read",
+            ) from error
+    return found
+
+
+def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
+    places = _places(data, file)
+    new = edited(_texts(data, file), edits)
+    changes = protobuf_splice.splices(
+        {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
+    )
+    size = len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
+    if beyond := limits.PROTO_BYTES.beyond(size):
+        raise WriteError("not-rewritable", f"{file} would have {beyond}")
+    return changes
+
+
+def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
+    try:
+        return dict(_in_graph(data) if file == GRAPH else _in_metadata(data))
+    except protobuf_splice.WireError as error:
+        raise WriteError(
+            "not-rewritable", f"{file} is no protobuf message that can be edited: {error}"
+        ) from error
+
+
+def _in_graph(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    """Yield the metadata of each object of the first graph, the only one that readers take."""
+    graph = next(protobuf_splice.spans(data, _META_GRAPHS), None)
+    objects = protobuf_splice.the_span(data, _OBJECT_GRAPH, graph) if graph is not None else None
+    if graph is None or objects is None:
+        return
+    for index, node in enumerate(protobuf_splice.spans(data, _OBJECTS, objects)):
+        user = protobuf_splice.the_span(data, _USER_OBJECT, node)
+        metadata = (
+            protobuf_splice.the_span(data, _USER_METADATA, user) if user is not None else None
+        )
+        if user is not None and metadata is not None and metadata.end > metadata.start:
+            yield f"{GRAPH}#{index}", (graph, objects, node, user, metadata)
+
+
+def _in_metadata(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
+    seen = set[int]()
+    for node in protobuf_splice.spans(data, _NODES):
+        number = 0
+        for field in protobuf_splice.fields(data, node.start, node.end):
+            if field.number == _NODE_ID and field.span is None:
+                number = field.value
+        if number in seen:
+            raise protobuf_splice.WireError(f"node {number} stands twice")
+        seen.add(number)
+        metadata = protobuf_splice.the_span(data, _NODE_METADATA, node)
+        if metadata is not None:
+            yield f"{KERAS}#{number}", (node, metadata)

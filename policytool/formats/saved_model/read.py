@@ -1,0 +1,500 @@
+"""
+SavedModel directories, with and without Keras metadata, read without TensorFlow.
+
+The metadata of a Keras object is JSON: inside ``saved_model.pb`` for TF 2.0 to 2.4, in
+``keras_metadata.pb`` from 2.6 on, in both for 2.5 (where loaders from 2.5 on obey
+``keras_metadata.pb``). What TF 1 exports has the model's architecture among its assets. The object
+graph says which object holds which, and the variables' shapes and dtypes.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats import foreign_files
+from policytool.formats.base import Format, Probe, is_serialised, parse_json
+from policytool.formats.document import (
+    Document,
+    Layout,
+    Node,
+    Observation,
+    Signature,
+    Tensor,
+    Writer,
+)
+from policytool.formats.saved_model import graph as _graph
+from policytool.releases import dtypes
+from policytool.support import limits
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.formats.document import Trace
+    from policytool.support.text.jsontext import Json
+
+GRAPH: Final = "saved_model.pb"
+KERAS: Final = "keras_metadata.pb"
+OWN_FILES: Final = frozenset({GRAPH, KERAS, "saved_model.pbtxt", "fingerprint.pb"})
+"""Files that make a directory a SavedModel; a path to one of them stands for the directory."""
+
+ASSETS: Final = "assets"
+ARCHITECTURE: Final = "assets/saved_model.json"
+"""Where ``export_saved_model`` of TF 1.13 to 2.0 puts the model's ``to_json()``."""
+
+CHECKPOINT: Final = ("variables", "variables")
+"""Where the checkpoint of a SavedModel lies: its prefix, below the model's directory."""
+
+MISSING: Final = "missing-shard"
+"""The code of the observation that the checkpoint is not whole."""
+
+OWN_DIRECTORIES: Final = frozenset({"variables", ASSETS, "assets.extra"})
+SERVE: Final = b"serve"
+"""The tag that loaders look for (tensorflow/python/saved_model/tag_constants.py)."""
+
+KERAS_PREFIX: Final = "_tf_keras_"
+_NUMBER: Final = "shared_object_id"
+"""The key of the number that Keras gives each object in its metadata."""
+
+VARIABLE: Final = "variable"
+COPIES: Final = "_all_variables"
+"""
+The attribute that ``export`` of Keras 3 keeps copies of all variables in
+(keras/src/export/saved_model.py).
+"""
+
+_OP: Final = attrgetter("op")
+"""Takes a third of a generator's time, for what may be a million nodes."""
+
+_UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the directory holds a SavedModel's graph."""
+    return bool({GRAPH, "saved_model.pbtxt"} & probe.names)
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of a SavedModel."""
+    from policytool.formats.saved_model import (
+        graph_assets,  # only for SavedModels, as what stands below it
+    )
+
+    if GRAPH not in probe.names:
+        raise probe.failure(
+            "savedmodel-text",
+            f"is a SavedModel in protobuf's text form; expected {GRAPH}, which TensorFlow's "
+            "SavedModel builder writes by default",
+        )
+    saved = _message(probe, GRAPH, "SavedModel")
+    if not saved.meta_graphs:
+        raise probe.failure(
+            "savedmodel-empty",
+            f"{GRAPH} holds no graph; expected what tf.saved_model.save or model.save writes",
+        )
+    if beyond := limits.GRAPHS.beyond(len(saved.meta_graphs)):
+        raise probe.failure("proto-limit", f"holds {beyond}")
+    observations: list[Observation] = []
+    graph = _served(saved.meta_graphs, observations)
+    parts, places = _metadata(probe, graph.object_graph, observations)
+    definition = _definition(probe, graph)
+    has_keras = any(
+        isinstance(part := parts[place], dict) and isinstance(part.get("class_name"), str)
+        for place in places.values()
+    )
+    config_part = places.get(0, next(iter(places.values()))) if has_keras else None
+    if not has_keras and (architecture := _architecture(probe, observations)) is not None:
+        parts, config_part = (
+            {**parts, ARCHITECTURE: architecture},
+            ARCHITECTURE,
+        )  # whatever the others look like, loaders may take them for Keras'
+    tensors = () if has_keras else tuple(_scoped_tensors(graph, definition, observations))
+    nodes = _nodes(graph.object_graph, parts, places) if has_keras else {}
+    if tensors or any(node.variable for node in nodes.values()):
+        observations += _missing(probe)
+    ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
+    observations += (*graph_assets.escaping(probe.path, saved.meta_graphs), *_others(probe))
+    return Document(
+        path=probe.shown,
+        format="savedmodel",
+        parts=parts,
+        config_part=config_part,
+        layout=Layout.GRAPH if has_keras else Layout.SCOPES,
+        tensors=tensors,
+        nodes=nodes,
+        signatures=tuple(_signatures(graph)),
+        traces=_traces(graph, definition, observations),
+        ops=ops,
+        numbered=not has_keras and _is_export(graph.object_graph),
+        writer=Writer(
+            tensorflow=_text(graph.meta_info.tensorflow_version) or None, backend="tensorflow"
+        ),
+        observations=tuple(observations),
+    )
+
+
+def _served(graphs: Any, observations: list[Observation]) -> Any:
+    """
+    Return the graph that is tagged for serving, else the first; TF 1 exports those for training and
+    evaluation as well.
+    """
+    if len(graphs) == 1:
+        return graphs[0]
+    tags = [", ".join(_text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
+    chosen = next((index for index, graph in enumerate(graphs) if SERVE in graph.meta_info.tags), 0)
+    message = (
+        f"{GRAPH} holds {len(graphs)} graphs ({'; '.join(tags)}); the one tagged {tags[chosen]} is "
+        "reported"
+    )
+    observations.append(Observation(code="several-graphs", message=message, where=GRAPH))
+    return graphs[chosen]
+
+
+def _missing(probe: Probe) -> Iterator[Observation]:
+    """
+    Tell of files of the checkpoint that are not there: its index, or a shard, whose names say how
+    many there are.
+    """
+    folder, name = probe.path / CHECKPOINT[0], CHECKPOINT[1]
+    present = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    counts = {
+        int(found[1])
+        for entry in present
+        if (found := re.fullmatch(rf"{name}\.data-\d{{5}}-of-(\d{{5}})", entry))
+    }
+    expected = {
+        f"{name}.index",
+        *(
+            f"{name}.data-{shard:05}-of-{count:05}"
+            for count in counts or {1}
+            for shard in range(count)
+        ),
+    }
+    if lacking := sorted(expected - present):
+        message = (
+            f"{CHECKPOINT[0]}/{lacking[0]} is missing: the values of its variables are not in the "
+            "model, and nothing loads it"
+        )
+        yield Observation(code=MISSING, message=message, where=CHECKPOINT[0])
+
+
+def _architecture(probe: Probe, observations: list[Observation]) -> Json:
+    """
+    Return the architecture that TF 1 exports beside the graph; None where there is none, or
+    something else of that name.
+    """
+    if not (probe.path / ARCHITECTURE).is_file():
+        return None
+    data = probe.content(limits.JSON_BYTES, "json-limit", f"has an {ARCHITECTURE} of", ARCHITECTURE)
+    config = parse_json(probe, data, ARCHITECTURE, observations)
+    return config if is_serialised(config) else None
+
+
+def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
+    """
+    Return the edges of the object graph by node, also of one that holds no Keras object.
+
+    :raises ModelFileError: where the graph cannot be read.
+    """
+    saved = _message(probe, GRAPH, "SavedModel")
+    nodes = _served(saved.meta_graphs, []).object_graph.nodes if saved.meta_graphs else ()
+    return {
+        index: tuple(
+            (_text(edge.local_name), edge.node_id)
+            for edge in node.children
+            if 0 <= edge.node_id < len(nodes)
+        )
+        for index, node in enumerate(nodes)
+    }
+
+
+def _message(
+    probe: Probe, file: str, kind: str
+) -> Any:  # message classes made at run time have no static type
+    from policytool.support.text import protobuf_messages  # protobuf is only for SavedModels
+
+    data = probe.content(limits.PROTO_BYTES, "proto-limit", f"has a {file} of", file)
+    if found := foreign_files.download(data[:4096]):
+        raise probe.failure(found[0], f"{file} {found[1]}")
+    try:
+        return protobuf_messages.parse(kind, data)
+    except protobuf_messages.MessagesError as error:
+        raise probe.failure("proto-limit", f"has a {file} of {error}") from error
+    except ValueError as error:
+        if _UTF8_REPLACEMENT in data[:4096]:
+            message = (
+                f"{file} was passed through a text tool, which replaced its bytes by U+FFFD; copy "
+                "the original in binary mode"
+            )
+            raise probe.failure("mangled", message) from error
+        raise probe.failure(
+            "truncated",
+            f"{file} is no protobuf message of a SavedModel: truncated or foreign; copy or "
+            "download it again",
+        ) from error
+
+
+def _metadata(
+    probe: Probe, graph: Any, observations: list[Observation]
+) -> tuple[Mapping[str, Json], dict[int, str]]:
+    """
+    Return the JSON metadata by part, and the part of each Keras node; what TF 2.5 writes to both
+    files is two parts, and the one that it obeys counts.
+    """
+    if beyond := limits.OBJECT_NODES.beyond(len(graph.nodes)):
+        raise probe.failure("proto-limit", f"holds {beyond}")
+    texts = {
+        index: (GRAPH, node.user_object.metadata)
+        for index, node in enumerate(graph.nodes)
+        if node.user_object.identifier.startswith(KERAS_PREFIX.encode())
+        and node.user_object.metadata
+    }
+    others: dict[int, bytes] = {}
+    if KERAS in probe.names:
+        for node in _message(probe, KERAS, "KerasMetadata").nodes:
+            inner = texts.get(node.node_id)
+            if inner and inner[0] == GRAPH:
+                others[node.node_id] = inner[1]
+            # loaders build what it describes before they look for the node, which may not be there
+            texts[node.node_id] = (
+                KERAS,
+                node.metadata,
+            )
+    total = sum(len(text) for _, text in texts.values())
+    if beyond := limits.JSON_BYTES.beyond(total):
+        raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
+    parts = {
+        f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
+        for index, (file, text) in texts.items()
+    }
+    for index, text in others.items():
+        same = parts[f"{KERAS}#{index}"] if text == texts[index][1] else None
+        parts[f"{GRAPH}#{index}"] = (
+            same if same is not None else parse_json(probe, text, f"{GRAPH}#{index}", observations)
+        )
+        if same is None and _unnumbered(parts[f"{GRAPH}#{index}"]) != _unnumbered(
+            parts[f"{KERAS}#{index}"]
+        ):
+            message = (
+                f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 on obeys {KERAS}, "
+                "TF 2.4 the other"
+            )
+            observations.append(
+                Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}")
+            )
+    for index in texts:
+        if not 0 <= index < len(graph.nodes):
+            message = (
+                f"{KERAS} describes the object {index}, which the graph does not have; Keras "
+                "builds what it describes all the same"
+            )
+            observations.append(
+                Observation(code="stray-metadata", message=message, where=f"{KERAS}#{index}")
+            )
+    return parts, {
+        index: f"{file}#{index}"
+        for index, (file, _) in texts.items()
+        if 0 <= index < len(graph.nodes)
+    }
+
+
+def _unnumbered(value: Json) -> Json:
+    """
+    Return metadata without the numbers of its objects, which TF 2.5 may write to
+    ``keras_metadata.pb`` alone.
+    """
+    return jsontext.without(value, _NUMBER)
+
+
+def _nodes(graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]) -> dict[int, Node]:
+    return {
+        index: Node(
+            id=index,
+            identifier=VARIABLE
+            if node.HasField("variable")
+            else _text(node.user_object.identifier),
+            children=tuple(
+                (_text(edge.local_name), edge.node_id)
+                for edge in node.children
+                if 0 <= edge.node_id < len(graph.nodes)
+            ),
+            part=places.get(index),
+            other_part=other
+            if (other := f"{GRAPH}#{index}") in parts and other != places.get(index)
+            else None,
+            variable=_variable(index, node.variable) if node.HasField("variable") else None,
+        )
+        for index, node in enumerate(graph.nodes)
+    }
+
+
+def _variable(index: int, variable: Any) -> Tensor:
+    return Tensor(
+        path=tuple(_text(variable.name).split("/")),
+        shape=_shape(variable.shape),
+        dtype=_dtype(variable.dtype),
+        node=index,
+    )
+
+
+def _shape(shape: Any) -> tuple[int, ...] | None:
+    return None if shape.unknown_rank else tuple(dimension.size for dimension in shape.dims)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _dtype(number: int) -> str:
+    return dtypes.OF_TENSORFLOW_ENUM.get(
+        number % 100, "unknown"
+    )  # numbers above 100 are references (types.proto)
+
+
+def _definition(probe: Probe, graph: Any) -> Any:
+    """
+    Return the graph itself, which is the bulk of the file and is parsed once the rest turned out to
+    be sound.
+    """
+    from policytool.support.text import protobuf_messages
+
+    try:
+        return protobuf_messages.parse("GraphDef", b"".join(graph.graph_def))
+    except protobuf_messages.MessagesError as error:
+        raise probe.failure("proto-limit", f"has a graph of {error}") from error
+    except ValueError as error:
+        raise probe.failure(
+            "truncated", f"the graph in {GRAPH} is damaged; copy or download it again"
+        ) from error
+
+
+def _ops(
+    probe: Probe, graphs: Any, served: Any, definition: Any, observations: list[Observation]
+) -> frozenset[str]:
+    """
+    Return the kinds of ops in all graphs: loaders may be asked for another than the one that is
+    reported. Calls of functions by their names are none.
+    """
+    from policytool.formats.saved_model import graph_paths
+    from policytool.model import hazards  # as in read
+
+    found: set[bytes] = set()
+    for graph in graphs:
+        message = definition if graph is served else _definition(probe, graph)
+        own = set(map(_OP, message.nodes))
+        for function in message.library.functions:
+            own.update(map(_OP, function.nodes))
+        if not own.isdisjoint(hazards.placed_ops()):
+            observations += graph_paths.observed(graph, message)
+        found |= own.difference(function.signature.name for function in message.library.functions)
+    return frozenset(map(_text, found))
+
+
+def _others(probe: Probe) -> Iterator[Observation]:
+    """
+    Yield what else in the directory a loader could take for the model: releases choose differently.
+    """
+    others = sorted(probe.names & {"saved_model.pbtxt", "saved_model.cpb"}) + (
+        ["config.json"] if {"config.json", "metadata.json"} <= probe.names else []
+    )
+    if others:
+        message = (
+            f"its directory also holds {' and '.join(others)}, which some releases load instead of "
+            f"{GRAPH}"
+        )
+        yield Observation(code="several-models", message=message)
+
+
+def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tuple[Trace, ...]:
+    try:
+        return _graph.traces(graph, definition)
+    except _graph.GraphLimitError as error:
+        observations.append(
+            Observation(
+                code="graph-limit",
+                message=f"its graph {error}: what it computes in was not read",
+                where=GRAPH,
+            )
+        )
+        return ()
+
+
+def _scoped_tensors(
+    graph: Any, definition: Any, observations: list[Observation]
+) -> Iterator[Tensor]:
+    """
+    Yield the variables of a model without Keras metadata: from the object graph, else from the
+    graph's variable ops (TF 1).
+    """
+    if graph.object_graph.nodes:
+        local_names = {
+            edge.node_id: _text(edge.local_name)
+            for node in graph.object_graph.nodes
+            for edge in node.children
+        }
+        copies = _copies(graph.object_graph)
+        if copies:
+            message = (
+                f"{len(copies)} of its variables are copies that no function reads: what Keras 3 "
+                "exports holds each variable twice; they are counted once"
+            )
+            observations.append(Observation(code="variable-copies", message=message))
+        for index, node in enumerate(graph.object_graph.nodes):
+            if node.HasField("variable") and index not in copies:
+                name = _text(node.variable.name) or local_names.get(index, f"variable_{index}")
+                yield Tensor(
+                    path=tuple(name.removesuffix(":0").split("/")),
+                    shape=_shape(node.variable.shape),
+                    dtype=_dtype(node.variable.dtype),
+                    node=index,
+                )
+        return
+    for index, node in enumerate(definition.nodes):
+        if _text(node.op) in _graph.VARIABLE_OPS:
+            attributes = {_text(entry.key): entry.value for entry in node.attributes}
+            dtype = _dtype(attributes["dtype"].type) if "dtype" in attributes else "unknown"
+            shape = _shape(attributes["shape"].shape) if "shape" in attributes else None
+            yield Tensor(
+                path=tuple(_text(node.name).split("/")), shape=shape, dtype=dtype, node=index
+            )
+
+
+def _is_export(objects: Any) -> bool:
+    """Return whether the root object is what Keras 3's ``export`` makes."""
+    return bool(objects.nodes) and {
+        _text(edge.local_name) for edge in objects.nodes[0].children
+    } >= {COPIES, "variables", "trainable_variables"}
+
+
+def _copies(objects: Any) -> frozenset[int]:
+    """
+    Return the variables that stand in the list of copies that Keras 3's ``export`` makes, and that
+    no function reads.
+    """
+    if not _is_export(objects):
+        return frozenset()
+    edges = {_text(edge.local_name): edge.node_id for edge in objects.nodes[0].children}
+    if not 0 <= edges[COPIES] < len(objects.nodes):
+        return frozenset()
+    read = {number for entry in objects.concrete_functions for number in entry.value.bound_inputs}
+    return frozenset(edge.node_id for edge in objects.nodes[edges[COPIES]].children) - read
+
+
+def _signatures(graph: Any) -> Iterator[Signature]:
+    for entry in sorted(graph.signatures, key=lambda entry: entry.key):
+        if _graph.is_internal(entry.key):
+            continue
+        inputs = {
+            _text(tensor.key): _dtype(tensor.value.dtype)
+            for tensor in sorted(entry.value.inputs, key=lambda tensor: tensor.key)
+        }
+        outputs = {
+            _text(tensor.key): _dtype(tensor.value.dtype)
+            for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)
+        }
+        yield Signature(name=_text(entry.key), inputs=inputs, outputs=outputs)
+
+
+FORMAT: Final = Format(name="savedmodel", title="SavedModel", recognise=recognise, read=read)

@@ -1,0 +1,95 @@
+"""
+SavedModels, rewritten: Keras' metadata in ``keras_metadata.pb``, ``saved_model.pb``, or both; every
+other file stays byte for byte.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.rewriting.base import Changes, WriteError, Writer, edited
+from policytool.formats.saved_model import metadata as _metadata
+from policytool.formats.saved_model.read import GRAPH, KERAS, OWN_DIRECTORIES, OWN_FILES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from policytool.formats.rewriting.base import Counted
+    from policytool.migration.plan import Cast, Edit
+
+_FILES: Final = (KERAS, GRAPH)
+_DEEPEST: Final = 2
+"""
+``variables/variables.index``: a link any deeper stays one, and so no circle of links is followed.
+"""
+
+
+def texts(path: Path) -> Mapping[str, str]:
+    """Return the metadata in both files."""
+    return {
+        part: text
+        for file in _FILES
+        if (path / file).is_file()
+        for part, text in _metadata.texts(path / file, file).items()
+    }
+
+
+def measure(path: Path, casts: Sequence[Cast]) -> Counted:
+    """Return nothing: the checkpoint stays as it is."""
+    if casts:
+        raise WriteError(
+            "not-rewritable",
+            f"{path.name} is a SavedModel, whose checkpoint stays as it is, and the plan casts "
+            "some of it; plan again",
+        )
+    return {}
+
+
+def members(path: Path, changes: Changes) -> tuple[str, ...]:
+    """Return the names of the files that change."""
+    measure(path, changes.casts)
+    parts = edited(texts(path), changes.edits)
+    return tuple(file for file in _FILES if any(_is_in(part, file) for part in parts))
+
+
+def write(source: Path, draft: Path, changes: Changes) -> Counted:
+    """Write one changed file into an empty draft."""
+    _metadata.write(source, draft, source.name, _of(source.name, changes))
+    return {}
+
+
+def compare(source: Path, draft: Path, changes: Changes) -> None:
+    """Compare the draft of one file with its source."""
+    _metadata.compare(source, draft, source.name, _of(source.name, changes))
+
+
+def owns(path: Path) -> bool:
+    """
+    Return whether it is one of a SavedModel's files, or a file or folder of its variables and
+    assets, linked at one level at the most.
+    """
+    return (len(path.parts) == 1 and path.name in OWN_FILES) or (
+        len(path.parts) <= _DEEPEST and path.parts[0] in OWN_DIRECTORIES
+    )
+
+
+def _of(file: str, changes: Changes) -> list[Edit]:
+    return [edit for edit in changes.edits if _is_in(edit.address.part, file)]
+
+
+def _is_in(part: str, file: str) -> bool:
+    return part.partition("#")[0] == file
+
+
+WRITER: Final = Writer(
+    name="savedmodel",
+    format="savedmodel",
+    directory=True,
+    texts=texts,
+    measure=measure,
+    write=write,
+    compare=compare,
+    members=members,
+    owns=owns,
+)

@@ -1,0 +1,1 @@
+"""Keras weights in several HDF5 files."""

@@ -1,0 +1,135 @@
+"""
+Keras' weights in shards (3.10 on): ``NAME.weights.json``, which says what is where, and the shards
+``NAME_00000.weights.h5``, ... beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.base import Format, Probe, parse_json
+from policytool.formats.document import Document, Layout, Observation, Tensor
+from policytool.support import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.support.text.jsontext import Json
+
+MAP: Final = "weight_map"
+SUFFIX: Final = ".weights.json"
+SHARD_SUFFIX: Final = ".weights.h5"
+_HEAD: Final = re.compile(rb'\s*\{\s*("metadata"\s*:\s*\{[^{}]*\}\s*,\s*)?"weight_map"\s*:')
+"""How the file begins: Keras writes the total size, then the map."""
+
+_SHARD: Final = re.compile(r"(.+)_\d{5,}\.weights\.h5", re.DOTALL)
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file is JSON that begins with a map of weights."""
+    return _HEAD.match(probe.head) is not None
+
+
+def whole(path: Path) -> Path | None:
+    """
+    Return the map of the shards that a path is one of, where it lies beside it; None for any other
+    path.
+    """
+    match = _SHARD.fullmatch(path.name)
+    if match is None:
+        return None
+    mapped = path.with_name(match[1] + SUFFIX)
+    try:
+        return mapped if mapped.is_file() else None
+    except OSError:  # the shard stands for itself
+        return None
+
+
+def read(probe: Probe) -> Document:
+    """Return the document of all shards together."""
+    from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
+
+    observations: list[Observation] = []
+    tensors: list[Tensor] = []
+    names: dict[str, str] = {}
+    for path in shards(probe, observations):
+        with _hdf5.opened(probe, str(path), path.name) as file:
+            contents = _hdf5.walk(probe, file, attributes=True)
+        tensors += contents.tensors
+        names.update(contents.names)
+        observations += contents.observations
+    return Document(
+        path=probe.shown,
+        format="weights",
+        layout=Layout.OBJECT_PATHS,
+        tensors=tuple(tensors),
+        layer_names=names,
+        observations=tuple(observations),
+    )
+
+
+def shards(probe: Probe, observations: list[Observation]) -> Iterator[Path]:
+    """
+    Yield the paths of the shards, each a file beside the map.
+
+    :raises ModelFileError: for a map that is none, and for a shard that is missing or lies
+        elsewhere.
+    """
+    data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
+    for name in _names(probe, parse_json(probe, data, "the file", observations)):
+        yield _beside(probe, name)
+
+
+def _names(probe: Probe, value: Json) -> list[str]:
+    """
+    Return the names of the shards, each once, in the order of the map; a variable's group can be
+    spread over several.
+    """
+    mapped = value.get(MAP) if isinstance(value, dict) else None
+    if not isinstance(mapped, dict):
+        raise probe.failure(
+            "json-not-keras",
+            f"is JSON with a {MAP} that is no object; expected what model.save_weights writes to "
+            f"NAME{SUFFIX}",
+        )
+    found: dict[str, None] = {}
+    for names in mapped.values():
+        for name in names if isinstance(names, list) else [names]:
+            if not isinstance(name, str) or not name.endswith(SHARD_SUFFIX):
+                raise probe.failure(
+                    "json-not-keras",
+                    f"is a map of weights, and not in Keras' shards: it names {name!r}; expected "
+                    f"NAME_00000{SHARD_SUFFIX}",
+                )
+            found[name] = None
+    if beyond := limits.WEIGHTS_SHARDS.beyond(len(found)):
+        raise probe.failure("h5-limit", f"has its weights in {beyond}")
+    return list(found)
+
+
+def _beside(probe: Probe, name: str) -> Path:
+    """
+    Return the path of a shard, which lies beside the map, as a file and not as a link to elsewhere.
+    """
+    path = probe.path.with_name(name) if not {"/", "\\"} & set(name) else None
+    if path is None or os.path.dirname(os.path.realpath(path)) != os.path.realpath(  # noqa: PTH120  # resolve raises for links in a circle
+        path.parent
+    ):  # resolve raises for links in a circle
+        raise probe.failure(
+            "escaping-link",
+            f"names the shard {name}, which is not in the map's own directory; it was not followed",
+        )
+    if not path.is_file():
+        raise probe.failure(
+            "shard-missing",
+            f"names the shard {name}, which is not here; copy it to the map's directory too",
+        )
+    return path
+
+
+FORMAT: Final = Format(
+    name="sharded-weights", title="weights in shards", recognise=recognise, read=read
+)

@@ -1,0 +1,1 @@
+"""TensorFlow.js layers models."""

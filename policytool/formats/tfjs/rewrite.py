@@ -1,0 +1,57 @@
+"""
+TensorFlow.js layers models, rewritten: the text of ``model.json`` is edited, and its tensors stay
+as they are.
+
+The shards lie where the text says, beside it. A copy in another directory gets copies of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.rewriting import texts
+from policytool.formats.rewriting.base import WriteError
+from policytool.formats.tfjs.read import PART, escapes, shards
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from policytool.formats.rewriting.base import Counted, Writer
+    from policytool.migration.plan import Cast
+
+
+def measure(path: Path, casts: Sequence[Cast]) -> Counted:
+    """Return nothing: tensors are not cast."""
+    if casts:
+        raise WriteError(
+            "not-rewritable",
+            f"the tensors of {path.name} stay as TensorFlow.js stores them, and the plan casts "
+            "some; plan again",
+        )
+    return {}
+
+
+def companions(path: Path) -> tuple[str, ...]:
+    """
+    Return the shards that a copy needs, relative to the model's directory.
+
+    :raises WriteError: for one that lies elsewhere.
+    """
+    try:
+        model, _ = jsontext.parse(texts.text(path))
+    except jsontext.JsonError as error:
+        raise WriteError("source-changed", f"{error}, and was read before; plan again") from error
+    names = shards(model)
+    outside = next((name for name in names if escapes(name)), None)
+    if outside is not None:
+        raise WriteError(
+            "not-rewritable",
+            f"names the shard {outside!r} outside its directory, which is not copied; write into "
+            "the model's own directory",
+        )
+    return names
+
+
+WRITER: Final[Writer] = texts.writer("tfjs", PART, measure, companions=companions)

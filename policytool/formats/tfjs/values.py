@@ -1,0 +1,104 @@
+"""
+The values of TensorFlow.js layers models, which lie one behind another in the shards beside
+``model.json``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.stored_values.base import BLOCK, ValuesError, by_number
+from policytool.formats.stored_values.numbers import numpy_dtype, whole
+from policytool.formats.tfjs import read as tfjs
+from policytool.support.errors import ModelFileError
+from policytool.support.files import opening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from policytool.formats import Probe
+    from policytool.formats.document import Tensor
+    from policytool.formats.stored_values.base import Array
+
+_STRING: Final = "string"
+_VARS: Final = "vars"
+
+
+class TfjsValues:
+    """The values of one model; a shard is opened when one of its tensors is read."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        place = self._places.get(tensor)
+        if place is None:
+            raise ValuesError("the file has no values for it")
+        if place.quantised:
+            raise ValuesError("stored quantised")
+        if tensor.dtype == _STRING or place.offset is None:
+            raise ValuesError("text in shards is not read, nor what stands behind it")
+        dtype = numpy_dtype(tensor.dtype)
+        try:
+            yield from whole(
+                self._bytes(
+                    place.paths, place.offset, dtype.itemsize * math.prod(tensor.shape or ())
+                ),
+                dtype,
+            )
+        except OSError as error:
+            raise ValuesError(f"its shards cannot be read: {error.strerror or error}") from error
+
+    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """
+        Return the tensors as the manifest lists them: in the layer's own order; by number, where
+        they have numbers for names.
+        """
+        return (
+            by_number(tensors)
+            if all(tensor.path[-2:-1] == (_VARS,) for tensor in tensors)
+            else tensors
+        )
+
+    @cached_property
+    def _places(self) -> Mapping[Tensor, tfjs.Place]:
+        try:
+            return {place.tensor: place for place in tfjs.places(self._probe)}
+        except ModelFileError as error:  # it was read a moment ago
+            raise ValuesError(error.message) from error
+
+    def _bytes(self, paths: tuple[str, ...], start: int, count: int) -> Iterator[bytes]:
+        """
+        Yield so many bytes of shards that follow one another, a block at a time.
+
+        :raises ValuesError: where a shard lies elsewhere, or all together have fewer.
+        """
+        for path in paths:
+            if not count:
+                return
+            with opening.regular_stream(self._shard(path)) as stream:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(min(start, size))
+                start -= min(start, size)
+                while count and (data := stream.read(min(BLOCK, count))):
+                    count -= len(data)
+                    yield data
+        if count:
+            raise ValuesError("its shards are shorter than the manifest says")
+
+    def _shard(self, name: str) -> Path:
+        """Return the path of a shard: a file of the model's own directory."""
+        directory = self._probe.path.parent
+        path = directory / name
+        # with a separator behind it
+        home = os.path.join(os.path.realpath(directory), "")  # noqa: PTH118  # with a separator behind it
+        if tfjs.escapes(name) or not os.path.realpath(path).startswith(home):
+            raise ValuesError("its shard lies outside the model's directory, which is not left")
+        if not path.is_file():
+            raise ValuesError("its shard is missing")
+        return path

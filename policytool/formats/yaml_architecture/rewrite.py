@@ -1,0 +1,15 @@
+"""Architecture YAML, rewritten: its text is edited, nothing else is in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.architecture.rewrite import measure
+from policytool.formats.rewriting import texts
+from policytool.formats.yaml_architecture.read import PART
+from policytool.support.text import yamledit
+
+if TYPE_CHECKING:
+    from policytool.formats.rewriting.base import Writer
+
+WRITER: Final[Writer] = texts.writer("yaml", PART, measure, yamledit.apply)

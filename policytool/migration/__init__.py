@@ -1,0 +1,1 @@
+"""What migrate changes: plans of edits, and conversions between releases."""

@@ -1,0 +1,105 @@
+"""
+A functional model's graph as the libraries walk through it: from the outputs back, each call's
+arguments in one order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.migration.convert.architecture import Reference, Slice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.migration.convert.architecture import Argument, Call, Network
+
+Node = tuple[str, int]
+"""One call of a unit, by the unit's name and the call's number; an input has the one node 0."""
+
+
+def tensors(argument: Argument) -> Iterator[Reference]:
+    """
+    Yield the tensors in an argument in the order in which ``nest.flatten``, and Keras 3's
+    ``tree.flatten``, find them: dicts by their keys.
+    """
+    if isinstance(argument, Reference):
+        yield argument
+    elif isinstance(argument, list | tuple):
+        for item in argument:
+            yield from tensors(item)
+    elif isinstance(argument, dict):
+        for key in sorted(argument):
+            yield from tensors(argument[key])
+    elif isinstance(argument, Slice):
+        for item in (argument.start, argument.stop, argument.step):
+            yield from tensors(item)
+
+
+def inbound(call: Call, *, by_name: bool = True) -> Iterator[Reference]:
+    """
+    Yield the tensors that a call takes, in the order in which its node has them: positional
+    arguments, then the others.
+
+    :param by_name: whether those are sorted; tf_keras 2.21 has them as the config does
+        (``_flat_arguments`` in tf_keras/src/engine/node.py)
+    """
+    yield from tensors(call.args)
+    for key in sorted(call.kwargs) if by_name else call.kwargs:
+        yield from tensors(call.kwargs[key])
+
+
+class Graph:
+    """The calls of one functional network."""
+
+    def __init__(self, network: Network, *, by_name: bool = True) -> None:
+        self._by_name = by_name
+        self.units = {unit.name: unit for unit in network.units}
+        self._outputs = [
+            node
+            for reference in tensors(network.outputs)
+            if (node := self.node(reference)) is not None
+        ]
+
+    def node(self, reference: Reference) -> Node | None:
+        """Return the call that a tensor comes from; None where there is no such."""
+        unit = self.units.get(reference.layer)
+        return (
+            (reference.layer, reference.call)
+            if unit is not None and 0 <= reference.call < max(len(unit.calls), 1)
+            else None
+        )
+
+    def parents(self, node: Node) -> list[Node]:
+        """Return the calls that a call takes tensors of, in its order."""
+        calls = self.units[node[0]].calls
+        return (
+            [
+                parent
+                for reference in inbound(calls[node[1]], by_name=self._by_name)
+                if (parent := self.node(reference)) is not None
+            ]
+            if calls
+            else []
+        )
+
+    def walked(self) -> tuple[list[Node], dict[str, int]]:
+        """
+        Return the calls in the order in which a walk back from the outputs leaves them, and each
+        unit's place among those that it meets.
+        """
+        finished: dict[Node, None] = {}
+        met: dict[str, int] = {}
+        for output in self._outputs:
+            pending: list[tuple[Node, bool]] = [(output, False)]
+            under_way: set[Node] = set()
+            while pending:
+                node, left = pending.pop()
+                if left:
+                    finished[node] = None
+                elif node not in finished and node not in under_way:
+                    under_way.add(node)
+                    met.setdefault(node[0], len(met))
+                    pending.append((node, True))
+                    pending += [(parent, False) for parent in reversed(self.parents(node))]
+        return list(finished), met

@@ -1,0 +1,250 @@
+"""
+A model between two generations: its layers and what they are called with, free of how either of
+them writes it.
+
+Everything is a frozen value. A config's nested objects (layers, initialisers, regularisers,
+constraints, policies) stand in it as values of this module, at the keys where the file has them;
+all else in it is plain JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.releases.policy import Policy, PolicyMap
+
+Value: TypeAlias = (
+    "bool | int | float | str | list[Value] | dict[str, Value] | Unit | Thing | Policy | PolicyMap "
+    "| None"
+)
+"""What stands in a config: JSON, with objects in their places."""
+
+Argument: TypeAlias = (
+    "bool | int | float | str | list[Argument] | tuple[Argument, ...] | dict[str, Argument] | "
+    "Reference | Constant | Slice | Dtype | None"
+)
+"""
+What a layer is called with: JSON, with tensors, constants and slices in their places; tuples are
+told from lists.
+"""
+
+
+class Kind(StrEnum):
+    """
+    What an object in a config is; the words of ``data/layer_arguments.json`` where it has them.
+    """
+
+    INITIALIZER = "initializers"
+    REGULARIZER = "regularizers"
+    CONSTRAINT = "constraints"
+    FUNCTION = "activations"
+    """A function that is serialised by its name."""
+
+    OTHER = "objects"
+    """Anything else: quantisers, input specifications, objects of someone else's."""
+
+
+class Role(StrEnum):
+    """What a unit is in its model."""
+
+    LAYER = "layer"
+    MODEL = "model"
+    OPERATION = "operation"
+    """An op of Keras 3's graphs, which is no layer."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """One output of one call of a layer, in the network that the reference stands in."""
+
+    layer: str
+    call: int = 0
+    """Which of the layer's calls in this network, counted from 0 for nested models too."""
+
+    output: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constant:
+    """A tensor or an array whose values stand in the config."""
+
+    value: Argument
+    """Nested lists of numbers, or one."""
+
+    dtype: str | None = None
+    """A Keras dtype; None where the file leaves it open, as Keras 2 does."""
+
+    shape: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slice:
+    """``start:stop:step`` of an index; ``Ellipsis`` has a flag of its own."""
+
+    start: Argument = None
+    stop: Argument = None
+    step: Argument = None
+    ellipsis: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dtype:
+    """A dtype as an argument of an op, by Keras' name."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One call of a layer, with all arguments that are no defaults."""
+
+    args: tuple[Argument, ...]
+    kwargs: Mapping[str, Argument] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Thing:
+    """A serialised object that is no layer."""
+
+    kind: Kind
+    class_name: str
+    """Without its package."""
+
+    config: Mapping[str, Value] | str | None
+    """Of a function, its name."""
+
+    package: str | None = None
+    """Of someone else's class, what it was registered under; None for Keras' own."""
+
+    module: str | None = None
+    """As the file says it; None where it says none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """
+    How one variable is made of stored ones that lie otherwise: each is reshaped, turned and
+    flipped, then they are joined along the last axis.
+    """
+
+    parts: tuple[str, ...]
+    """
+    What the source calls the variables that it is made of, without the layer's name.
+
+    ``W_i`` is stored as ``lstm_1_W_i:0`` and found as the one variable of the layer whose name is
+    this or ends in ``_`` and this.
+    """
+
+    reshape: tuple[int, ...] = ()
+    """The shape that each part is given first, in C order; empty for none."""
+
+    axes: tuple[int, ...] = ()
+    """As ``numpy.transpose`` takes them; empty for none."""
+
+    flip: tuple[int, ...] = ()
+    """The axes that are reversed, after :attr:`axes` were turned."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """The graph of a functional model, or the chain of a sequential one."""
+
+    units: tuple[Unit, ...]
+    """In the file's order; in a functional model each with its calls."""
+
+    inputs: Argument = None
+    """References in the structure that the model takes; None for a chain."""
+
+    outputs: Argument = None
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether it is a Sequential's."""
+        return self.outputs is None
+
+    def unit(self, name: str) -> Unit:
+        """Return the unit of a name; :class:`KeyError` where there is none."""
+        for unit in self.units:
+            if unit.name == name:
+                return unit
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """A layer, a model, or an op of a graph."""
+
+    class_name: str
+    """The public name, without its package."""
+
+    name: str
+    config: Mapping[str, Value]
+    """
+    Without ``name`` (unless it is another than the graph's), and of models without what
+    :attr:`network` says.
+
+    ``dtype`` is a :class:`~policytool.releases.policy.Policy` or a
+    :class:`~policytool.releases.policy.PolicyMap` where it spells a policy, and a bare string for
+    an input layer's tensor dtype.
+    """
+
+    role: Role = Role.LAYER
+    custom: bool = False
+    """Whether the class is not Keras' own."""
+
+    package: str | None = None
+    """
+    Of someone else's class, what it was registered under (``package>Class``); None where it was
+    not, or the file does not say.
+    """
+
+    module: str | None = None
+    """As the file says it; None where it says none."""
+
+    path: str = ""
+    """The layer path in the source, which reports name."""
+
+    site: int | None = None
+    """
+    The index of the layer in the source's model, whose variables it takes over; None for one that
+    conversion added.
+    """
+
+    calls: tuple[Call, ...] = ()
+    network: Network | None = None
+    build: Mapping[str, Value] | None = None
+    """Keras 3's ``build_config``, where the file has one."""
+
+    scales: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """
+    By a variable's name, factors along its last axis: what the weights are multiplied by where the
+    user allows it.
+    """
+
+    given: Mapping[str, Value] = field(default_factory=lambda: MappingProxyType({}))
+    """
+    By a variable's name, the values of a variable that the source has none of: nested lists of
+    numbers.
+    """
+
+    layout: Mapping[str, Recipe] = field(default_factory=lambda: MappingProxyType({}))
+    """
+    By a variable's name, how it is made of the source's; where it is empty, the source's variables
+    have the names and the shapes already.
+    """
+
+    def with_config(self, **changes: Value) -> Unit:
+        """Return the unit with keys of its config set."""
+        return replace(self, config={**self.config, **changes})
+
+    def without(self, *keys: str) -> Unit:
+        """Return the unit without keys of its config."""
+        return replace(
+            self, config={key: value for key, value in self.config.items() if key not in keys}
+        )

@@ -1,0 +1,145 @@
+"""
+The keys of each object judged against what the target's release accepts, which
+``data/layer_arguments.json`` has from the releases themselves.
+
+A key that the target does not take is left out where it says what the target does anyway: the value
+that releases write for a default instance. Any other value is refused, with the layer and the key.
+A key that the source leaves unsaid, and whose meaning there is another than in the target, is
+written out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from policytool.migration.convert.architecture import Kind, Role, Thing, Unit
+from policytool.migration.convert.log import shown
+from policytool.migration.convert.traversal import mapped
+from policytool.releases import known_arguments
+from policytool.releases.policy import Policy, PolicyMap
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.log import Log
+    from policytool.migration.convert.target import Target
+    from policytool.support.text.jsontext import Json
+
+_LAYERS = "layers"
+_NEVER = frozenset({"name", "trainable", "dtype"})
+_JUDGED = frozenset({Kind.INITIALIZER, Kind.REGULARIZER, Kind.CONSTRAINT})
+
+
+def judged(root: Unit, target: Target, log: Log) -> Unit:
+    """
+    Return the model with the keys alone that the target takes; what it cannot be told goes to the
+    log as a refusal.
+    """
+
+    def change(unit: Unit) -> Unit:
+        config = {key: _value(unit, value, target, log) for key, value in unit.config.items()}
+        if (
+            unit.role is not Role.LAYER
+            or unit.custom
+            or not known_arguments.is_known(_LAYERS, unit.class_name)
+        ):
+            return replace(unit, config=config)
+        return replace(
+            unit, config=_Judge(target, log).taken(unit, _LAYERS, unit.class_name, config)
+        )
+
+    return mapped(root, change)
+
+
+def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
+    """Return a value with the objects in it judged; units were judged before."""
+    if isinstance(value, Thing):
+        if value.package is not None or isinstance(value.config, str | None):
+            return value
+        config = {key: _value(unit, item, target, log) for key, item in value.config.items()}
+        if value.kind in _JUDGED and known_arguments.is_known(value.kind, value.class_name):
+            config = _Judge(target, log).taken(unit, value.kind, value.class_name, config)
+        return replace(value, config=config)
+    if isinstance(value, list):
+        return [_value(unit, item, target, log) for item in value]
+    if isinstance(value, dict):
+        return {key: _value(unit, item, target, log) for key, item in value.items()}
+    return value
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Holds configs against what one target takes."""
+
+    target: Target
+    log: Log
+
+    def taken(
+        self, unit: Unit, kind: str, class_name: str, config: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        """Return the keys of an object's config that the target takes."""
+        target, log = self.target, self.log
+        found = dict(config)
+        objection = known_arguments.objection(
+            target.loader,
+            kind,
+            class_name,
+            {key: _json(value) for key, value in config.items()},
+            module=target.says_modules,
+        )
+        if objection is None:
+            return found
+        what = (
+            f"{unit.path} ({unit.class_name})"
+            if class_name == unit.class_name
+            else f"{class_name} of {unit.path}"
+        )
+        if objection.missing or objection.broken:
+            log.refuse("class", unit, f"{what}: {target.loader} has no {class_name}")
+            return found
+        for key in objection.refused:
+            if key in _NEVER:
+                continue
+            value = found.pop(key)
+            if is_neutral(kind, class_name, key, value):
+                log.change(
+                    "key-dropped",
+                    unit,
+                    f"{key} of {class_name} is left out: {target.loader} does not take it, and "
+                    f"does what {shown(_json(value))} says",
+                )
+            else:
+                log.refuse(
+                    "argument",
+                    unit,
+                    f"{what} has {key} {shown(_json(value))}, which {target.loader} cannot be told",
+                )
+        for key, text in objection.values:
+            log.refuse(
+                "argument", unit, f"{what} has {key} {text}, which {target.loader} does not take"
+            )
+        for key in objection.lacking:
+            log.refuse("argument", unit, f"{what} lacks {key}, which {target.loader} needs")
+        return found
+
+
+def is_neutral(kind: str, class_name: str, key: str, value: Value) -> bool:
+    """
+    Return whether a value is what releases that have the key write for a default instance: what
+    those without it do.
+    """
+    written = known_arguments.written_values(kind, class_name, key)
+    return value is None or known_arguments.text(_json(value)) in written
+
+
+def _json(value: Value) -> Json:
+    """Return a value as far as the data knows values: objects by their class."""
+    if isinstance(value, Thing | Unit):
+        return {"class_name": value.class_name, "config": {}}
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _json(item) for key, item in value.items()}
+    return value.name if isinstance(value, Policy | PolicyMap) else value

@@ -1,0 +1,292 @@
+"""
+What becomes of the training configuration: optimizer, loss, metrics and the optimizer's state, in
+the words of the release that is to read them.
+
+What the target cannot have is left out with a warning, never written so that loading fails: an
+optimizer that it lacks takes the whole configuration with it, a loss leaves an optimizer that can
+be compiled again, a metric leaves the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.new_model import Placement
+from policytool.migration.convert.compiled import names, optimizer, state, trainables
+from policytool.migration.convert.compiled.losses import LeftOutError, Speller
+from policytool.migration.convert.compiled.optimizer import LostError, Optimizer, Style
+from policytool.migration.convert.traversal import references
+from policytool.model import optimizer_config
+from policytool.releases.policy import Dynamic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.migration.convert.architecture import Unit
+    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.target import Target
+    from policytool.support.text.jsontext import Json
+
+_VARS: Final = ("optimizer", "vars")
+_INNER: Final = ("optimizer", "inner_optimizer", "vars")
+_ARCHIVES: Final = "tf2.15"
+"""The first release whose archives have the optimizer's state in these places."""
+
+_LOST: Final = "optimizer-state-lost"
+_FRESH: Final[tuple[tuple[str, float], ...]] = (("int64", 0.0), ("float32", 0.0), ("int64", 0.0))
+_UNREAD_EMPTY: Final = frozenset({"tf2.12", "tf2.15"})
+"""
+Releases whose ``LossScaleOptimizerV3`` has no ``name``, which they look for to say that an archive
+lacks its variables (AttributeError).
+"""
+
+_WITH_SAMPLE_WEIGHT_MODE: Final = "tf2.3"
+"""The first release that does not look for ``sample_weight_mode``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiled:
+    """The training configuration of a new file."""
+
+    config: Json = None
+    """
+    HDF5's ``training_config``, or the archive's ``compile_config``; None where the model is not
+    compiled.
+    """
+
+    state: tuple[Placement, ...] = ()
+    """
+    The optimizer's variables: below ``optimizer_weights`` in HDF5, below the root of
+    ``model.weights.h5`` in an archive.
+    """
+
+    state_names: tuple[str, ...] = ()
+    """
+    HDF5: ``weight_names`` of ``optimizer_weights``, in the order that the target restores them in.
+    """
+
+
+def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> Compiled:
+    """
+    Return the training configuration of a converted model.
+
+    :param root: the model as the target has it
+    :param weights: its variables in the order of the target's ``weights``, each with its source
+    """
+    place = optimizer_config.optimizer_place(situation.subject.document)
+    target, told = situation.target, situation.log
+    if place is None or target.container == "json":
+        return Compiled()
+    try:
+        source = optimizer.read(situation, place[1])
+        found = optimizer.for_target(source, target, told)
+    except LostError as error:
+        told.caution(
+            "training-lost",
+            None,
+            f"{error}: the model is written without a training configuration, compile it anew",
+        )
+        return Compiled()
+    placements = _state(root, situation, source, found, weights)
+    if (
+        found.scale is not None
+        and found.wrapped
+        and not placements
+        and target.container == "keras"
+        and target.loader in _UNREAD_EMPTY
+    ):
+        reason = (
+            f"{target.loader} fails on a loss-scaling optimizer in an archive that has no state of "
+            "it"
+        )
+        told.caution(
+            "loss-scale-lost",
+            None,
+            f"the optimizer is written without its loss scaling, because {reason}: HDF5 (-o X.h5) "
+            "keeps it",
+        )
+        found = replace(found, scale=None, wrapped=False)
+    config = _config(
+        root,
+        situation,
+        optimizer_config.configuration(situation.subject.document),
+        optimizer.serialised(found, target, told),
+    )
+    if target.container == "h5":
+        return Compiled(
+            config=config,
+            state=placements,
+            state_names=tuple("/".join(one.path) for one in placements),
+        )
+    return Compiled(config=config, state=placements)
+
+
+def _config(root: Unit, situation: Situation, value: Json, serialised: Json) -> Json:
+    given = value if isinstance(value, dict) else {}
+    target, told = situation.target, situation.log
+    try:
+        loss = Speller(target, told, names.LOSSES).loss(given.get("loss"))
+    except LeftOutError as error:
+        told.caution(
+            "loss-lost",
+            None,
+            f"{error}, so the model is written without a loss: compile it anew with "
+            "model.optimizer",
+        )
+        loss = None
+    speller = Speller(target, told, names.METRICS)
+    metrics, weighted = (
+        _flat(root, speller.metrics(given.get(key))) for key in ("metrics", "weighted_metrics")
+    )
+    found: dict[str, Json] = {
+        "loss": loss,
+        "metrics": metrics,
+        "weighted_metrics": weighted,
+        "loss_weights": given.get("loss_weights"),
+    }
+    if target.container == "keras":
+        return {"optimizer": serialised, **found}
+    if not target.since(_WITH_SAMPLE_WEIGHT_MODE):
+        found["sample_weight_mode"] = given.get("sample_weight_mode")
+    return {"optimizer_config": serialised, **found}
+
+
+def _flat(root: Unit, metrics: Json) -> Json:
+    """
+    Return the metrics of a single output without the list around them that Keras 2 writes; None for
+    none.
+    """
+    outputs = (
+        1
+        if root.network is None or root.network.outputs is None
+        else len(list(references(root.network.outputs)))
+    )
+    if (
+        outputs == 1
+        and isinstance(metrics, list)
+        and len(metrics) == 1
+        and isinstance(metrics[0], list)
+    ):
+        metrics = metrics[0]
+    return metrics or None
+
+
+def _state(
+    root: Unit,
+    situation: Situation,
+    source: Optimizer,
+    found: Optimizer,
+    weights: Sequence[Placement],
+) -> tuple[Placement, ...]:
+    """
+    Return the optimizer's variables where the target restores them; a warning where they are lost.
+    """
+    target, told = situation.target, situation.log
+    try:
+        order = trainables.trainable(root, situation)
+        stored = state.read(situation, source, order)
+        if stored is None:
+            if _had_state(situation):
+                raise state.UnmappedError(
+                    f"it is not read from {situation.subject.document.format} files"
+                )
+            return ()
+        reason = _unrestored(found, target)
+        if reason is not None:
+            raise state.UnmappedError(reason)
+        variables = state.placed(found, stored, _trained(order, weights))
+    except state.UnmappedError as error:
+        advice = (
+            "; write a .keras to keep it"
+            if _unrestored(found, target)
+            and _unrestored(found, replace(target, container="keras")) is None
+            else ""
+        )
+        told.caution(
+            _LOST,
+            None,
+            f"the optimizer's state is left out, for {error}: training goes on with step 0 and "
+            f"empty slots{advice}",
+        )
+        return ()
+    if target.container == "h5":
+        if any(one.dtype == "bfloat16" for one in variables) and found.style is Style.OLD:
+            told.caution(
+                _LOST,
+                None,
+                "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old "
+                "kind from HDF5",
+            )
+            return ()
+        return tuple(replace(one, path=tuple(one.path[0].split("/"))) for one in variables)
+    return _in_archive(found, stored, variables, target)
+
+
+def _had_state(situation: Situation) -> bool:
+    """
+    Return whether the source is of a kind that holds a state which is not read: a SavedModel keeps
+    it among the checkpoint's variables.
+    """
+    return situation.subject.is_saved_object
+
+
+def _unrestored(found: Optimizer, target: Target) -> str | None:
+    """
+    Return why a target does not restore the state of an optimizer; None where it does.
+
+    Measured with every release: Keras 3 reads no slots from HDF5, and no Keras 2 those of
+    ``LossScaleOptimizerV3`` (``fixtures/training_state.json``).
+    """
+    if target.container == "h5":
+        if target.is_keras3:
+            return "Keras 3 restores no slots from HDF5"
+        if found.wrapped and found.style is Style.NEW:
+            return "no Keras restores the state of LossScaleOptimizerV3 from HDF5"
+    elif not target.since(_ARCHIVES):
+        return f"archives of {target.loader} have no place for it that is known"
+    return None
+
+
+def _trained(order: Sequence[object], weights: Sequence[Placement]) -> list[Placement]:
+    """Return the target's trainable variables in its order, each once."""
+    wanted = set(order)
+    once: dict[object, Placement] = {}
+    for weight in weights:
+        if weight.source in wanted:
+            once.setdefault(weight.source, weight)
+    if len(once) != len(wanted):
+        raise state.UnmappedError(
+            f"the new model has {len(once)} of the {len(wanted)} weights that were trained"
+        )
+    if any(weight.scale is not None for weight in once.values()):
+        raise state.UnmappedError("weights are scaled, to which the slots no longer belong")
+    return list(once.values())
+
+
+def _in_archive(
+    found: Optimizer, stored: state.State, variables: Sequence[Placement], target: Target
+) -> tuple[Placement, ...]:
+    """
+    Return numbered variables; of a wrapped optimizer below the wrapper as well, where Keras 3 has
+    four of its own before them.
+    """
+    if not found.wrapped:
+        return _numbered(_VARS, variables)
+    own: list[Placement] = []
+    if target.is_keras3 and len(stored.own) > len(_FRESH):
+        own = [
+            Placement(path=(), shape=tensor.shape or (), dtype=tensor.dtype, source=tensor)
+            for tensor in stored.own
+        ]
+    elif target.is_keras3:
+        initial = found.scale.initial if isinstance(found.scale, Dynamic) else Dynamic().initial
+        own = [
+            Placement(path=(), shape=(), dtype=dtype, fill=(value,))
+            for dtype, value in (*_FRESH, ("float32", initial))
+        ]
+    return (*_numbered(_INNER, variables), *_numbered(_VARS, [*own, *variables]))
+
+
+def _numbered(group: tuple[str, ...], variables: Sequence[Placement]) -> tuple[Placement, ...]:
+    return tuple(replace(one, path=(*group, str(number))) for number, one in enumerate(variables))

@@ -1,0 +1,197 @@
+"""
+Losses and metrics as a target reads them: names that it finds, and objects with the arguments that
+it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.compiled import names
+from policytool.migration.convert.log import shown
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.log import Log
+    from policytool.migration.convert.target import Target
+    from policytool.support.text.jsontext import Json
+
+_BY_SHAPE: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
+"""
+Metrics that ``compile()`` chooses by the outputs' shape; no loader looks them up.
+
+Keras 3 knows the last two as it reads HDF5, and refuses them then.
+"""
+
+_BY_SHAPE_IN_KERAS3: Final = frozenset({"accuracy", "acc"})
+_FUNCTION: Final = "function"
+_WRAPPERS: Final = frozenset(
+    {"LossFunctionWrapper", "MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"}
+)
+_MODULES: Final = {names.LOSSES: "keras.losses", names.METRICS: "keras.metrics"}
+_SAID_ELSEWHERE: Final = frozenset({"fn", "dtype"})
+"""The function of a class is the class's own, and its dtype that of the loader's policy."""
+
+_MEANS: Final = frozenset({"auto", "sum_over_batch_size", "mean"})
+"""
+Reductions that are one: Keras 2 takes ``auto`` for the mean over the batch where ``compile()`` is
+given the loss.
+"""
+
+_UNREDUCED: Final = "none"
+
+
+class LeftOutError(Exception):
+    """A loss or a metric that the target cannot be told; the message says why."""
+
+
+@dataclass(frozen=True)
+class Speller:
+    """Writes the losses or the metrics of one file for one target."""
+
+    target: Target
+    told: Log
+    kind: str
+    """
+    :data:`~policytool.migration.convert.compiled.names.LOSSES` or
+        :data:`~policytool.migration.convert.compiled.names.METRICS`.
+    """
+
+    @property
+    def word(self) -> str:
+        """What a sentence calls one."""
+        return "loss" if self.kind == names.LOSSES else "metric"
+
+    def loss(self, value: Json) -> Json:
+        """
+        Return a loss, or those of all outputs in their structure.
+
+        :raises LeftOutError: where the target has none for one of them.
+        """
+        if isinstance(value, list):
+            return [self.loss(item) for item in value]
+        if isinstance(value, dict) and "class_name" not in value:
+            return {key: self.loss(item) for key, item in value.items()}
+        return None if value is None else self._one(value)
+
+    def metrics(self, value: Json) -> Json:
+        """
+        Return metrics in their structure, without those that the target has not; these are told as
+        ``metric-lost``.
+        """
+        if isinstance(value, list):
+            return [found for item in value if (found := self.metrics(item)) is not None]
+        if isinstance(value, dict) and "class_name" not in value:
+            return {key: self.metrics(item) for key, item in value.items()}
+        if value is None:
+            return None
+        try:
+            return self._one(value)
+        except LeftOutError as error:
+            self.told.caution(
+                "metric-lost",
+                None,
+                f"{error}, so it is left out: compile the model anew where it is needed",
+            )
+            return None
+
+    def _one(self, value: Json) -> Json:
+        if isinstance(value, str):
+            return self._named(value, value)
+        if not isinstance(value, dict):
+            raise LeftOutError(f"the {self.word} {shown(value)} is none that a release writes")
+        class_name, config = str(value.get("class_name")), value.get("config")
+        registered = value.get("registered_name")
+        if class_name == _FUNCTION:
+            return self._named(str(config), str(config))
+        if (
+            not isinstance(config, dict)
+            or ">" in class_name
+            or (isinstance(registered, str) and ">" in registered)
+        ):
+            raise LeftOutError(
+                f"the {self.word} {class_name} is not Keras' own, and no loader finds it without "
+                "custom_objects"
+            )
+        if class_name in _WRAPPERS:
+            return self._wrapped(config)
+        return self._object(class_name, config)
+
+    def _wrapped(self, config: dict[str, Json]) -> Json:
+        """Return a function that Keras 2 wrapped."""
+        function = config.get("fn")
+        if isinstance(function, dict):
+            function = (
+                function.get("config")
+                if function.get("class_name") == _FUNCTION
+                else function.get("class_name")
+            )
+        name = config.get("name")
+        return self._named(str(function), name if isinstance(name, str) else str(function))
+
+    def _named(self, function: str, name: str) -> Json:
+        """
+        Return a function; the name that a metric had in reports is kept where a class can carry it.
+        """
+        by_shape = _BY_SHAPE_IN_KERAS3 if self.target.is_keras3 else _BY_SHAPE
+        if self.kind == names.METRICS and function in by_shape:
+            return function
+        if names.is_known(self.kind, function):
+            return self._object(function, {})
+        found = names.spelled(self.target, self.kind, function)
+        if self.kind == names.METRICS and found != name:
+            class_name = names.class_of(self.target, self.kind, function)
+            if class_name is not None:
+                return self._object(class_name, {"name": name})
+        if found is None:
+            raise LeftOutError(
+                f"{self.target.loader} finds no {self.word} called {function} without "
+                "custom_objects"
+            )
+        if found != function:
+            self.told.change(
+                f"{self.word}-spelled", None, f"the {self.word} {function} is called {found}"
+            )
+        return found
+
+    def _object(self, class_name: str, config: dict[str, Json]) -> Json:
+        taken = names.arguments(self.target, self.kind, class_name)
+        if taken is None:
+            whose = (
+                "has no"
+                if names.is_known(self.kind, class_name)
+                else "finds no class of Keras called"
+            )
+            raise LeftOutError(
+                f"{self.target.loader} {whose} {class_name}, a {self.word} of the model"
+            )
+        found: dict[str, Json] = {}
+        for key, value in config.items():
+            if key == "reduction":
+                found[key] = self._reduction(class_name, value)
+            elif key in taken and key not in _SAID_ELSEWHERE:
+                found[key] = value
+            elif key not in _SAID_ELSEWHERE and value not in (None, False, 0, -1, "none"):
+                raise LeftOutError(
+                    f"{self.target.loader} cannot be told {key} {shown(value)} of the {self.word} "
+                    f"{class_name}"
+                )
+        if self.target.container == "keras" or self.target.is_keras3:
+            return {
+                "module": _MODULES[self.kind],
+                "class_name": class_name,
+                "config": found,
+                "registered_name": None,
+            }
+        return {"class_name": class_name, "config": found}
+
+    def _reduction(self, class_name: str, value: Json) -> Json:
+        if value in _MEANS:
+            return "sum_over_batch_size"
+        if value in (None, _UNREDUCED):
+            return _UNREDUCED
+        if value != "sum" and not self.target.is_keras3:
+            raise LeftOutError(
+                f"{self.target.loader} has no reduction {shown(value)} for the loss {class_name}"
+            )
+        return value

@@ -1,0 +1,378 @@
+"""
+The optimizer's config as a target reads it.
+
+Keras 2 has optimizers of two styles: the old one (TF 1 to 2.10, later ``optimizers.legacy``), with
+``decay``, and that of TF 2.11, which Keras 3 has as well. HDF5 without ``is_legacy_optimizer`` is
+read as the old style by every Keras 2 (keras/optimizers/__init__.py, ``deserialize``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.compiled import names
+from policytool.migration.convert.log import shown
+from policytool.migration.planning import optimizer_state, optimizers
+from policytool.migration.planning.optimizers import Dialect
+from policytool.model import optimizer_config
+from policytool.releases import known_arguments
+from policytool.releases.policy import Dynamic, Fixed
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.log import Log
+    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.target import Target
+    from policytool.support.text.jsontext import Json
+
+_KIND: Final = "optimizers"
+_RATE: Final = "learning_rate"
+_FACTOR: Final = "loss_scale_factor"
+_NEW_SINCE: Final = "tf2.12"
+_OLD_JUDGE: Final = "tf2.9"
+"""
+The last release that has the old style alone: what it takes of optimizers is what
+``optimizers.legacy`` takes.
+"""
+
+_SCHEDULE_OF_ITS_OWN: Final = "Nadam"
+"""
+The optimizer whose ``decay`` is that of its momentum (``schedule_decay`` in Keras 1 and 2), not
+that of the learning rate.
+"""
+
+_WITHOUT_EFFECT: Final = frozenset({"name", "jit_compile", "is_legacy_optimizer"})
+_OF_AVERAGES: Final = frozenset({"ema_momentum", "ema_overwrite_frequency"})
+_MEASURED: Final = "SGD"
+_OF_ALL: Final = (
+    *(
+        "weight_decay",
+        "clipnorm",
+        "clipvalue",
+        "global_clipnorm",
+        "use_ema",
+        "ema_momentum",
+        "ema_overwrite_frequency",
+    ),
+    *("loss_scale_factor", "gradient_accumulation_steps"),
+)
+"""
+Keys of the base class, which a release takes for all optimizers or for none; of AdamW, Lion and
+Adafactor the data does not have them.
+"""
+
+_NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
+_WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
+_DROPPED_BY_KERAS3: Final = frozenset({"decay"})
+
+
+class Style(StrEnum):
+    """How an optimizer updates and what it keeps."""
+
+    OLD = "old"
+    NEW = "new"
+    """Of TF 2.11 and later, in Keras 2."""
+
+    KERAS3 = "keras3"
+
+
+class LostError(Exception):
+    """An optimizer that the target cannot have; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Optimizer:
+    """An optimizer without its wrapper."""
+
+    class_name: str
+    config: dict[str, Json]
+    style: Style
+    scale: Dynamic | Fixed | None
+    wrapped: bool
+    """Whether a wrapper scales losses."""
+
+
+def read(situation: Situation, value: Json) -> Optimizer:
+    """
+    Return a file's optimizer.
+
+    :raises LostError: for what no release writes.
+    """
+    try:
+        found, scale = optimizer_config.innermost(value), optimizers.scale_of(value)
+    except SpellingError as error:
+        raise LostError(f"the saved optimizer is none that a release writes: {error}") from error
+    if found is None:
+        raise LostError("the file has no optimizer")
+    class_name, config = found
+    of_keras2 = (
+        Style.NEW if optimizer_config.is_new_style(optimizer_config.unwrapped(value)) else Style.OLD
+    )
+    style = Style.KERAS3 if situation.from_keras3 else of_keras2
+    wrapped = optimizer_config.is_wrapped(value)
+    if (
+        not wrapped
+        and scale is None
+        and situation.subject.document.format == "keras"
+        and optimizer_state.is_of_wrapper(situation.subject)
+    ):
+        situation.log.change(
+            "optimizer-wrapped",
+            None,
+            "compile() wrapped the optimizer for loss scaling, which only its state shows: the "
+            "wrapper is written",
+        )
+        wrapped, scale = True, Dynamic()
+    return Optimizer(
+        class_name=class_name, config=dict(config), style=style, scale=scale, wrapped=wrapped
+    )
+
+
+def for_target(found: Optimizer, target: Target, told: Log) -> Optimizer:
+    """
+    Return the optimizer with the keys that a target takes; what changes training is told as a
+    warning.
+
+    :raises LostError: where the target does not have it, or its learning rate.
+    """
+    style = _style(found, target)
+    if not known_arguments.is_known(_KIND, found.class_name):
+        raise LostError(
+            f"the optimizer {found.class_name} is not Keras' own, and no loader finds it without "
+            "custom_objects"
+        )
+    judge = _OLD_JUDGE if style is Style.OLD and target.since(_NEW_SINCE) else target.loader
+    config = {
+        key: value
+        for key, value in found.config.items()
+        if key not in {"is_legacy_optimizer", "jit_compile"}
+    }
+    if "lr" in config:
+        config[_RATE] = config.pop("lr")
+    config = _decayed(found, config, style, told)
+    if isinstance(config.get(_RATE), dict):
+        config[_RATE] = _schedule(config[_RATE], target)
+    config.pop(_FACTOR, None)
+    objection = known_arguments.objection(judge, _KIND, found.class_name, config, module=False)
+    if objection is not None and (objection.missing or objection.broken):
+        raise LostError(f"{target.loader} has no {found.class_name}")
+    if (
+        target.is_keras3
+        and target.container == "h5"
+        and target.loader in known_arguments.may_fail(_KIND, found.class_name, module=False)
+    ):
+        raise LostError(f"{target.loader} does not find {found.class_name} in HDF5")
+    refused = (
+        {*objection.refused, *(key for key, _ in objection.values)}
+        if objection is not None
+        else set()
+    )
+    shared = known_arguments.objection(
+        judge,
+        _KIND,
+        _MEASURED,
+        {key: config[key] for key in _OF_ALL if key in config},
+        module=False,
+    )
+    refused |= set(shared.refused) if shared is not None else set()
+    for key in sorted(refused):
+        _leave_out(found, key, config.pop(key), target, told)
+    if style is Style.NEW:
+        config |= {"jit_compile": False, "is_legacy_optimizer": False}
+    scale = found.scale
+    return replace(
+        found, config=config, style=style, wrapped=_is_wrapped(found, target), scale=scale
+    )
+
+
+def serialised(found: Optimizer, target: Target, told: Log) -> Json:
+    """
+    Return the optimizer as a target's container has it, in its wrapper where it scales losses.
+    """
+    name = (
+        f"Custom>{found.class_name}"
+        if found.style is Style.NEW and found.scale is None
+        else found.class_name
+    )
+    inner: dict[str, Json] = {"class_name": name, "config": found.config}
+    if target.container == "keras":
+        module = (
+            "keras.optimizers.legacy"
+            if found.style is Style.OLD and target.since(_NEW_SINCE)
+            else "keras.optimizers"
+        )
+        inner = {
+            "module": module,
+            "class_name": found.class_name,
+            "config": found.config,
+            "registered_name": None,
+        }
+    scale = found.scale
+    if scale is None:
+        return inner
+    try:
+        if target.loader in {"tf2.0", "tf2.1", "tf2.2", "tf2.3"}:
+            return {
+                "class_name": "LossScaleOptimizer",
+                "config": {"optimizer": inner, "loss_scale": _old_scale(scale)},
+            }
+        if target.loader == "tf1.15":
+            raise SpellingError("tf1.15 has no loss-scaling optimizer")
+        if target.is_keras3 and isinstance(scale, Dynamic):
+            inner = {
+                "module": "keras.optimizers",
+                "class_name": found.class_name,
+                "config": found.config,
+                "registered_name": None,
+            }
+        wrapped = optimizers.wrapped(inner, scale, _dialect(target))
+    except SpellingError as error:
+        told.caution(
+            "loss-scale-lost",
+            None,
+            f"the optimizer gets no loss scale: {error}; under a 16-bit policy gradients may "
+            "underflow",
+        )
+        return inner
+    if (
+        target.is_keras3
+        and target.container == "h5"
+        and isinstance(wrapped, dict)
+        and isinstance(scale, Dynamic)
+    ):
+        return {"class_name": wrapped["class_name"], "config": wrapped["config"]}
+    return wrapped
+
+
+def _style(found: Optimizer, target: Target) -> Style:
+    if target.is_keras3:
+        return Style.KERAS3
+    if not target.since(_NEW_SINCE) or (found.style is Style.OLD and target.container == "h5"):
+        return Style.OLD
+    return Style.NEW
+
+
+def _is_wrapped(found: Optimizer, target: Target) -> bool:
+    if found.scale is None or target.loader == "tf1.15":
+        return False
+    if found.class_name in _dialect(target).unwrapped and not target.is_keras3:
+        return False
+    return not (target.is_keras3 and isinstance(found.scale, Fixed))
+
+
+def _dialect(target: Target) -> Dialect:
+    package = (
+        "tf_keras.src"
+        if target.loader.startswith("tf_keras")
+        else "keras.src"
+        if target.since("tf2.15")
+        else "keras"
+    )
+    unwrapped = (
+        _NEVER_WRAPPED
+        if target.loader.startswith("tf_keras")
+        else _NEVER_WRAPPED | _WRAPPED_BY_TF_KERAS
+    )
+    return Dialect(
+        keras3=target.is_keras3,
+        archive=target.container == "keras",
+        package=package,
+        unwrapped=unwrapped,
+    )
+
+
+def _old_scale(scale: Dynamic | Fixed) -> Json:
+    if isinstance(scale, Fixed):
+        return {"class_name": "FixedLossScale", "config": {"loss_scale_value": scale.value}}
+    config: Json = {
+        "initial_loss_scale": scale.initial,
+        "increment_period": scale.growth_steps,
+        "multiplier": scale.multiplier,
+    }
+    return {"class_name": "DynamicLossScale", "config": config}
+
+
+def _decayed(found: Optimizer, config: dict[str, Json], style: Style, told: Log) -> dict[str, Json]:
+    """
+    Return the config with a decay as the style has it: the old one has a key for it, the new one a
+    schedule that is the same.
+    """
+    own = found.class_name == _SCHEDULE_OF_ITS_OWN
+    if own and "schedule_decay" in config:
+        config["decay"] = config.pop("schedule_decay")
+    if "decay" not in config or style is Style.OLD:
+        return config
+    decay = config.pop("decay")
+    if own:
+        told.caution(
+            "optimizer-differs",
+            None,
+            "the momentum of Nadam grows by another schedule since TF 2.11 and in Keras 3: "
+            "training goes on differently",
+        )
+    elif (
+        isinstance(decay, int | float) and decay > 0 and isinstance(config.get(_RATE), int | float)
+    ):
+        settings: Json = {
+            "initial_learning_rate": config[_RATE],
+            "decay_steps": 1.0,
+            "decay_rate": decay,
+            "staircase": False,
+            "name": "InverseTimeDecay",
+        }
+        config[_RATE] = {"class_name": "InverseTimeDecay", "config": settings}
+        told.change(
+            "decay",
+            None,
+            f"decay {shown(decay)} of {found.class_name} is written as the schedule "
+            "InverseTimeDecay, which does the same",
+        )
+    return config
+
+
+def _schedule(value: Json, target: Target) -> Json:
+    class_name = str(value.get("class_name")) if isinstance(value, dict) else ""
+    settings = value.get("config") if isinstance(value, dict) else None
+    taken = names.schedule_arguments(target, class_name)
+    if taken is None or not isinstance(settings, dict):
+        raise LostError(f"{target.loader} has no learning-rate schedule {class_name}")
+    refused = [
+        key for key, item in settings.items() if key not in taken and item not in (None, 0, 0.0)
+    ]
+    if refused:
+        raise LostError(
+            f"the learning-rate schedule {class_name} has {', '.join(refused)}, which "
+            f"{target.loader} cannot be told"
+        )
+    config: Json = {
+        key: item
+        for key, item in settings.items()
+        if key in taken and (key != "name" or item is not None)
+    }
+    if target.says_modules or target.is_keras3:
+        return {
+            "module": "keras.optimizers.schedules",
+            "class_name": class_name,
+            "config": config,
+            "registered_name": None,
+        }
+    return {"class_name": class_name, "config": config}
+
+
+def _leave_out(found: Optimizer, key: str, value: Json, target: Target, told: Log) -> None:
+    if (
+        key in _WITHOUT_EFFECT
+        or value is None
+        or known_arguments.text(value)
+        in known_arguments.written_values(_KIND, found.class_name, key)
+        or (key in _OF_AVERAGES and not found.config.get("use_ema"))
+    ):
+        return
+    what = f"{key} {shown(value)} of {found.class_name}"
+    told.caution(
+        "optimizer-argument",
+        None,
+        f"{what} is left out, for {target.loader} cannot be told: training goes on without it",
+    )

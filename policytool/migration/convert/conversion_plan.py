@@ -1,0 +1,323 @@
+"""
+What a migration with a target, or into another container, changes: the file edited where that is
+enough, else the model written anew.
+
+A file that the target takes once its policies are spelled otherwise is edited, and keeps all else
+byte for byte. One of the other library, one that the target refuses for more, and one that goes
+into another container, is converted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.new_model import Content
+from policytool.migration import planning
+from policytool.migration.convert import arguments, decoding, encoding, ordering
+from policytool.migration.convert.compiled import compiled
+from policytool.migration.convert.log import Log
+from policytool.migration.convert.proofs import proofs
+from policytool.migration.convert.rewrites import REWRITES, Situation
+from policytool.migration.convert.target import Target
+from policytool.migration.convert.variables import placed
+from policytool.migration.plan import Conversion, Kind, Plan, Proof, Refusal
+from policytool.migration.planning.planned_document import applied
+from policytool.model import reading
+from policytool.model.compatibility import training_incompatibilities
+from policytool.model.loaded_model import Subject
+from policytool.model.model import Obstacle
+from policytool.releases import layer_classes
+from policytool.support.errors import SpellingError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.migration.convert.architecture import Unit
+    from policytool.migration.plan import Cast
+    from policytool.migration.planning.options import Options
+    from policytool.model.model import Verdict
+    from policytool.model.reading import Analysis
+
+_CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
+"""Formats of whole models that are written anew as they are; others become one of these."""
+
+_CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
+_NEEDED: Final = "target-refuses"
+_REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
+"""
+Releases that revive what is in a SavedModel of a later one, and give objects that are no models, or
+layers in the loader's own policy.
+"""
+
+_ARCHIVE: Final = ".keras"
+_WRAPPER: Final = "wrapper-lost"
+"""The code of what an edit leaves lost and a conversion writes."""
+_MISCOUNTING: Final = "keras3.0"
+"""The release that counts the calls of a shared layer so that none reads them back."""
+
+
+def plan(analysis: Analysis, options: Options, container: str | None = None) -> Plan:
+    """
+    Return what migrating a model as asked changes.
+
+    :param container: ``h5``, ``keras`` or ``json``, where the output's name says one
+    :raises UsageError: for patterns that match no layer, or two that match one.
+    """
+    return _made(Subject(analysis), options, container)
+
+
+def planned(subject: Subject, options: Options) -> Plan:
+    """
+    Return what :func:`plan` does, of a model that much is asked of: each plan is made once.
+
+    :raises UsageError: as there.
+    """
+    if options not in subject.conversions:
+        subject.conversions[options] = _made(subject, options, None)
+    return subject.conversions[options]
+
+
+def _made(subject: Subject, options: Options, container: str | None) -> Plan:
+    document_format = subject.document.format
+    elsewhere = (
+        container is not None
+        and container != document_format
+        and not (container == "json" and document_format == "tfjs")
+    )
+    if options.target is None and not elsewhere:
+        return planning.planned(subject, options)
+    target = options.target or subject.loader
+    if container is not None and options.containers and container not in options.containers:
+        raise UsageError(
+            f"the target takes no {container} that this can write; "
+            f"{' or '.join(options.containers)} it does"
+        )
+    edited = _edited(subject, options, target) if not elsewhere else None
+    if edited is not None and not _is_left_open(edited, subject, target):
+        return edited
+    made = _converted(
+        subject,
+        options,
+        target,
+        (container,) if container is not None else _containers(subject, target, options.containers),
+    )
+    return edited if edited is not None and made.refusals else made
+
+
+def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
+    """
+    Return whether nobody knows that the target loads a file that it would load for certain once
+    converted.
+
+    Of a SavedModel, some layers are revived there from what was traced, if they are; of a layer
+    that two models share, Keras 3 stores one.
+    """
+    verdict = _verdict(edited.loaders_after, target)
+    doubts = verdict.doubts if verdict is not None and verdict.reason is None else ()
+    if edited.refusals:
+        return False
+    if subject.is_saved_object:
+        return any(doubt.class_name in layer_classes.builtin_classes() for doubt in doubts)
+    misread = (
+        any(subject.document.tensors or ())
+        or subject.analysis.origins[-1].release.id == _MISCOUNTING
+    )
+    return (
+        subject.is_keras3
+        and misread
+        and any(doubt.kind is Obstacle.MODEL and doubt.layers for doubt in doubts)
+    )
+
+
+def _verdict(verdicts: Sequence[Verdict], target: str) -> Verdict | None:
+    """Return what a loader makes of a file; None where no loader is given files of its kind."""
+    return next((verdict for verdict in verdicts if verdict.loader == target), None)
+
+
+def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
+    """
+    Return the plan that edits the file, where that is enough for the target, to train on as well;
+    else None.
+    """
+    revived = (
+        subject.is_saved_object
+        and target in _REVIVING
+        and all(origin.release.id != target for origin in subject.analysis.origins)
+    )
+    if target.startswith("keras3") != subject.is_keras3 or revived:
+        return None
+    edited = planning.planned(subject, options)
+    if any(refusal.code != _NEEDED for refusal in edited.refusals):
+        return edited
+    verdict = _verdict(edited.loaders_after, target)
+    refused = verdict.reason if verdict is not None else None
+    compiled_with = training_incompatibilities.evidence(
+        applied(subject.document, edited.edits, ()), keras3=subject.is_keras3
+    )
+    untrained = (
+        compiled_with is not None
+        and training_incompatibilities.first(
+            training_incompatibilities.REFUSALS, compiled_with, target
+        )
+        is not None
+    )
+    return edited if refused is None and not untrained else None
+
+
+def _containers(subject: Subject, target: str, taken: tuple[str, ...]) -> tuple[str, ...]:
+    """
+    Return the containers to try, the best first: what Keras 3 writes by default is an archive, and
+    in Keras 2 the file's own kind.
+    """
+    if subject.document.format in _CONFIG_ALONE:
+        return ("json",)
+    own = _CONTAINERS.get(subject.document.format, "h5")
+    order = dict.fromkeys(("keras" if target.startswith("keras3") else own, "h5", "keras"))
+    known = {
+        container
+        for container in order
+        if container != "keras" or Target(loader=target, container=container).reads_archives
+    }
+    return tuple(
+        container for container in order if container in known and (not taken or container in taken)
+    )
+
+
+def _converted(subject: Subject, options: Options, target: str, containers: Sequence[str]) -> Plan:
+    """Return the plan that writes the model anew, in the first container that the target takes."""
+    # a SavedModel's layers are built from their configs by whoever loads the result, as when it is
+    # traced anew
+    saved = subject.is_saved_object
+    base = planning.planned(subject, replace(options, target=None, retrace=saved))
+    after = Subject(reading.analysed(applied(subject.document, base.edits, ())))
+    attempts = (
+        _attempt(after, options, Target(loader=target, container=container), base.casts)
+        for container in containers
+    )
+    first = next(attempts)
+    chosen = (
+        first
+        if not first.refusals
+        else next((attempt for attempt in attempts if not attempt.refusals), first)
+    )
+    return replace(
+        base,
+        suffix=options.suffix if options.target or options.to else target,
+        edits=tuple(edit for edit in base.edits if edit.kind is not Kind.SPELLING),
+        state=None,
+        notes=tuple(
+            dict.fromkeys(
+                (*(note for note in base.notes if note.code != _WRAPPER), *chosen.log.notes)
+            )
+        ),
+        refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),
+        loaders_after=chosen.analysis.model.loaders if chosen.analysis is not None else (),
+        conversion=chosen.conversion,
+        retrace=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Attempt:
+    """A model written for one container."""
+
+    log: Log
+    conversion: Conversion
+    analysis: Analysis | None
+    """What reading the result will give; None where it is refused before."""
+
+    refusals: tuple[Refusal, ...]
+
+
+def _attempt(subject: Subject, options: Options, target: Target, casts: Sequence[Cast]) -> _Attempt:
+    log = Log()
+    situation = Situation(
+        subject=subject, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
+    )
+    content, proven = (
+        Content(container=target.container, config=None),
+        tuple[tuple[str, Proof], ...](),
+    )
+    try:
+        root = decoding.decode(subject)
+    except SpellingError as error:
+        log.refuse("config", None, str(error))
+    else:
+        content, proven = (
+            _content(rewritten(root, situation), situation, casts),
+            proofs(root, situation),
+        )
+    conversion = Conversion(
+        target=target.loader, content=content, changes=tuple(log.changes), proofs=proven
+    )
+    if log.refusals:
+        return _Attempt(log=log, conversion=conversion, analysis=None, refusals=tuple(log.refusals))
+    from policytool.formats import (
+        creating,  # h5py takes 80 ms to import, and most plans convert nothing
+    )
+
+    analysis = reading.analysed(creating.document(content, _named(subject.document.path, target)))
+    return _Attempt(
+        log=log,
+        conversion=conversion,
+        analysis=analysis,
+        refusals=tuple(_still_refused(analysis, target)),
+    )
+
+
+def rewritten(root: Unit, situation: Situation) -> Unit:
+    """
+    Return a file's model as the target has it; what it cannot have goes to the log as refusals.
+    """
+    for rewrite in REWRITES:
+        if rewrite.applies(situation):
+            root = rewrite.apply(root, situation)
+    return ordering.ordered(
+        arguments.judged(root, situation.target, situation.log), situation.target
+    )
+
+
+def _named(path: str, target: Target) -> str:
+    """Return a path of the kind that a container has: Keras 3 goes by the suffix."""
+    return (
+        f"{path.removesuffix(_ARCHIVE)}.h5"
+        if target.container == "h5" and path.endswith(_ARCHIVE)
+        else path
+    )
+
+
+def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content:
+    target = situation.target
+    config = encoding.encode(root, target, situation.log)
+    stores = target.container != "json"
+    groups, placements = placed(root, situation, casts) if stores else ((), ())
+    trained = compiled(root, situation, placements) if stores else None
+    if (
+        trained is not None
+        and target.container == "keras"
+        and isinstance(config, dict)
+        and trained.config is not None
+    ):
+        config["compile_config"] = trained.config
+    return Content(
+        container=target.container,
+        config=config,
+        training=trained.config if trained is not None and target.container == "h5" else None,
+        keras_version=target.keras_version,
+        groups=groups,
+        placements=placements,
+        state=trained.state if trained is not None else (),
+        state_names=trained.state_names if trained is not None else (),
+    )
+
+
+def _still_refused(analysis: Analysis, target: Target) -> Iterator[Refusal]:
+    """Yield why the target would refuse the converted file, as audit says it of files."""
+    verdict = _verdict(analysis.model.loaders, target.loader)
+    if verdict is not None and verdict.reason is not None:
+        yield Refusal(
+            code=_NEEDED,
+            message=f"{target.loader} would refuse the converted file ({target.container}): "
+            f"{verdict.reason}",
+        )

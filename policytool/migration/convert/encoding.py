@@ -1,0 +1,275 @@
+"""From a model that belongs to no generation to the config that a target reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert import keras2_graph, keras3_graph
+from policytool.migration.convert.architecture import Kind, Network, Role, Thing, Unit
+from policytool.model.tree import LAYERS
+from policytool.model.tree.site import PUBLIC_NAMES
+from policytool.releases import keras_operations
+from policytool.releases.policy import Policy, PolicyMap
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Argument, Value
+    from policytool.migration.convert.log import Log
+    from policytool.migration.convert.target import Target
+    from policytool.support.text.jsontext import Json
+
+_MODULES: Final = {
+    Kind.INITIALIZER: "keras.initializers",
+    Kind.REGULARIZER: "keras.regularizers",
+    Kind.CONSTRAINT: "keras.constraints",
+    Kind.FUNCTION: "builtins",
+}
+_BACKEND: Final = "tensorflow"
+_FUNCTIONAL: Final = "Functional"
+_SEQUENTIAL: Final = "Sequential"
+_FUNCTIONAL_MODULES: Final = {
+    "tf2.12": "keras.engine.functional",
+    "tf2.15": "keras.src.engine.functional",
+    "tf_keras2.21": "tf_keras.src.engine.functional",
+}
+"""
+Where releases of Keras 2 that write archives have the class; TF 2.13 and 2.14 have it where 2.15
+has.
+"""
+
+_OP_LAYER_MODULES: Final = {
+    "tf2.12": "keras.layers.core.tf_op_layer",
+    "tf_keras2.21": "tf_keras.src.layers.core.tf_op_layer",
+}
+"""Where they have the layers of ops, as above."""
+
+_KERAS3_FUNCTIONAL: Final = "keras.src.models.functional"
+_MODEL_BEFORE: Final = "tf2.3"
+"""The first release that calls functional models ``Functional`` and not ``Model``."""
+
+
+def encode(root: Unit, target: Target, log: Log) -> Json:
+    """
+    Return the serialised model, as the target's container has it; what the target has no words for
+    goes to the log as a refusal.
+    """
+    found = _Writer(target, log).unit(root, network=None, member=True)
+    if target.container != "json" or target.is_keras3:
+        return found
+    return {
+        "class_name": found["class_name"],
+        "config": found["config"],
+        "keras_version": target.keras_version,
+        "backend": _BACKEND,
+    }  # as to_json() has it
+
+
+class _Writer:
+    """One writing for one target."""
+
+    def __init__(self, target: Target, log: Log) -> None:
+        self._target = target
+        self._log = log
+
+    def unit(self, unit: Unit, *, network: Network | None, member: bool = False) -> dict[str, Json]:
+        """
+        Return a unit as it stands in a config.
+
+        :param network: the model that it is a layer of; None for the model itself, and for what
+            stands in another layer's config
+        :param member: whether it is a model's layer or the model itself, which says no module but
+            in archives
+        """
+        class_name = self._class_name(unit)
+        config: dict[str, Json] = {"name": unit.name} if self._takes_name(unit) else {}
+        for key, value in unit.config.items():
+            config[key] = self._value(unit, value) if key != "dtype" else self._dtype(unit, value)
+        if unit.network is not None:
+            config |= self._network(unit.network, member=member)
+        entry = self._entry(unit, class_name, config, member=member)
+        if (
+            unit.build is not None
+            and self._target.container == "keras"
+            and unit.role is not Role.OPERATION
+        ):
+            entry["build_config"] = self._value(unit, dict(unit.build))
+        if network is not None and not network.is_chain:
+            entry["name"] = unit.name
+            entry["inbound_nodes"] = self._nodes(unit, network)
+        return entry
+
+    def _takes_name(self, unit: Unit) -> bool:
+        """
+        Whether a config has the name: operations of older releases of Keras 3 do not take one.
+        """
+        if unit.role is not Role.OPERATION or unit.module is None:
+            return True
+        signature = keras_operations.signature(
+            self._target.loader, unit.module.removeprefix(keras_operations.MODULES), unit.class_name
+        )
+        return signature is None or signature.takes_name
+
+    def _class_name(self, unit: Unit) -> str:
+        if (
+            unit.role is Role.MODEL
+            and unit.package is None
+            and unit.network is not None
+            and unit.class_name in {"Model", "Functional", "Network", "Sequential"}
+        ):
+            if unit.network.is_chain:
+                return _SEQUENTIAL
+            return _FUNCTIONAL if self._target.since(_MODEL_BEFORE) else "Model"
+        return unit.class_name
+
+    def _entry(
+        self, unit: Unit, class_name: str, config: dict[str, Json], *, member: bool
+    ) -> dict[str, Json]:
+        modules = self._target.container == "keras" or (
+            self._target.says_modules and (not member or self._target.container == "json")
+        )
+        if unit.role is Role.OPERATION:
+            return {
+                "module": unit.module,
+                "class_name": class_name,
+                "config": config,
+                "registered_name": class_name,
+            }
+        if unit.custom:
+            name = f"{unit.package}>{class_name}" if unit.package is not None else class_name
+            if not modules:
+                return {"class_name": name, "config": config}
+            return {
+                "module": unit.module,
+                "class_name": class_name,
+                "config": config,
+                "registered_name": name,
+            }
+        if not modules:
+            return {"class_name": class_name, "config": config}
+        if class_name in keras2_graph.KEEPS_STRUCTURE:
+            return {
+                "module": self._module(unit, class_name),
+                "class_name": class_name,
+                "config": config,
+                "registered_name": class_name,
+            }
+        file_name = (
+            next(
+                (name for name, public in PUBLIC_NAMES.items() if public == class_name), class_name
+            )
+            if self._target.is_keras3
+            else class_name
+        )
+        return {
+            "module": self._module(unit, class_name),
+            "class_name": file_name,
+            "config": config,
+            "registered_name": self._registered(class_name),
+        }
+
+    def _module(self, unit: Unit, class_name: str) -> str:
+        if class_name == _FUNCTIONAL:
+            return (
+                _KERAS3_FUNCTIONAL
+                if self._target.is_keras3
+                else _FUNCTIONAL_MODULES.get(self._target.loader, "keras.src.engine.functional")
+            )
+        if class_name in keras2_graph.KEEPS_STRUCTURE:
+            return _OP_LAYER_MODULES.get(self._target.loader, "keras.src.layers.core.tf_op_layer")
+        return "keras" if unit.role is Role.MODEL else "keras.layers"
+
+    @staticmethod
+    def _registered(class_name: str) -> str | None:
+        return class_name if class_name == _FUNCTIONAL else None
+
+    def _network(self, network: Network, *, member: bool) -> dict[str, Json]:
+        layers: list[Json] = [
+            self.unit(unit, network=network, member=member) for unit in network.units
+        ]
+        if network.is_chain:
+            return {LAYERS: layers}
+        return {
+            LAYERS: layers,
+            "input_layers": self._ends(network, network.inputs),
+            "output_layers": self._ends(network, network.outputs),
+        }
+
+    def _nodes(self, unit: Unit, network: Network) -> list[Json]:
+        if self._target.is_keras3:
+            return keras3_graph.nodes(unit)
+        try:
+            return keras2_graph.nodes(unit, network)
+        except keras2_graph.UnwritableCallError as error:
+            if not self._log.refused(unit):
+                self._log.refuse(
+                    "call",
+                    unit,
+                    f"{unit.path} ({unit.class_name}) is called with {error}, which Keras 2 does "
+                    "not write into a config",
+                )
+            return []
+
+    def _ends(self, network: Network, argument: Argument) -> Json:
+        if self._target.is_keras3:
+            return keras3_graph.ends(
+                network,
+                argument,
+                flat=self._target.since("keras3.6"),
+                counted=self._target.since("keras3.3"),
+            )
+        return keras2_graph.ends(network, argument)
+
+    def _dtype(self, unit: Unit, value: Value) -> Json:
+        """Return a policy as the target spells it: the bare name where it reads one."""
+        if not isinstance(value, Policy | PolicyMap):
+            return self._value(unit, value)
+        if (
+            isinstance(value, Policy)
+            and value.quantization is None
+            and self._target.reads_bare_names
+        ):
+            return value.name
+        try:
+            return self._target.generation.render(value)
+        except SpellingError as error:
+            self._log.refuse("policy", unit, f"{unit.path}: {error}")
+            return None
+
+    def _value(self, unit: Unit, value: Value) -> Json:
+        if isinstance(value, Unit):
+            return self.unit(value, network=None)
+        if isinstance(value, Thing):
+            return self._thing(unit, value)
+        if isinstance(value, Policy | PolicyMap):
+            return self._dtype(unit, value)
+        if isinstance(value, list):
+            return [self._value(unit, item) for item in value]
+        if isinstance(value, dict):
+            return {key: self._value(unit, item) for key, item in value.items()}
+        return value
+
+    def _thing(self, unit: Unit, thing: Thing) -> Json:
+        config: Json = (
+            thing.config
+            if isinstance(thing.config, str | None)
+            else {key: self._value(unit, item) for key, item in thing.config.items()}
+        )
+        if thing.package is not None:
+            name = f"{thing.package}>{thing.class_name}"
+            if self._target.says_modules:
+                return {
+                    "module": None,
+                    "class_name": thing.class_name,
+                    "config": config,
+                    "registered_name": name,
+                }
+            return {"class_name": name, "config": config}
+        if not self._target.says_modules:
+            return {"class_name": thing.class_name, "config": config}
+        registered = "function" if thing.kind is Kind.FUNCTION else None
+        return {
+            "module": thing.module or _MODULES.get(thing.kind, "keras"),
+            "class_name": thing.class_name,
+            "config": config,
+            "registered_name": registered,
+        }

@@ -1,0 +1,75 @@
+"""
+What a conversion gathers on its way: what it changed, why it cannot be done, what is to be known.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from policytool.migration.plan import Change, Note, Refusal, Severity
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Unit
+    from policytool.support.text.jsontext import Json
+
+
+@dataclass
+class Log:
+    """Filled while a model is converted; what is said twice is kept once."""
+
+    changes: dict[Change, None] = field(default_factory=dict)
+    refusals: dict[Refusal, None] = field(default_factory=dict)
+    notes: dict[Note, None] = field(default_factory=dict)
+
+    def change(self, what: str, unit: Unit | None, text: str) -> None:
+        """
+        Tell of something that is written otherwise; ``what`` is stable and machine-readable, such
+        as ``key-dropped``.
+        """
+        self.changes[Change(code=what, path=unit.path if unit is not None else None, text=text)] = (
+            None
+        )
+
+    def refuse(self, code: str, unit: Unit | None, message: str) -> None:
+        """Tell why the file cannot be converted: the layer, the key, and what to do."""
+        self.refusals[
+            Refusal(code=code, path=unit.path if unit is not None else None, message=message)
+        ] = None
+
+    def refused(self, unit: Unit) -> bool:
+        """
+        Return whether a refusal names the unit: what else speaks against it mostly follows from
+        that.
+        """
+        return any(refusal.path == unit.path for refusal in self.refusals)
+
+    def caution(self, code: str, unit: Unit | None, message: str) -> None:
+        """Tell of something that is lost or may matter."""
+        self.notes[
+            Note(
+                severity=Severity.WARNING,
+                code=code,
+                path=unit.path if unit is not None else None,
+                message=message,
+            )
+        ] = None
+
+    def note(self, code: str, unit: Unit | None, message: str) -> None:
+        """Tell of something to know."""
+        self.notes[
+            Note(
+                severity=Severity.NOTE,
+                code=code,
+                path=unit.path if unit is not None else None,
+                message=message,
+            )
+        ] = None
+
+
+def shown(value: Json) -> str:
+    """Return a JSON value for a sentence, shortened where it is long."""
+    text = json.dumps(value, sort_keys=True)
+    # a width for sentences
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # a width for sentences

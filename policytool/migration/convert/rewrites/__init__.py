@@ -1,0 +1,64 @@
+"""
+What is written otherwise on the way from one library or release to another, one concern each.
+
+A rewrite gets the whole model and returns it changed; it logs what it did, and refuses what it
+cannot do. They run in this order, before the keys are judged
+(:mod:`policytool.migration.convert.arguments`). To add one, write its module and add one line.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policytool.migration.convert.rewrites import (
+    activations,
+    applications,
+    attention,
+    attention_masks,
+    builds,
+    calls,
+    code,
+    directions,
+    initializers,
+    inputs,
+    keras1,
+    keras2,
+    masks,
+    measured,
+    naming,
+    normalization,
+    operations,
+    policies,
+    preprocessing,
+    renamed,
+    states,
+    storage,
+)
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+
+REWRITES: Final[tuple[Rewrite, ...]] = (
+    applications.REWRITE,
+    code.REWRITE,
+    keras1.REWRITE,
+    keras2.REWRITE,
+    preprocessing.REWRITE,
+    inputs.REWRITE,
+    attention_masks.REWRITE,
+    states.REWRITE,
+    masks.REWRITE,
+    policies.REWRITE,
+    storage.REWRITE,
+    naming.REWRITE,
+    calls.REWRITE,
+    operations.REWRITE,
+    directions.REWRITE,
+    renamed.REWRITE,
+    normalization.REWRITE,
+    initializers.REWRITE,
+    attention.REWRITE,
+    activations.REWRITE,
+    builds.REWRITE,
+    measured.REWRITE,
+)
+
+__all__ = ["REWRITES", "Rewrite", "Situation"]

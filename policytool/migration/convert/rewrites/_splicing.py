@@ -1,0 +1,172 @@
+"""
+Layers put before and after others, where a target writes as several what the source has as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from policytool.migration.convert.architecture import Call, Network, Reference, Unit
+from policytool.migration.convert.traversal import mapped, rewired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from policytool.migration.convert.architecture import Value
+
+_TIME_DISTRIBUTED = "TimeDistributed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Split:
+    """A layer as several, each of one input and one output."""
+
+    unit: Unit
+    """What is left of the layer: it keeps its name, its site, and its calls."""
+
+    before: tuple[Unit, ...] = ()
+    after: tuple[Unit, ...] = ()
+    product: bool = False
+    """
+    Whether the last layer takes the output of :attr:`unit` too, beside that of the one before it.
+    """
+
+
+def added(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
+    """Return a layer that is put beside another one, and has its policy."""
+    return Unit(
+        class_name=class_name,
+        name=f"{unit.name}_{suffix}",
+        config={"trainable": True, "dtype": unit.config.get("dtype"), **config},
+        path=unit.path,
+    )
+
+
+def spliced(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
+    """
+    Return the model with layers split, those of a TimeDistributed around it: what is put beside
+    them works on each element by itself.
+
+    Layers that stand in the config of others (cells, directions of a Bidirectional) are left alone,
+    and so are products in a chain.
+    """
+
+    def change(unit: Unit) -> Unit:
+        network = unit.network
+        if network is None:
+            return unit
+        names = {member.name for member in network.units}
+        splits = {}
+        for member in network.units:
+            found = _through(member, split)
+            if found is not None and not (found.product and network.is_chain):
+                splits[member.name] = _named(found, names)
+        if not splits:
+            return unit
+        return replace(
+            unit,
+            network=_chain(network, splits) if network.is_chain else _functional(network, splits),
+        )
+
+    return mapped(root, change)
+
+
+def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
+    """Return how a layer is split, or the one that a TimeDistributed holds."""
+    inner = unit.config.get("layer")
+    if unit.class_name != _TIME_DISTRIBUTED or not isinstance(inner, Unit):
+        return split(unit)
+    found = _through(inner, split)
+    if found is None:
+        return None
+    around = replace(found, unit=unit.with_config(layer=found.unit))
+    return replace(
+        around,
+        before=_renamed(around.before, inner, unit),
+        after=_renamed(around.after, inner, unit),
+    )
+
+
+def _renamed(units: tuple[Unit, ...], inner: Unit, outer: Unit) -> tuple[Unit, ...]:
+    return tuple(replace(one, name=outer.name + one.name.removeprefix(inner.name)) for one in units)
+
+
+def _named(split: Split, names: set[str]) -> Split:
+    """Return a split whose new layers have names that no other has."""
+
+    def fresh(unit: Unit) -> Unit:
+        name = unit.name
+        while name in names:
+            name = f"{name}_"
+        names.add(name)
+        return replace(unit, name=name)
+
+    return replace(
+        split,
+        before=tuple(fresh(unit) for unit in split.before),
+        after=tuple(fresh(unit) for unit in split.after),
+    )
+
+
+def _chain(network: Network, splits: Mapping[str, Split]) -> Network:
+    units: list[Unit] = []
+    for unit in network.units:
+        found = splits.get(unit.name)
+        units += (unit,) if found is None else (*found.before, found.unit, *found.after)
+    return replace(network, units=tuple(units))
+
+
+def _functional(network: Network, splits: Mapping[str, Split]) -> Network:
+    def moved(reference: Reference) -> Reference:
+        found = splits.get(reference.layer)
+        return (
+            replace(reference, layer=found.after[-1].name)
+            if found is not None and found.after and reference.output == 0
+            else reference
+        )
+
+    units: list[Unit] = []
+    network = rewired(network, moved)
+    for unit in network.units:
+        found = splits.get(unit.name)
+        units += (unit,) if found is None else _called(unit, found)
+    return replace(network, units=tuple(units))
+
+
+def _called(unit: Unit, split: Split) -> tuple[Unit, ...]:
+    """Return the layers of a split with their calls, each after the one before."""
+    calls = len(unit.calls)
+    before: list[Unit] = []
+    last: str | None = None
+    for one in split.before:
+        taken = tuple(
+            Call(
+                args=(
+                    unit.calls[index].args[0]
+                    if last is None
+                    else Reference(layer=last, call=index),
+                )
+            )
+            for index in range(calls)
+        )
+        before.append(replace(one, calls=taken))
+        last = one.name
+    own = unit.calls
+    if last is not None:
+        own = tuple(
+            replace(call, args=(Reference(layer=last, call=index), *call.args[1:]))
+            for index, call in enumerate(unit.calls)
+        )
+    after: list[Unit] = []
+    previous = unit.name
+    for number, one in enumerate(split.after):
+        both = split.product and number == len(split.after) - 1
+        found = [Reference(layer=previous, call=index) for index in range(calls)]
+        taken = tuple(
+            Call(args=([Reference(layer=unit.name, call=index), reference] if both else reference,))
+            for index, reference in enumerate(found)
+        )
+        after.append(replace(one, calls=taken))
+        previous = one.name
+    return (*before, replace(split.unit, calls=own), *after)

@@ -1,0 +1,113 @@
+"""
+Where the vocabulary of a lookup layer stands: in its config where it was given, in a file beside
+the model or in a table where ``adapt`` made it.
+
+A vocabulary in the config is what every release from TF 2.4 on reads. Keras 3 writes one that was
+adapted to ``assets/.../vocabulary.txt`` in the archive, below the path of the layer
+(keras/src/saving/saving_lib.py); Keras 2 writes it to a SavedModel's tables, and to no HDF5.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.log import shown
+from policytool.model.tree import LAYERS
+from policytool.releases.naming import snake_case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.rewrites._base import Situation
+
+_WEIGHTED: Final = "tf_idf"
+
+
+def assets(root: Unit, situation: Situation) -> dict[str, list[Value]]:
+    """Return the vocabularies that an archive holds beside its config, by the layer's path."""
+    texts = situation.subject.document.vocabularies
+    found: dict[str, list[Value]] = {}
+    for where, unit in _stored(root, ()) if texts else ():
+        text = texts.get((*where, "_lookup_layer"), texts.get(where))
+        if text is not None:
+            numbers = (
+                unit.class_name == "IntegerLookup"
+                and unit.config.get("vocabulary_dtype", "int64") != "string"
+            )
+            found[unit.path] = [int(line) if numbers else line for line in text.split("\n")]
+    return found
+
+
+def _stored(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Unit]]:
+    """Yield a unit and those below it, with the path that Keras 3 stores their state under."""
+    yield where, unit
+    used: Counter[str] = Counter()
+    for inner in unit.network.units if unit.network is not None else ():
+        if inner.role is Role.OPERATION:
+            continue
+        name = snake_case(inner.class_name)
+        number, used[name] = used[name], used[name] + 1
+        yield from _stored(inner, (*where, LAYERS, f"{name}_{number}" if number else name))
+
+
+def told(unit: Unit, situation: Situation, stored: list[Value] | None) -> Unit:
+    """
+    Return a lookup layer with its vocabulary in its config; refused where the file holds none.
+    """
+    vocabulary, target, log = unit.config.get("vocabulary"), situation.target, situation.log
+    left = unit.without("vocabulary_size")
+    if isinstance(vocabulary, str):
+        log.refuse(
+            "vocabulary",
+            unit,
+            f"{unit.path} ({unit.class_name}) names a file of words, {shown(vocabulary)}, which is "
+            "not part of the model",
+        )
+        return left
+    if vocabulary is None and stored is not None:
+        log.change(
+            "vocabulary",
+            unit,
+            f"the vocabulary of {unit.path}, of {len(stored)} words, is put into its config",
+        )
+        left, vocabulary = left.with_config(vocabulary=stored), stored
+    if unit.config.get("output_mode") == _WEIGHTED and unit.config.get("idf_weights") is None:
+        log.refuse(
+            "vocabulary",
+            unit,
+            f"{unit.path} ({unit.class_name}) gives tf_idf, and its config has no idf_weights",
+        )
+    if vocabulary is None:
+        return _without(left, situation)
+    if not target.since("tf2.4" if unit.class_name == "TextVectorization" else "tf2.3"):
+        log.refuse(
+            "vocabulary",
+            unit,
+            f"{unit.path} ({unit.class_name}) has its vocabulary in its config, which "
+            f"{target.loader} does not take",
+        )
+    return left
+
+
+def _without(unit: Unit, situation: Situation) -> Unit:
+    """
+    Return a layer that the file has no vocabulary of: an architecture may be adapted anew, a model
+    is lost.
+    """
+    told_of = situation.log
+    what = (
+        f"{unit.path} ({unit.class_name}) was adapted, and the file's config does not hold its "
+        "vocabulary"
+    )
+    if situation.subject.document.tensors is None:
+        told_of.caution("vocabulary", unit, f"{what}: adapt it anew before use")
+        return unit
+    told_of.refuse(
+        "vocabulary",
+        unit,
+        f"{what}; give the layer its words as vocabulary, and save the model again",
+    )
+    return unit

@@ -1,0 +1,284 @@
+"""
+Activations that the target has not, or that are another function there.
+
+``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 + 0.5
+in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is the
+other of x. What only the function's own layer can say is said by layers put beside it; within the
+gates of a recurrent layer its weights are multiplied, where the user allows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Kind, Role, Thing, Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._splicing import Split, added, spliced
+from policytool.migration.convert.traversal import mapped, walk
+from policytool.migration.plan import WEIGHT_REWRITE
+from policytool.releases import known_arguments
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+
+HARD: Final = "hard_sigmoid"
+KERAS3_STEEPNESS: Final = 1.2
+"""
+What Keras 3's ``hard_sigmoid`` has to be given for Keras 2's: its slope is 1/6 where that of Keras
+2 is 1/5.
+"""
+
+_SPLIT: Final = frozenset(
+    {
+        *("Activation", "Dense", "EinsumDense"),
+        *(
+            f"{kind}{rank}D{end}"
+            for rank in (1, 2, 3)
+            for kind, end in (
+                ("Conv", ""),
+                ("Conv", "Transpose"),
+                ("DepthwiseConv", ""),
+                ("SeparableConv", ""),
+            )
+        ),
+    }
+)
+"""Layers that apply ``activation`` to what they give, last of all."""
+
+_SCALED: Final = ("kernel", "recurrent_kernel", "bias")
+_GATES: Final = {
+    "LSTM": "ifco",
+    "GRU": "zrh",
+    "ConvLSTM1D": "ifco",
+    "ConvLSTM2D": "ifco",
+    "ConvLSTM3D": "ifco",
+    "SimpleRNN": "h",
+}
+_ACTIVATED: Final = {"c", "h"}
+"""The columns that go through ``activation``; the others go through ``recurrent_activation``."""
+
+
+def function(value: Value) -> str | None:
+    """
+    Return the name of an activation that is one of Keras' functions; None for someone else's, and
+    for layers.
+    """
+    if isinstance(value, str):
+        return value
+    if (
+        isinstance(value, Thing)
+        and value.kind is Kind.FUNCTION
+        and value.package is None
+        and isinstance(value.config, str)
+    ):
+        return value.config
+    return None
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    masks = any(
+        unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
+    )
+    root = spliced(root, lambda unit: _split(unit, situation, masks=masks))
+    return mapped(root, lambda unit: _judged(unit, situation))
+
+
+def _split(unit: Unit, situation: Situation, *, masks: bool) -> Split | None:
+    """Return a layer with its activation as layers of their own, where the target needs it so."""
+    if (
+        unit.role is not Role.LAYER
+        or unit.custom
+        or unit.class_name not in _SPLIT
+        or "activation" not in unit.config
+    ):
+        return None
+    activation = unit.config["activation"]
+    if isinstance(activation, Unit | Thing) and function(activation) is None:
+        return _layer_apart(unit, activation, situation)
+    name = function(activation)
+    if name == HARD and situation.crosses:
+        return _hard_sigmoid(unit, situation, masks=masks)
+    if name is None or not _is_missing(name, situation):
+        return None
+    return _other_layer(unit, name, situation, masks=masks)
+
+
+def _layer_apart(unit: Unit, activation: Unit | Thing, situation: Situation) -> Split | None:
+    """
+    Return a layer whose activation is a layer, as two: writers differ in how they say it, and most
+    loaders do not read it.
+    """
+    if isinstance(activation, Thing) and (
+        activation.package is not None
+        or not known_arguments.is_known("layers", activation.class_name)
+    ):
+        return None
+    config = activation.config if not isinstance(activation.config, str | None) else {}
+    own = added(
+        unit,
+        activation.class_name,
+        "activation",
+        **{key: value for key, value in config.items() if key != "name"},
+    )
+    situation.log.change(
+        "activation-apart", unit, f"activation {activation.class_name} becomes a layer of its own"
+    )
+    return Split(unit=unit.with_config(activation="linear"), after=(own,))
+
+
+def _hard_sigmoid(unit: Unit, situation: Situation, *, masks: bool) -> Split | None:
+    """Return a layer before whose ``hard_sigmoid`` its input is multiplied."""
+    if masks and not situation.to_keras3:
+        situation.log.refuse(
+            "activation",
+            unit,
+            f"{_what(unit)} applies hard_sigmoid, which needs a Rescaling before it in Keras 2, "
+            "where a mask would be lost",
+        )
+        return None
+    factor = KERAS3_STEEPNESS if situation.to_keras3 else 1 / KERAS3_STEEPNESS
+    scaling = added(unit, "Rescaling", "scale", scale=factor, offset=0.0)
+    situation.log.change(
+        "hard-sigmoid",
+        unit,
+        f"hard_sigmoid is another function in {situation.target.loader}: it is given {factor:.4g} "
+        "times its input",
+    )
+    if unit.class_name == "Activation":
+        return Split(unit=unit, before=(scaling,))
+    return Split(
+        unit=unit.with_config(activation="linear"),
+        after=(scaling, added(unit, "Activation", HARD, activation=HARD)),
+    )
+
+
+def _other_layer(unit: Unit, name: str, situation: Situation, *, masks: bool) -> Split | None:
+    """
+    Return a layer with layers in place of an activation that the target has not; None where there
+    are none.
+    """
+    layers = _layers(unit, name, situation)
+    if layers is None or (masks and len(layers) > 1 and not situation.to_keras3):
+        return None
+    situation.log.change(
+        "activation-layer",
+        unit,
+        f"activation {name}, which {situation.target.loader} has not, becomes "
+        f"{' and '.join(one.class_name for one in layers)}",
+    )
+    return Split(unit=unit.with_config(activation="linear"), after=layers, product=len(layers) > 1)
+
+
+def _layers(unit: Unit, name: str, situation: Situation) -> tuple[Unit, ...] | None:
+    if name == "relu6":
+        return (added(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0),)
+    if name == "leaky_relu":
+        key = "negative_slope" if situation.to_keras3 else "alpha"
+        return (added(unit, "LeakyReLU", "leaky_relu", **{key: 0.2}),)
+    if name in {"hard_silu", "hard_swish"}:
+        moved = added(unit, "Rescaling", "shift", scale=1.0, offset=3.0)
+        bent = added(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0)
+        return (
+            moved,
+            bent,
+            added(unit, "Rescaling", "scale", scale=1 / 6, offset=0.0),
+            added(unit, "Multiply", "gate"),
+        )
+    return None
+
+
+def _judged(unit: Unit, situation: Situation) -> Unit:
+    """Return a layer with what splitting could not mend mended in its weights, or refused."""
+    if unit.role is not Role.LAYER or unit.custom:
+        return unit
+    for key in ("activation", "recurrent_activation"):
+        name = function(unit.config.get(key))
+        if name is not None and _is_missing(name, situation):
+            situation.log.refuse(
+                "activation",
+                unit,
+                f"{_what(unit)} has {key} {name}, which {situation.target.loader} has not",
+            )
+    gates = _GATES.get(unit.class_name.removesuffix("Cell"))
+    hard = [
+        key
+        for key in ("activation", "recurrent_activation")
+        if function(unit.config.get(key)) == HARD
+    ]
+    if gates is None or not hard or not situation.crosses:
+        return unit
+    return _weighted(unit, gates, hard, situation)
+
+
+def _weighted(unit: Unit, gates: str, hard: list[str], situation: Situation) -> Unit:
+    """Return a recurrent layer whose columns before ``hard_sigmoid`` are multiplied."""
+    if "activation" in hard and "c" in gates:
+        situation.log.refuse(
+            "activation",
+            unit,
+            f"{_what(unit)} has activation hard_sigmoid, another function in "
+            f"{situation.target.loader}; its cell state goes through it",
+        )
+        return unit
+    message = (
+        f"{_what(unit)} has {hard[0]} hard_sigmoid, which is another function in "
+        f"{situation.target.loader}"
+    )
+    if situation.subject.document.tensors is None:
+        situation.log.refuse(
+            "activation",
+            unit,
+            f"{message}, and the file has no weights that could make up for it; convert the model "
+            "with its weights",
+        )
+        return unit
+    if not situation.allow_weight_rewrite:
+        situation.log.refuse(
+            WEIGHT_REWRITE,
+            unit,
+            f"{message}: with --allow-weight-rewrite its weights are multiplied so that it "
+            "computes the same",
+        )
+        return unit
+    width = unit.config.get("units", unit.config.get("filters"))
+    if not isinstance(width, int):
+        situation.log.refuse(
+            "activation",
+            unit,
+            f"{_what(unit)} says no number of units, whose weights hard_sigmoid needs multiplied",
+        )
+        return unit
+    factor = KERAS3_STEEPNESS if situation.to_keras3 else 1 / KERAS3_STEEPNESS
+    factors = tuple(
+        factor if ("activation" if gate in _ACTIVATED else "recurrent_activation") in hard else 1.0
+        for gate in gates
+        for _ in range(width)
+    )
+    names = _SCALED if unit.config.get("use_bias", True) else _SCALED[:2]
+    situation.log.change(
+        "weights-multiplied",
+        unit,
+        f"what goes through hard_sigmoid is multiplied by {factor:.4g}: {', '.join(names)}",
+    )
+    return replace(unit, scales={**unit.scales, **dict.fromkeys(names, factors)})
+
+
+def _is_missing(name: str, situation: Situation) -> bool:
+    if not known_arguments.is_known("activations", name):
+        return False
+    found = known_arguments.objection(
+        situation.target.loader, "activations", name, {}, module=False
+    )
+    return found is not None and found.missing
+
+
+def _what(unit: Unit) -> str:
+    return f"{unit.path} ({unit.class_name})"
+
+
+REWRITE: Final = Rewrite(
+    name="activations",
+    applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
+    apply=_apply,
+)

@@ -1,0 +1,34 @@
+"""
+Shapes that a writer keeps of a built layer: the other library's words for them are others, and
+calls build layers anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.traversal import mapped
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+
+_SHAPE: Final = "input_shape"
+
+
+# the signature of every rewrite
+def _apply(root: Unit, situation: Situation) -> Unit:  # noqa: ARG001  # the signature of every rewrite
+    return mapped(root, _changed)
+
+
+def _changed(unit: Unit) -> Unit:
+    if unit.build is None:
+        return unit
+    shape: Value = unit.build.get(_SHAPE)
+    chain = unit.role is Role.MODEL and unit.network is not None and unit.network.is_chain
+    return replace(unit, build={_SHAPE: shape} if chain and shape is not None else None)
+
+
+REWRITE: Final = Rewrite(name="builds", applies=lambda situation: situation.crosses, apply=_apply)

@@ -1,0 +1,182 @@
+"""
+What layers are called with: Keras 3 keeps arguments by place and by name, Keras 2 the first by
+place and all others by name.
+
+Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no
+default, goes by place in Keras 3. A recurrent layer of Keras 2 that is given states or constants
+gets them in one list with its input (``RNN.__call__`` in keras/layers/rnn/base_rnn.py); in Keras 3
+they are ``initial_state``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Call, Reference, Role, Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.traversal import mapped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.migration.convert.architecture import Argument
+
+RECURRENT: Final = frozenset(
+    {"RNN", "SimpleRNN", "GRU", "LSTM", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
+)
+_ATTENTION: Final = "MultiHeadAttention"
+_VALUE: Final = "value"
+_ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
+_STATE: Final = "initial_state"
+_CONSTANTS: Final = "constants"
+_TRAINING: Final = "training"
+"""
+Keras 3 writes it of layers that were given none, and ``predict`` and ``fit`` give their own to all
+layers whatever stands there (measured with Keras 3.15: a Dropout called with ``training=True``
+drops nothing in ``predict``). In Keras 2 what stands there holds.
+"""
+
+_RECURRENT_NAMES: Final = ("sequences", _STATE, "mask", "training")
+_PLACES: Final = {
+    **dict.fromkeys(RECURRENT, _RECURRENT_NAMES),
+    _ATTENTION: (
+        "query",
+        _VALUE,
+        "key",
+        "query_mask",
+        "value_mask",
+        "key_mask",
+        "attention_mask",
+        "return_attention_scores",
+        "training",
+    ),
+    "Attention": ("inputs", "mask", "training", "return_attention_scores", "use_causal_mask"),
+    "AdditiveAttention": (
+        "inputs",
+        "mask",
+        "training",
+        "return_attention_scores",
+        "use_causal_mask",
+    ),
+    "Softmax": ("inputs", "mask"),
+    "BatchNormalization": ("inputs", "training", "mask"),
+    "GlobalAveragePooling1D": ("inputs", "mask"),
+    "TimeDistributed": ("inputs", "training", "mask"),
+    "CategoryEncoding": ("inputs", "count_weights"),
+    "Functional": ("inputs", "training", "mask"),
+    "Sequential": ("inputs", "training", "mask"),
+}
+"""The arguments of calls in Keras 3, in their order (keras/src/layers)."""
+
+TAKING_MASKS: Final = frozenset(name for name, places in _PLACES.items() if "mask" in places)
+_OTHERS: Final = ("inputs", "training")
+_NEUTRAL: Final = {"training": None, "mask": None, _STATE: None, _CONSTANTS: None}
+"""What Keras 2 writes, or Keras 3, where nothing is given."""
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    change = _to_keras3 if situation.to_keras3 else _to_keras2
+
+    def each(unit: Unit) -> Unit:
+        if not unit.calls or unit.role is Role.OPERATION:
+            return unit
+        return replace(unit, calls=tuple(change(unit, call, situation) for call in unit.calls))
+
+    return mapped(root, each)
+
+
+def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
+    kwargs = {
+        key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)
+    }
+    first = call.args[0] if call.args else None
+    _tell_training(unit, kwargs, situation)
+    if (
+        unit.class_name == _ATTENTION
+        and not unit.custom
+        and len(call.args) == 1
+        and _VALUE in kwargs
+    ):
+        return Call(args=(*call.args, kwargs.pop(_VALUE)), kwargs=kwargs)
+    if unit.class_name not in RECURRENT or unit.custom or not isinstance(first, list | tuple):
+        return Call(args=call.args, kwargs=kwargs)
+    constants = unit.config.get("num_constants")
+    if isinstance(constants, int) and constants:
+        situation.log.refuse(
+            "call",
+            unit,
+            f"{unit.path} ({unit.class_name}) is called with constants, which Keras 3 does not "
+            "have",
+        )
+    if not first:
+        situation.log.refuse(
+            "call",
+            unit,
+            f"{unit.path} ({unit.class_name}) is called with an empty list, where its sequences "
+            "should be",
+        )
+        return call
+    if len(first) == 1:
+        return Call(args=(first[0],), kwargs=kwargs)
+    situation.log.change("call", unit, f"the states in the first argument become {_STATE}")
+    states: Argument = list(first[1:]) if unit.class_name not in _ONE_STATE else first[1]
+    return Call(args=(first[0],), kwargs={_STATE: states, **kwargs})
+
+
+def _tell_training(unit: Unit, kwargs: Mapping[str, Argument], situation: Situation) -> None:
+    """
+    Refuse a call that is one in training, and tell of one that never is: Keras 3 heeds neither.
+    """
+    said, what = situation.log, f"{unit.path} ({unit.class_name})"
+    if kwargs.get(_TRAINING) is True:
+        said.refuse(
+            "call",
+            unit,
+            f"{what} is called with training=True, which Keras 3 does not heed in predict: there "
+            "it would not act as in training",
+        )
+    elif kwargs.get(_TRAINING) is False:
+        said.caution(
+            "training-argument",
+            unit,
+            f"{what} is called with training=False: fit of Keras 3 trains it as all others; "
+            "predict is the same",
+        )
+
+
+def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
+    names = _PLACES.get(unit.class_name, _OTHERS) if not unit.custom else _OTHERS
+    kwargs = dict(call.kwargs)
+    args = list(call.args)
+    if not args and names[0] in kwargs:
+        args = [kwargs.pop(names[0])]
+    if len(args) > len(names):
+        situation.log.refuse(
+            "call",
+            unit,
+            f"{unit.path} ({unit.class_name}) is called with {len(args)} arguments, whose names "
+            "are not known",
+        )
+        return call
+    for name, value in zip(names[1:], args[1:], strict=False):
+        kwargs.setdefault(name, value)
+    kwargs = {key: value for key, value in kwargs.items() if value is not None and key != _TRAINING}
+    args = args[:1]
+    if unit.class_name in RECURRENT and not unit.custom and _STATE in kwargs:
+        state = kwargs.pop(_STATE)
+        states = list(state) if isinstance(state, list | tuple) else [state]
+        situation.log.change("call", unit, f"{_STATE} goes into the first argument")
+        if all(isinstance(one, Reference) for one in states):
+            args = [[args[0], *states]]
+        else:
+            situation.log.refuse(
+                "call",
+                unit,
+                f"{unit.path} ({unit.class_name}) is called with states of cells, which Keras 2 "
+                "does not write into a config",
+            )
+    return Call(args=tuple(args), kwargs=kwargs)
+
+
+REWRITE: Final = Rewrite(name="calls", applies=lambda situation: situation.crosses, apply=_apply)

@@ -1,0 +1,93 @@
+"""
+Where a model's input shapes stand: ``batch_shape`` in Keras 3, ``batch_input_shape`` in Keras 2,
+there on first layers too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Network, Role, Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.traversal import mapped
+from policytool.model.tree import INPUT_CLASS
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+
+_KERAS3: Final = "batch_shape"
+_KERAS2: Final = "batch_input_shape"
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    def begun(unit: Unit) -> Unit:
+        return _with_input_layer(unit, situation) if unit.role is Role.MODEL else unit
+
+    def change(unit: Unit) -> Unit:
+        if unit.class_name == INPUT_CLASS:
+            return _input(unit, situation)
+        if _KERAS2 in unit.config and not unit.custom and situation.to_keras3:
+            return unit.without(_KERAS2)
+        return unit
+
+    return mapped(
+        mapped(root, begun), change
+    )  # a chain takes its shape from its first layer before that loses it
+
+
+def _input(unit: Unit, situation: Situation) -> Unit:
+    here, there = (_KERAS2, _KERAS3) if situation.to_keras3 else (_KERAS3, _KERAS2)
+    if here not in unit.config:
+        return unit
+    situation.log.change("input-shape", unit, f"{here} becomes {there}")
+    return replace(
+        unit, config={there if key == here else key: value for key, value in unit.config.items()}
+    )
+
+
+def _with_input_layer(unit: Unit, situation: Situation) -> Unit:
+    """
+    Return a Sequential whose input's shape stands in an input layer, as every release from TF 2.2
+    on writes it, and not in its first layer alone.
+    """
+    network = unit.network
+    if (
+        network is None
+        or not network.is_chain
+        or not network.units
+        or network.units[0].class_name == INPUT_CLASS
+        or not situation.to_keras3
+    ):
+        return unit
+    first = network.units[0]
+    shape = first.config.get(_KERAS2)
+    if shape is None:
+        return unit
+    names = {member.name for member in network.units}
+    name = f"{first.name}_input"
+    while name in names:
+        name = f"{name}_"
+    config: dict[str, Value] = {_KERAS3: shape, "dtype": _dtype(first), "sparse": False}
+    situation.log.change("input-shape", first, f"{_KERAS2} becomes an input layer of its own")
+    added = Unit(class_name=INPUT_CLASS, name=name, config=config, path=first.path)
+    return replace(unit, network=Network(units=(added, first.without(_KERAS2), *network.units[1:])))
+
+
+def _dtype(first: Unit) -> str:
+    """
+    Return the dtype of a chain's input: an Embedding takes numbers in Keras 2's floats, and its own
+    policy says nothing of them.
+    """
+    policy = first.config.get("dtype")
+    name = getattr(policy, "compute_dtype", None)
+    return (
+        name
+        if isinstance(name, str) and not getattr(policy, "should_cast_variables", False)
+        else "float32"
+    )
+
+
+REWRITE: Final = Rewrite(
+    name="inputs", applies=lambda situation: situation.crosses or situation.to_keras3, apply=_apply
+)

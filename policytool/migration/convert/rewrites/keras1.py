@@ -1,0 +1,247 @@
+"""
+Keras 1's configs in the words of Keras 2: classes, keys, values, and how the stored variables lie.
+
+What Keras 1 computed and later releases do not is refused: merges by a function, batch
+normalisation by batches, Theano's placing of padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Kind, Role, Thing, Unit
+from policytool.migration.convert.log import shown
+from policytool.migration.convert.rewrites import _keras1_tables as tables
+from policytool.migration.convert.rewrites import _keras1_weights as weights
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._keras1_values import (
+    KERNELS,
+    deconvolution,
+    padded,
+    penalty,
+)
+from policytool.migration.convert.traversal import mapped
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases.generations import keras1
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+
+_NO_VALUE: Final = (None, 0, 0.0)
+
+
+def theano(situation: Situation) -> bool:
+    """
+    Return whether Theano wrote the file's variables.
+
+    Keras 1 does not say its backend; the variables of TensorFlow alone have names that end in
+    ``:0``.
+    """
+    writer = situation.subject.document.writer.backend
+    tensors = situation.subject.document.tensors
+    return writer == "theano" or (
+        writer is None
+        and bool(tensors)
+        and not any(tensor.path[-1].endswith(":0") for tensor in tensors or ())
+    )
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    reverses = theano(situation)
+
+    def change(unit: Unit) -> Unit:
+        if unit.custom or unit.role is not Role.LAYER:
+            return unit
+        return (
+            _refused(unit, situation)
+            if unit.class_name in tables.GONE
+            else _layer(unit, situation, reverses=reverses)
+        )
+
+    return mapped(root, change)
+
+
+def _refused(unit: Unit, situation: Situation) -> Unit:
+    situation.log.refuse(
+        "class", unit, f"{unit.path} is a {unit.class_name} of Keras 1, which no later release has"
+    )
+    return unit
+
+
+def _layer(unit: Unit, situation: Situation, *, reverses: bool) -> Unit:
+    class_name = (
+        tables.MERGES.get(str(unit.config.get("mode")))
+        if unit.class_name == "Merge"
+        else tables.CLASSES.get(unit.class_name, unit.class_name)
+    )
+    if class_name is None or (unit.class_name == "Merge" and "layers" in unit.config):
+        how = (
+            "of models of their own"
+            if "layers" in unit.config
+            else f"with mode {shown(str(unit.config.get('mode')))}"
+        )
+        situation.log.refuse(
+            "class", unit, f"{unit.path} is a Merge of Keras 1 {how}, which no later release has"
+        )
+        return unit
+    _judge(unit, situation, reverses=reverses)
+    stored = (
+        {
+            variable.name: variable.shape
+            for variable in situation.subject.layers[unit.site].variables
+        }
+        if unit.site is not None
+        else {}
+    )
+    shapes = {name: shape for name, shape in stored.items() if shape is not None}
+    config = _merge(unit) if unit.class_name == "Merge" else _config(unit, situation)
+    if class_name != unit.class_name:
+        situation.log.change("class", unit, f"{unit.class_name} of Keras 1 becomes {class_name}")
+    changed = replace(unit, class_name=class_name, config=config)
+    if situation.subject.document.tensors is None:
+        return changed
+    layout = weights.layout(unit.class_name, unit.config, shapes, reverses=reverses)
+    return replace(
+        changed,
+        layout={
+            name: recipe
+            for name, recipe in layout.items()
+            if name != "bias" or config.get("use_bias", True) is not False
+        },
+    )
+
+
+def _judge(unit: Unit, situation: Situation, *, reverses: bool) -> None:
+    """Refuse what later releases compute otherwise, and tell what training loses."""
+    config, told = unit.config, situation.log
+    if unit.class_name == "BatchNormalization" and config.get("mode") not in _NO_VALUE:
+        told.refuse(
+            "argument",
+            unit,
+            f"{unit.path} (BatchNormalization) has mode {shown(str(config['mode']))}: later "
+            "releases have mode 0 alone",
+        )
+    if config.get("border_mode") not in {None, "valid", "same"}:
+        told.refuse(
+            "argument",
+            unit,
+            f"{unit.path} ({unit.class_name}) has border_mode {shown(str(config['border_mode']))}, "
+            "which later releases do not have",
+        )
+    if unit.class_name == "Embedding" and config.get("dropout") not in _NO_VALUE:
+        told.caution(
+            "training",
+            unit,
+            f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases "
+            "lack; it acts in training alone",
+        )
+    if config.get("dim_ordering") == "th" and unit.class_name in KERNELS:
+        told.note(
+            "channels-first",
+            unit,
+            f"{unit.path} has its channels first, and TensorFlow convolves and pools those on GPUs "
+            "alone",
+        )
+    if reverses and not _same_in_tensorflow(unit):
+        told.refuse(
+            "argument",
+            unit,
+            f"{unit.path} ({unit.class_name}) was computed by Theano, which places the padding "
+            "otherwise than TensorFlow here",
+        )
+
+
+def _same_in_tensorflow(unit: Unit) -> bool:
+    """
+    Return whether Theano pads a layer as TensorFlow does: not at all, or half of an odd kernel on
+    each side.
+    """
+    config = unit.config
+    if unit.class_name in {"Deconvolution2D", "ConvLSTM2D", "SeparableConvolution2D"}:
+        return False
+    if config.get("border_mode") != "same":
+        return True
+    size = [
+        config[key]
+        for keys in (("filter_length",), *tables.KERNEL_SIZES)
+        for key in keys
+        if key in config
+    ]
+    strides = config.get("subsample", config.get("subsample_length", 1))
+    moves = strides if isinstance(strides, list) else [strides]
+    return (
+        bool(size)
+        and all(isinstance(side, int) and side % 2 == 1 for side in size)
+        and all(step == 1 for step in moves)
+    )
+
+
+def _merge(unit: Unit) -> dict[str, Value]:
+    mode, config = unit.config["mode"], unit.config
+    kept = {key: config[key] for key in ("trainable",) if key in config}
+    if mode == "concat":
+        return {**kept, "axis": config.get("concat_axis", -1)}
+    return (
+        {**kept, "axes": config.get("dot_axes", -1), "normalize": False} if mode == "dot" else kept
+    )
+
+
+def _config(unit: Unit, situation: Situation) -> dict[str, Value]:
+    class_name, config = unit.class_name, unit.config
+    keys = {**tables.KEYS, **tables.OWN_KEYS.get(class_name, {})}
+    found: dict[str, Value] = {}
+    for key, value in config.items():
+        if key in tables.SAID_ELSEWHERE and not (class_name == "Embedding" and key == "input_dim"):
+            continue
+        if (class_name, key) in tables.UNUSED:
+            continue
+        found[keys.get(key, key)] = _value(unit, key, value, situation)
+    for together in tables.KERNEL_SIZES:
+        if together[0] in config:
+            found["kernel_size"] = [found.pop(key) for key in together]
+    if "forget_bias_init" in config:
+        found["unit_forget_bias"] = config["forget_bias_init"] == "one"
+    if class_name == "GRU":
+        found["reset_after"] = False
+    if class_name == INPUT_CLASS and isinstance(config.get("input_dtype"), str):
+        found["dtype"] = config["input_dtype"]
+    if class_name == "Deconvolution2D":
+        return deconvolution(found, unit, situation)
+    return padded(found, class_name)
+
+
+def _value(unit: Unit, key: str, value: Value, situation: Situation) -> Value:
+    if key in {"init", "inner_init"} or key.endswith("_init"):
+        return _initializer(unit, value, situation) if isinstance(value, str) else value
+    if key.endswith(("_regularizer", "_constraint")) and isinstance(value, dict):
+        found = penalty(key, value)
+        if found is None:
+            situation.log.refuse(
+                "argument",
+                unit,
+                f"{unit.path} ({unit.class_name}) has {key} {shown(str(value.get('name')))}, which "
+                "no later release has",
+            )
+        return found
+    return tables.DATA_FORMATS.get(str(value), value) if key == "dim_ordering" else value
+
+
+def _initializer(unit: Unit, name: str, situation: Situation) -> Value:
+    if name not in tables.INITIALIZERS:
+        situation.log.refuse(
+            "argument",
+            unit,
+            f"{unit.path} ({unit.class_name}) has the initialiser {shown(name)}, which is none of "
+            "Keras 1's",
+        )
+        return name
+    class_name, config = tables.INITIALIZERS[name]
+    return Thing(kind=Kind.INITIALIZER, class_name=class_name, config=dict(config))
+
+
+def _applies(situation: Situation) -> bool:
+    return situation.subject.generation is keras1.GENERATION
+
+
+REWRITE: Final = Rewrite(name="keras1", applies=_applies, apply=_apply)

@@ -1,0 +1,171 @@
+"""
+What standalone Keras 2 and TF 1 leave unsaid or say otherwise than later releases: dtypes,
+initialisers, the GRU's equations, Theano's kernels.
+
+Keras 2.0 to 2.3 and TF 1.15 load such files with their own defaults; TF 2.0 and later have others
+(``reset_after``), and Keras 3 refuses the ``dtype`` of an initialiser. Theano convolves where
+TensorFlow correlates: standalone Keras reverses its kernels at load
+(``preprocess_weights_for_loading``), later releases do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Kind, Recipe, Role, Thing, Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.traversal import mapped
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import generations
+from policytool.releases.generations import Unsaid, keras1, keras2, tf1
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+
+_GONE: Final = frozenset({"CuDNNGRU", "CuDNNLSTM", "Highway", "MaxoutDense", "Merge"})
+"""
+Classes of standalone Keras 2 and TF 1 that TF 2 has not, or under ``compat.v1`` alone, and Keras 3
+not at all.
+"""
+
+_CONVOLVE: Final = {"Conv1D": 1, "Conv2D": 2, "Conv3D": 3}
+_PADS: Final = frozenset(
+    {
+        "AveragePooling1D",
+        "AveragePooling2D",
+        "AveragePooling3D",
+        "MaxPooling1D",
+        "MaxPooling2D",
+        "MaxPooling3D",
+    }
+)
+_OTHERWISE: Final = frozenset(
+    {
+        "Conv2DTranspose",
+        "Conv3DTranspose",
+        "ConvLSTM2D",
+        "DepthwiseConv2D",
+        "SeparableConv1D",
+        "SeparableConv2D",
+    }
+)
+_DISTRIBUTIONS: Final[dict[Value, Value]] = {"normal": "truncated_normal"}
+"""What ``VarianceScaling`` of standalone Keras 2 calls what later releases call otherwise."""
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    reverses = (
+        situation.subject.document.writer.backend == "theano"
+        and situation.subject.generation is keras2.GENERATION
+    )
+    unsaid = situation.subject.generation.unsaid is Unsaid.FLOATX
+
+    def change(unit: Unit) -> Unit:
+        if unit.custom or unit.role is not Role.LAYER:
+            return unit
+        if unit.class_name in _GONE:
+            situation.log.refuse(
+                "class",
+                unit,
+                f"{unit.path} is a {unit.class_name}, which no release from TF 2.0 on has",
+            )
+            return unit
+        said = replace(
+            unit, config={key: _initializer(value) for key, value in unit.config.items()}
+        )
+        said = _recurrent(said)
+        said = _with_dtype(said, situation) if unsaid else said
+        return _correlated(said, situation) if reverses else said
+
+    return mapped(root, change)
+
+
+def _initializer(value: Value) -> Value:
+    """
+    Return an initialiser without the dtype that TF 1 gives it, which the layer's variable has
+    anyway; any other value as it is.
+    """
+    if (
+        not isinstance(value, Thing)
+        or value.kind is not Kind.INITIALIZER
+        or isinstance(value.config, str | None)
+    ):
+        return value
+    config = {key: item for key, item in value.config.items() if key != "dtype"}
+    distribution = config.get("distribution")
+    if isinstance(distribution, str):
+        config["distribution"] = _DISTRIBUTIONS.get(distribution, distribution)
+    return replace(value, config=config)
+
+
+def _recurrent(unit: Unit) -> Unit:
+    """
+    Return a layer that says how its GRU resets and which implementation it has: Keras 2.0 to 2.3
+    have one, 0, that later releases do not.
+    """
+    if unit.class_name in {"GRU", "GRUCell"} and "reset_after" not in unit.config:
+        unit = unit.with_config(reset_after=False)
+    return unit.with_config(implementation=1) if unit.config.get("implementation") == 0 else unit
+
+
+def _with_dtype(unit: Unit, situation: Situation) -> Unit:
+    """Return a layer that says the dtype that its release did not write."""
+    if unit.site is None or unit.class_name == INPUT_CLASS or "dtype" in unit.config:
+        return unit
+    policy = situation.subject.layers[unit.site].policy
+    return (
+        unit.with_config(dtype=generations.parse(policy, situation.subject.generation))
+        if policy is not None
+        else unit
+    )
+
+
+def _correlated(unit: Unit, situation: Situation) -> Unit:
+    """
+    Return a layer of a model that Theano computed, with its kernel reversed; refused where Theano
+    places padding otherwise.
+    """
+    rank = _CONVOLVE.get(unit.class_name)
+    padded = unit.config.get("padding") == "same"
+    if (
+        unit.class_name in _OTHERWISE
+        or (unit.class_name in _PADS and padded)
+        or (rank is not None and padded and not _is_centred(unit))
+    ):
+        situation.log.refuse(
+            "argument",
+            unit,
+            f"{unit.path} ({unit.class_name}) was computed by Theano, which does it otherwise than "
+            "TensorFlow",
+        )
+    if rank is None:
+        return unit
+    layout = {"kernel": Recipe(parts=("kernel",), flip=tuple(range(rank)))}
+    return replace(
+        unit,
+        layout={**layout, "bias": Recipe(parts=("bias",))}
+        if unit.config.get("use_bias", True)
+        else layout,
+    )
+
+
+def _is_centred(unit: Unit) -> bool:
+    """
+    Return whether half of the kernel lies on each side of every step: where both libraries pad the
+    same.
+    """
+    sizes, strides = unit.config.get("kernel_size"), unit.config.get("strides")
+    odd = isinstance(sizes, list) and all(isinstance(size, int) and size % 2 == 1 for size in sizes)
+    return odd and isinstance(strides, list) and all(step == 1 for step in strides)
+
+
+def _applies(situation: Situation) -> bool:
+    return situation.subject.generation in (
+        keras1.GENERATION,
+        keras2.GENERATION,
+        tf1.GENERATION,
+    ) and situation.target.since("tf2.0")
+
+
+REWRITE: Final = Rewrite(name="keras2", applies=_applies, apply=_apply)

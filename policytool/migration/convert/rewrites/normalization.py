@@ -1,0 +1,46 @@
+"""
+Axes of a BatchNormalization: a list in Keras 2 from TF 1.15 on, which may have several, and one
+number in Keras 3 and in Keras 2.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.traversal import mapped
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Unit
+
+_CLASSES: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    return mapped(
+        root,
+        lambda unit: (
+            _changed(unit, situation) if unit.class_name in _CLASSES and not unit.custom else unit
+        ),
+    )
+
+
+def _changed(unit: Unit, situation: Situation) -> Unit:
+    axis = unit.config.get("axis")
+    if not isinstance(axis, list):
+        return unit
+    if len(axis) == 1:
+        situation.log.change("axis", unit, "axis, a list of one, becomes a number")
+        return unit.with_config(axis=axis[0])
+    situation.log.refuse(
+        "argument",
+        unit,
+        f"{unit.path} ({unit.class_name}) has axis {axis}: {situation.target.loader} normalises "
+        "along one axis alone",
+    )
+    return unit
+
+
+REWRITE: Final = Rewrite(
+    name="normalization", applies=lambda situation: situation.to_keras3, apply=_apply
+)

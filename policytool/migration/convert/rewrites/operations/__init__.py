@@ -1,0 +1,283 @@
+"""
+The ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (TF 2.4 on),
+``TensorFlowOpLayer`` before, operations of Keras 3.
+
+Rows say which function of TensorFlow computes what an operation does, in modules by family;
+``composed`` has what one side says with several. ``to_keras3`` and ``to_keras2`` read the rows,
+each its way. Op layers and operations follow no policy: what they compute in is their tensors'
+dtype, which ``_dtypes`` infers where the two libraries make something else of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Network, Reference, Role, Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites.operations import (
+    _table,
+    casts,
+    composed,
+    node_defs,
+    slicing,
+    to_keras2,
+    to_keras3,
+)
+from policytool.migration.convert.rewrites.operations._building import Builder, UnsayableError
+from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLICING, module_of
+from policytool.migration.convert.rewrites.operations._dtypes import Dtypes, of_network
+from policytool.migration.convert.traversal import mapped, references
+from policytool.releases import keras_operations
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Call, Value
+
+FUNCTIONS: Final = frozenset({*_table.BY_FUNCTION, *composed.COMPOSED, slicing.FUNCTION})
+"""The functions of TensorFlow that are known here."""
+
+CASTING: Final = "keras3.6"
+"""What stands for the releases that write their layers' casts into the graph, 3.5 to 3.9."""
+
+_SHAPES: Final = frozenset({"shape", "compat.v1.shape"})
+_LAMBDAS: Final = frozenset({LAMBDA, SLICING, "ClassMethod", "InstanceMethod", "InstanceProperty"})
+_UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"})
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    def change(unit: Unit) -> Unit:
+        if unit.network is None or unit.network.is_chain:
+            return unit
+        return replace(unit, network=_network(unit.network, situation))
+
+    return mapped(root, change)
+
+
+def _network(network: Network, situation: Situation) -> Network:
+    if situation.crosses and situation.to_keras3:
+        network = _told(network, situation)
+    dtypes = of_network(network)
+    if (
+        situation.from_keras3
+        and situation.target.loader != CASTING
+        and (situation.crosses or situation.source_release == CASTING)
+    ):
+        network, gone = casts.dropped(network, dtypes, first_alone=not situation.to_keras3)
+        for unit in gone:
+            situation.log.change(
+                "cast-dropped",
+                unit,
+                f"the cast to {unit.config.get('dtype')} is left out: the layers behind it cast by "
+                "themselves",
+            )
+    if situation.crosses:
+        names = {unit.name for unit in network.units}
+        network = replace(
+            network,
+            units=tuple(
+                new for unit in network.units for new in _converted(unit, names, dtypes, situation)
+            ),
+        )
+        network = _without_shapes(network)
+    if not situation.to_keras3 and to_keras2.is_before_lambdas(situation.target.loader):
+        _judge_lambdas(network, situation)
+    if situation.to_keras3:
+        network = replace(network, units=tuple(_held(unit, situation) for unit in network.units))
+        _judge_left(network, situation)
+    return network
+
+
+def _told(network: Network, situation: Situation) -> Network:
+    """Return a network whose ops are those of TF 2.4 and later."""
+    found, reasons = node_defs.told(network)
+    for unit in found.units:
+        if unit.name in reasons:
+            situation.log.refuse(
+                "operation",
+                unit,
+                f"{unit.path} ({node_defs.NODE_DEF}) {reasons[unit.name]}: replace it by a layer "
+                "in the source",
+            )
+    return found
+
+
+def _converted(
+    unit: Unit, names: set[str], dtypes: Dtypes, situation: Situation
+) -> tuple[Unit, ...]:
+    """Return what stands in a unit's place; the unit itself where it is no op."""
+    is_op = (
+        unit.role is Role.OPERATION
+        if situation.from_keras3
+        else unit.class_name in {LAMBDA, SLICING}
+    )
+    if not is_op or unit.custom or str(unit.config.get("function")) in _SHAPES:
+        return (unit,)
+    if not unit.calls:
+        situation.log.refuse(
+            "operation",
+            unit,
+            f"{unit.path} is an operation that is never called: nothing says what its arguments "
+            "are",
+        )
+        return (unit,)
+    found: list[tuple[Unit, ...]] = []
+    for call in unit.calls:
+        builder = Builder(unit, names)
+        try:
+            result = _put(builder, unit, call, dtypes, situation)
+        except UnsayableError as error:
+            situation.log.refuse("operation", unit, f"{unit.path} {error}")
+            return (unit,)
+        found.append(_last_named(builder.added, result, unit.name))
+    if any(
+        len(units) != 1
+        or units[0].class_name != found[0][0].class_name
+        or units[0].config != found[0][0].config
+        for units in found[1:]
+    ):
+        situation.log.refuse(
+            "operation",
+            unit,
+            f"{unit.path} is called {len(unit.calls)} times, with other arguments each time",
+        )
+        return (unit,)
+    said = ", ".join(_said(new) for new in found[0])
+    situation.log.change("operation", unit, f"{_said(unit)} becomes {said}")
+    last = replace(found[0][-1], calls=tuple(call for units in found for call in units[-1].calls))
+    return (*found[0][:-1], last)
+
+
+def _put(
+    builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, situation: Situation
+) -> Reference:
+    if situation.to_keras3:
+        return to_keras3.put(builder, unit, call, dtypes)
+    return to_keras2.put(builder, unit, call, dtypes, situation.target.loader)
+
+
+def _last_named(units: list[Unit], result: Reference, name: str) -> tuple[Unit, ...]:
+    """
+    Return added units, the last with the name of what they stand for: nothing that uses it has to
+    change.
+    """
+    if units[-1].name != result.layer:
+        raise AssertionError(result.layer)
+    return (*units[:-1], replace(units[-1], name=name))
+
+
+def _said(unit: Unit) -> str:
+    function = unit.config.get("function")
+    return f"tf.{function}" if isinstance(function, str) else unit.class_name
+
+
+def _without_shapes(network: Network) -> Network:
+    """
+    Return the network without the shapes, and what is made of them alone, that nothing uses any
+    more.
+    """
+    while True:
+        used = {
+            r.layer
+            for unit in network.units
+            for call in unit.calls
+            for item in (*call.args, *call.kwargs.values())
+            for r in references(item)
+        }
+        used |= {
+            reference.layer
+            for argument in (network.inputs, network.outputs)
+            for reference in references(argument)
+        }
+        dead = [
+            unit
+            for unit in network.units
+            if unit.name not in used
+            and (str(unit.config.get("function")) in _SHAPES or unit.role is Role.OPERATION)
+        ]
+        if not dead:
+            return network
+        network = replace(network, units=tuple(unit for unit in network.units if unit not in dead))
+
+
+def _held(unit: Unit, situation: Situation) -> Unit:
+    """Return an operation with the keys that the target's release takes."""
+    if (
+        unit.role is not Role.OPERATION
+        or unit.custom
+        or not keras_operations.is_known(module_of(unit), unit.class_name)
+    ):
+        return unit
+    loader, module = situation.target.loader, module_of(unit)
+    signature = keras_operations.signature(loader, module, unit.class_name)
+    if signature is None:
+        situation.log.refuse(
+            "operation",
+            unit,
+            f"{unit.path} is {unit.class_name}, an operation that {loader} does not have",
+        )
+        return unit
+    newest = keras_operations.signature("keras3.15", module, unit.class_name)
+    config: dict[str, Value] = {}
+    for key, value in unit.config.items():
+        if key in signature.config or key in signature.required:
+            config[key] = value
+        elif newest is None or newest.config.get(key) != value:
+            situation.log.refuse(
+                "operation",
+                unit,
+                f"{unit.path} is {unit.class_name} with {key}, which {loader} does not take",
+            )
+    return replace(unit, config=config, module=f"{keras_operations.MODULES}{module}")
+
+
+def _judge_lambdas(network: Network, situation: Situation) -> None:
+    """Refuse op layers where the release has none that are rebuilt from a config."""
+    for unit in network.units:
+        if unit.class_name in _LAMBDAS and not unit.custom:
+            message = (
+                f"{unit.path} is {_said(unit)} in an op layer ({unit.class_name}), which "
+                f"{situation.target.loader} does not have; they came with TF 2.4"
+            )
+            situation.log.refuse("operation", unit, message)
+
+
+def _judge_left(network: Network, situation: Situation) -> None:
+    """Refuse op layers that stayed, and operations in a container that does not hold them."""
+    for unit in network.units:
+        if unit.class_name in _UNREAD:
+            situation.log.refuse(
+                "operation",
+                unit,
+                f"{unit.path} is a {unit.class_name}, a layer of TensorFlow's own ops that Keras 3 "
+                "does not have",
+            )
+        if (
+            unit.class_name == "GetItem"
+            and not situation.target.since("keras3.3")
+            and any(call.args and isinstance(call.args[-1], list) for call in unit.calls)
+        ):
+            situation.log.refuse(
+                "operation",
+                unit,
+                f"{unit.path} is GetItem of several axes, which {situation.target.loader} does not "
+                "read back from a file",
+            )
+        if str(unit.config.get("function")) in _SHAPES and unit.class_name == LAMBDA:
+            situation.log.refuse(
+                "operation", unit, f"{unit.path} takes a shape, which no config of Keras 3 holds"
+            )
+        if unit.role is Role.OPERATION and situation.target.container == "h5":
+            message = (
+                f"{unit.path} is {unit.class_name}, an operation: no release of Keras 3 reads it "
+                "from HDF5; write an archive (.keras)"
+            )
+            situation.log.refuse("h5-operations", unit, message)
+
+
+REWRITE: Final = Rewrite(
+    name="operations",
+    applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
+    apply=_apply,
+)
+
+__all__ = ["CASTING", "FUNCTIONS", "REWRITE", "Dtypes", "of_network"]

@@ -1,0 +1,82 @@
+"""The arguments of a call by TensorFlow's names, whichever side wrote it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.migration.convert.architecture import Constant, Role
+from policytool.migration.convert.rewrites.operations._rows import REQUIRED, Place
+from policytool.migration.convert.rewrites.operations._table import BY_FUNCTION, BY_OPERATION
+from policytool.releases import keras_operations
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Argument, Call, Unit
+    from policytool.migration.convert.rewrites.operations._rows import Row
+
+LAMBDA = "TFOpLambda"
+SLICING = "SlicingOpLambda"
+
+
+def module_of(unit: Unit) -> str:
+    """
+    Return the last part of an operation's module; HDF5 files do not hold it, and each class stands
+    in one module.
+    """
+    if unit.module is not None:
+        return unit.module.removeprefix(keras_operations.MODULES)
+    return keras_operations.module_of(unit.class_name) or ""
+
+
+def row_of(unit: Unit) -> Row | None:
+    """Return the row of an op layer or an operation; None where there is none."""
+    if unit.role is Role.OPERATION:
+        return BY_OPERATION.get((module_of(unit), unit.class_name))
+    return BY_FUNCTION.get(str(unit.config.get("function"))) if unit.class_name == LAMBDA else None
+
+
+def named2(row: Row, call: Call) -> dict[str, Argument] | None:
+    """Return the arguments of an op layer's call; None where the file does not hold them all."""
+    if not call.args:
+        return None
+    found: dict[str, Argument] = {row.pairs[0].tf: call.args[0], **call.kwargs}
+    for pair in row.pairs:
+        if found.get(pair.tf) is None:
+            if pair.default is REQUIRED:
+                return None
+            found[pair.tf] = pair.default
+    return found
+
+
+def named3(row: Row, unit: Unit, call: Call) -> dict[str, Argument] | None:
+    """
+    Return the arguments of an operation's call and of its constructor; None where one that the
+    function needs is not told.
+    """
+    if len(call.args) > len(row.called):
+        return None
+    given: dict[str, Argument] = {
+        pair.keras3: value for pair, value in zip(row.called, call.args, strict=False)
+    }
+    given |= call.kwargs
+    found: dict[str, Argument] = {}
+    for pair in row.pairs:
+        source = given if pair.place is Place.CALL else unit.config
+        if pair.keras3 in source:
+            value = source[pair.keras3]
+        elif pair.default3 is not REQUIRED:
+            value = pair.default3
+        else:
+            return None
+        found[pair.tf] = value  # type: ignore[assignment]  # a config of an operation holds plain values
+    return found
+
+
+def number(argument: Argument) -> Argument:
+    """Return a constant of one number as the number, anything else as it is."""
+    return (
+        argument.value
+        if isinstance(argument, Constant)
+        and argument.dtype is None
+        and isinstance(argument.value, bool | int | float | str)
+        else argument
+    )

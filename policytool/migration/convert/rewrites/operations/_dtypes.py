@@ -1,0 +1,239 @@
+"""The dtype of each tensor of a graph, as far as layers, policies and operations tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Constant, Reference, Role
+from policytool.migration.convert.rewrites.operations._calls import named2, named3, row_of
+from policytool.migration.convert.rewrites.operations._rows import Kind
+from policytool.migration.convert.traversal import references
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import dtypes
+from policytool.releases.policy import Policy, PolicyMap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policytool.migration.convert.architecture import Argument, Call, Network, Unit
+    from policytool.migration.convert.rewrites.operations._rows import Row
+
+_PASSING: Final = frozenset(
+    {
+        *(
+            "Flatten",
+            "Reshape",
+            "Permute",
+            "RepeatVector",
+            "Concatenate",
+            "Add",
+            "Subtract",
+            "Multiply",
+            "Maximum",
+            "Minimum",
+            "Average",
+            "Dot",
+        ),
+        *(
+            "Activation",
+            "Dropout",
+            "Masking",
+            "Identity",
+            "ZeroPadding1D",
+            "ZeroPadding2D",
+            "ZeroPadding3D",
+            "Cropping1D",
+            "Cropping2D",
+            "Cropping3D",
+        ),
+        *(
+            "UpSampling1D",
+            "UpSampling2D",
+            "UpSampling3D",
+            "GlobalMaxPooling1D",
+            "MaxPooling1D",
+            "MaxPooling2D",
+            "Lambda",
+            "ReLU",
+        ),
+    }
+)
+"""
+Layers that give numbers of no floating-point dtype as they get them: Keras casts floating-point
+inputs alone.
+"""
+
+_UNSAID: Final = frozenset(
+    {
+        *(
+            "StringLookup",
+            "IntegerLookup",
+            "TextVectorization",
+            "Hashing",
+            "HashedCrossing",
+            "Discretization",
+            "CategoryEncoding",
+        ),
+        *("TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"),
+    }
+)
+"""Layers whose result has another dtype than their policy says."""
+
+_AS_FIRST: Final = frozenset(
+    {
+        "math.squared_difference",
+        "math.l2_normalize",
+        "nn.l2_normalize",
+        "norm",
+        "compat.v1.norm",
+        "math.add_n",
+    }
+)
+"""Functions without a row, whose result has the dtype of their first argument."""
+
+_WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
+_FLOATX: Final = "float32"
+
+
+def promoted(found: Iterable[str | None], scalars: Iterable[Argument] = ()) -> str | None:
+    """
+    Return the dtype that Keras 3 gives to what is made of tensors of these, and of plain numbers.
+
+    :return: None where one of them is not known, or the rule for them is not known here
+    """
+    known = set(found)
+    if None in known or not known:
+        return None
+    names = {name for name in known if name is not None}
+    floats = names & set(dtypes.FLOATS)
+    if floats:
+        widest = max(_WIDTH.get(name, 0) for name in floats)
+        best = {name for name in floats if _WIDTH.get(name, 0) == widest}
+        return best.pop() if len(best) == 1 else _FLOATX
+    numbers = names - {"bool"} if len(names) > 1 else names
+    if numbers == {"int32", "int64"}:
+        numbers = {"int64"}
+    if len(numbers) != 1:
+        return None
+    plain = tuple(scalars)
+    if any(isinstance(value, float) for value in plain):
+        return _FLOATX
+    if numbers == {"bool"} and any(
+        isinstance(value, int) and not isinstance(value, bool) for value in plain
+    ):
+        return "int32"
+    return numbers.pop()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dtypes:
+    """What is known of one network's tensors."""
+
+    known: dict[tuple[str, int, int], str | None] = field(default_factory=dict)
+
+    def of(self, argument: Argument) -> str | None:
+        """Return the dtype of a tensor or a constant; None where it is not known."""
+        if isinstance(argument, Reference):
+            key = (argument.layer, argument.call, argument.output)
+            return self.known.get(key, self.known.get((argument.layer, argument.call, -1)))
+        return argument.dtype if isinstance(argument, Constant) else None
+
+
+def of_network(network: Network) -> Dtypes:
+    """Return the dtypes of a functional network's tensors."""
+    found = Dtypes()
+    for _ in range(len(network.units) + 1):
+        before = dict(found.known)
+        for unit in network.units:
+            _note(unit, found)
+        if found.known == before:
+            break
+    return found
+
+
+def _note(unit: Unit, found: Dtypes) -> None:
+    if unit.class_name == INPUT_CLASS:
+        dtype = unit.config.get("dtype")
+        found.known[unit.name, 0, -1] = (
+            dtype
+            if isinstance(dtype, str)
+            else dtype.compute_dtype
+            if isinstance(dtype, Policy)
+            else _FLOATX
+        )
+        return
+    if unit.role is Role.MODEL and unit.network is not None and not unit.network.is_chain:
+        inner = of_network(unit.network)
+        results = [inner.of(reference) for reference in references(unit.network.outputs)]
+        for number in range(len(unit.calls)):
+            for output, dtype in enumerate(results):
+                found.known[unit.name, number, output] = dtype
+        return
+    for number, call in enumerate(unit.calls):
+        row = row_of(unit)
+        if row is not None:
+            found.known[unit.name, number, -1] = result_of(row, unit, call, found)
+            if row.others is not None:
+                found.known[unit.name, number, 0] = found.known[unit.name, number, -1]
+                found.known[unit.name, number, 1] = row.others
+        else:
+            found.known[unit.name, number, -1] = _of_layer(unit, call, found)
+
+
+def result_of(row: Row, unit: Unit, call: Call, found: Dtypes) -> str | None:
+    """Return the dtype of what a row's function or operation gives, on the unit's side."""
+    arguments = named3(row, unit, call) if unit.role is Role.OPERATION else named2(row, call)
+    if arguments is None:
+        return None
+    stated = (row.result3 or row.result) if unit.role is Role.OPERATION else row.result
+    if stated == "@dtype":
+        dtype = arguments.get(next(pair.tf for pair in row.pairs if pair.kind is Kind.DTYPE))
+        return dtype if isinstance(dtype, str) else _FLOATX
+    return stated if stated is not None else of_tensors(row, arguments, found)
+
+
+def of_tensors(row: Row, arguments: dict[str, Argument], found: Dtypes) -> str | None:
+    """Return the dtype that a call's tensors are promoted to."""
+    tensors, scalars = split(row, arguments)
+    return promoted((found.of(tensor) for tensor in tensors), scalars)
+
+
+def split(row: Row, arguments: dict[str, Argument]) -> tuple[list[Argument], list[Argument]]:
+    """Return a call's tensors and constants with a dtype, and the numbers beside them."""
+    values: list[Argument] = []
+    for pair in row.pairs:
+        value = arguments.get(pair.tf)
+        if pair.kind is Kind.TENSOR or (
+            pair.kind is Kind.FREE and pair is row.pairs[0] and len(row.called) == 1
+        ):
+            values.append(value)
+        elif pair.kind is Kind.TENSORS:
+            values += list(value) if isinstance(value, list | tuple) else [value]
+    tensors: list[Argument] = [
+        value
+        for value in values
+        if isinstance(value, Reference) or (isinstance(value, Constant) and value.dtype is not None)
+    ]
+    return tensors, [value for value in values if isinstance(value, bool | int | float)]
+
+
+def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
+    first = next((reference for argument in call.args for reference in references(argument)), None)
+    given = found.of(first) if first is not None else None
+    if (
+        unit.class_name in {"SlicingOpLambda", "GetItem"}
+        or str(unit.config.get("function")) in _AS_FIRST
+    ):
+        return given
+    if unit.role is Role.OPERATION or unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":
+        return None
+    policy = unit.config.get("dtype")
+    if isinstance(policy, PolicyMap):
+        policy = policy.default
+    computed = policy.compute_dtype if isinstance(policy, Policy) else _FLOATX
+    if computed is None or (
+        unit.class_name in _PASSING and given is not None and given not in dtypes.FLOATS
+    ):
+        return given
+    return computed

@@ -1,0 +1,24 @@
+"""All rows, found by either side."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.rewrites.operations import elementwise, neural, reductions, shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.migration.convert.rewrites.operations._rows import Row
+
+ROWS: Final[tuple[Row, ...]] = (*elementwise.ROWS, *reductions.ROWS, *shapes.ROWS, *neural.ROWS)
+
+BY_FUNCTION: Final[Mapping[str, Row]] = MappingProxyType(
+    {name: row for row in reversed(ROWS) for name in row.functions}
+)
+"""The first row where several have a function."""
+
+BY_OPERATION: Final[Mapping[tuple[str, str], Row]] = MappingProxyType(
+    {(row.module, row.op): row for row in reversed(ROWS)}
+)

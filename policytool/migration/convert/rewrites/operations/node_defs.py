@@ -1,0 +1,254 @@
+"""
+``TensorFlowOpLayer`` of TF 1.15 to 2.3: an op of TensorFlow's own, with its ``node_def`` and those
+of its inputs that are constants.
+
+They are told as the op layers that TF 2.4 and later write in their place, ``TFOpLambda`` and
+``SlicingOpLambda``, which the rest of this package reads. The constants stand by the number of the
+input (``_make_op`` of tensorflow/python/keras/engine/base_layer.py, TF 1.15 to 2.3).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Call, Reference
+from policytool.migration.convert.rewrites.operations import slicing
+from policytool.migration.convert.rewrites.operations._building import FLOAT32, UnsayableError
+from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLICING
+from policytool.migration.convert.rewrites.operations._node_table import FIRST, OPS, REST
+from policytool.migration.convert.traversal import references
+from policytool.releases import dtypes as names_of_dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policytool.migration.convert.architecture import Argument, Network, Unit, Value
+
+NODE_DEF: Final = "TensorFlowOpLayer"
+_PACK: Final = "Pack"
+_RESHAPE: Final = "Reshape"
+_SLICES: Final = {"StridedSlice": 4, "Slice": 3}
+"""The ops that cut out a part, with the number of their inputs."""
+
+_COUNTS: Final = frozenset({"N", "num", "num_split"})
+"""Attributes that count what an op has anyway."""
+
+_TYPES: Final = {
+    "DT_HALF": "float16",
+    "DT_BFLOAT16": "bfloat16",
+    "DT_FLOAT": "float32",
+    "DT_DOUBLE": "float64",
+    "DT_BOOL": "bool",
+    "DT_STRING": "string",
+    **{f"DT_{name.upper()}": name for name in names_of_dtypes.OTHERS if "int" in name},
+}
+
+
+def told(network: Network) -> tuple[Network, dict[str, str]]:
+    """
+    Return the network with the op layers that TF 2.4 and later have, and by name why a layer is
+    left as it was.
+
+    A shape that is packed of numbers and sizes is told as that list where a tensor is reshaped to
+    it.
+    """
+    units: dict[str, Unit] = {}
+    reasons: dict[str, str] = {}
+    packed = {
+        unit.name: inputs
+        for unit in network.units
+        if _op(unit) == _PACK and len(unit.calls) == 1 and (inputs := _inputs(unit, unit.calls[0]))
+    }
+    for unit in network.units:
+        try:
+            units[unit.name] = (
+                _told(unit, packed) if unit.class_name == NODE_DEF and not unit.custom else unit
+            )
+        except UnsayableError as error:
+            units[unit.name], reasons[unit.name] = unit, str(error)
+    found = replace(network, units=tuple(units.values()))
+    return _without_packs(found, frozenset(packed)), reasons
+
+
+def _without_packs(network: Network, packs: frozenset[str]) -> Network:
+    used = {
+        r.layer
+        for unit in network.units
+        for call in unit.calls
+        for item in (*call.args, *call.kwargs.values())
+        for r in references(item)
+    }
+    used |= {reference.layer for reference in references(network.outputs)}
+    return replace(
+        network,
+        units=tuple(unit for unit in network.units if unit.name in used or unit.name not in packs),
+    )
+
+
+def _told(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
+    """
+    Return the op layer of TF 2.4 for a layer.
+
+    :raises UnsayableError: where there is none
+    """
+    op, attributes = _op(unit), _attributes(unit)
+    config: dict[str, Value] = {"trainable": True, "dtype": FLOAT32}
+    if op in _SLICES:
+        calls = tuple(_sliced(op, attributes, _inputs(unit, call)) for call in unit.calls)
+        return replace(
+            unit, class_name=SLICING, config={**config, "function": slicing.FUNCTION}, calls=calls
+        )
+    if op not in OPS:
+        raise UnsayableError(
+            f"is {op}, an op of TensorFlow that no operation of Keras 3 is known to compute"
+        )
+    calls = tuple(_called(op, attributes, _inputs(unit, call), packed) for call in unit.calls)
+    return replace(
+        unit, class_name=LAMBDA, config={**config, "function": OPS[op].function}, calls=calls
+    )
+
+
+def _op(unit: Unit) -> str:
+    node = unit.config.get("node_def")
+    return str(node.get("op")) if isinstance(node, dict) else ""
+
+
+def _attributes(unit: Unit) -> dict[str, Argument]:
+    """
+    Return the attributes of an op that say more than types and counts, and the types by Keras'
+    names.
+    """
+    node = unit.config.get("node_def")
+    given = node.get("attr") if isinstance(node, dict) else None
+    return (
+        {
+            key: _value(key, value)
+            for key, value in given.items()
+            if isinstance(value, dict) and not key.startswith("_")
+        }
+        if isinstance(given, dict)
+        else {}
+    )
+
+
+def _value(key: str, value: Mapping[str, Value]) -> Argument:
+    """Return an attribute's value; protobuf writes 64-bit numbers as text, and bytes as base64."""
+    if "type" in value:
+        return _TYPES.get(str(value["type"]), str(value["type"]))
+    if "i" in value:
+        return int(str(value["i"]))
+    if "f" in value:
+        return float(str(value["f"]))
+    if "s" in value:
+        return _text(str(value["s"]))
+    listed = value.get("list")
+    if isinstance(listed, dict):
+        numbers = listed.get("i")
+        return [int(str(item)) for item in numbers] if isinstance(numbers, list) else None
+    if "b" in value:
+        return value["b"] is True
+    raise UnsayableError(f"has an attribute {key} that is no number, text, type or list of numbers")
+
+
+def _text(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).decode("ascii")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise UnsayableError("has an attribute that is no text") from error
+
+
+def _inputs(unit: Unit, call: Call) -> list[Argument]:
+    """
+    Return all inputs of an op: the tensors that the layer is called with, and between them the
+    constants.
+    """
+    constants = unit.config.get("constants")
+    found: list[Argument] = [
+        reference for argument in call.args for reference in references(argument)
+    ]
+    if isinstance(constants, dict):
+        for index in sorted(constants, key=int):
+            found.insert(int(index), constants[index])  # type: ignore[arg-type]  # numbers and lists of them
+    return found
+
+
+def _called(
+    op: str,
+    attributes: Mapping[str, Argument],
+    inputs: list[Argument],
+    packed: Mapping[str, Sequence[Argument]],
+) -> Call:
+    known = OPS[op]
+    named = len(known.inputs) - 1
+    if REST in known.inputs:
+        inputs = [inputs[: len(inputs) - named], *inputs[len(inputs) - named :]]
+    if len(inputs) != len(known.inputs):
+        raise UnsayableError(f"is {op} with {len(inputs)} inputs, and {len(known.inputs)} it has")
+    given = dict(zip(known.inputs, inputs, strict=True))
+    first = given.pop(REST if REST in given else FIRST)
+    if op == _RESHAPE and isinstance(shape := given["shape"], Reference):
+        given["shape"] = list(packed.get(shape.layer, ())) or shape
+    for attribute, value in attributes.items():
+        if attribute in known.attributes:
+            given[known.attributes[attribute]] = value
+        elif attribute in known.needed and value != known.needed[attribute]:
+            raise UnsayableError(
+                f"is {op} with {attribute} {value}, which no operation of Keras 3 does"
+            )
+        elif attribute not in known.needed and not (
+            attribute in _COUNTS
+            or attribute == "Index"
+            or attribute.startswith("T")
+            or value in _TYPES.values()
+        ):
+            raise UnsayableError(f"is {op} with {attribute}, whose meaning is not known here")
+    return Call(args=(first,), kwargs={**given, **known.said})
+
+
+def _sliced(op: str, attributes: Mapping[str, Argument], inputs: list[Argument]) -> Call:
+    """Return a call that cuts out a part, whose bounds have to be constants."""
+    if len(inputs) != _SLICES[op] or any(not isinstance(bounds, list) for bounds in inputs[1:]):
+        raise UnsayableError(
+            f"is {op} with bounds that a tensor says, which no config of Keras 3 holds"
+        )
+    if op == "Slice":
+        begins, sizes = (_numbers(item) for item in inputs[1:])
+        spec: list[Argument] = [
+            _bounds(begin, None if size < 0 else begin + size)
+            for begin, size in zip(begins, sizes, strict=True)
+        ]
+        return Call(args=(inputs[0],), kwargs={"slice_spec": spec})
+    masks = {
+        name: mask if isinstance(mask := attributes.get(f"{name}_mask"), int) else 0
+        for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
+    }
+    begins, ends, steps = (_numbers(item) for item in inputs[1:])
+    spec = []
+    for axis, (begin, end, step) in enumerate(zip(begins, ends, steps, strict=True)):
+        flags = {name for name, mask in masks.items() if mask >> axis & 1}
+        if "ellipsis" in flags:
+            spec.append({"class_name": "__ellipsis__"})
+        elif "new_axis" in flags:
+            spec.append(None)
+        elif "shrink_axis" in flags:
+            spec.append(begin)
+        else:
+            spec.append(
+                _bounds(
+                    None if "begin" in flags else begin,
+                    None if "end" in flags else end,
+                    None if step == 1 else step,
+                )
+            )
+    return Call(args=(inputs[0],), kwargs={"slice_spec": spec})
+
+
+def _numbers(value: Argument) -> list[int]:
+    return [item for item in value if isinstance(item, int)] if isinstance(value, list) else []
+
+
+def _bounds(start: int | None, stop: int | None, step: int | None = None) -> Argument:
+    return {"start": start, "stop": stop, "step": step}

@@ -1,0 +1,99 @@
+"""Indices and slices: ``SlicingOpLambda`` of Keras 2, ``GetItem`` of Keras 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Reference, Slice
+from policytool.migration.convert.rewrites.operations._building import Builder, UnsayableError
+from policytool.migration.convert.rewrites.operations._calls import SLICING
+from policytool.migration.convert.traversal import references
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Argument, Call
+
+FUNCTION: Final = "__operators__.getitem"
+_SPEC: Final = "slice_spec"
+_ELLIPSIS: Final = "__ellipsis__"
+_BOUNDS: Final = ("start", "stop", "step")
+
+
+def put3(builder: Builder, call: Call) -> Reference:
+    """
+    Add the operation that takes what a slicing layer takes.
+
+    :raises UnsayableError: for an index that is a tensor
+    """
+    if _SPEC not in call.kwargs or not isinstance(call.args[0], Reference):
+        raise UnsayableError("takes a part of a tensor, and the file does not say which")
+    spec = call.kwargs[_SPEC]
+    if any(True for _ in references(spec)):
+        raise UnsayableError(
+            "takes a part of a tensor that another tensor says, which no config of Keras 3 holds"
+        )
+    key: Argument = (
+        [_index3(item) for item in spec]
+        if isinstance(spec, list | tuple)
+        else spec
+        if isinstance(spec, int)
+        else [_index3(spec)]
+    )
+    return builder.operation("numpy.GetItem", (call.args[0], key))
+
+
+def _index3(item: Argument) -> Argument:
+    if isinstance(item, dict):
+        if item.get("class_name") == _ELLIPSIS:
+            return Slice(ellipsis=True)
+        if set(item) <= set(_BOUNDS):
+            return Slice(start=item.get("start"), stop=item.get("stop"), step=item.get("step"))
+    if (
+        item is None
+        or (isinstance(item, int) and not isinstance(item, bool))
+        or isinstance(item, Slice)
+    ):
+        return item
+    raise UnsayableError(
+        "takes a part of a tensor by a mask or a list, which Keras 3 reads otherwise"
+    )
+
+
+def put2(builder: Builder, call: Call, *, ellipsis: bool) -> Reference:
+    """
+    Add the slicing layer that takes what ``GetItem`` takes.
+
+    :param ellipsis: whether the release reads an ellipsis back: TF 2.4 writes one and does not
+    :raises UnsayableError: for an index that is a tensor, an array or a list
+    """
+    arguments = (*call.args, *call.kwargs.values())
+    expected = 2
+    if len(arguments) != expected or not isinstance(arguments[0], Reference):
+        raise UnsayableError("takes a part of something that is no tensor of the graph")
+    key = arguments[1]
+    if any(True for _ in references(key)):
+        raise UnsayableError("takes a part of a tensor that another tensor says")
+    if not ellipsis and any(
+        isinstance(item, Slice) and item.ellipsis
+        for item in (key if isinstance(key, list | tuple) else (key,))
+    ):
+        raise UnsayableError(
+            "takes a part of a tensor with an ellipsis, which TF 2.4 does not read back"
+        )
+    spec: Argument = (
+        [_index2(item) for item in key] if isinstance(key, list | tuple) else _index2(key)
+    )
+    return builder.function(FUNCTION, arguments[0], {_SPEC: spec}, layer=SLICING)
+
+
+def _index2(item: Argument) -> Argument:
+    if isinstance(item, Slice):
+        return (
+            {"class_name": _ELLIPSIS}
+            if item.ellipsis
+            else {key: getattr(item, key) for key in _BOUNDS}
+        )
+    if item is None or (isinstance(item, int) and not isinstance(item, bool)):
+        return item
+    raise UnsayableError(
+        "takes a part of a tensor by a mask or an array, which Keras 2 does not write into a config"
+    )

@@ -1,0 +1,236 @@
+"""From operations of Keras 3 to op layers of Keras 2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Constant, Reference
+from policytool.migration.convert.rewrites.operations import slicing
+from policytool.migration.convert.rewrites.operations._building import Builder, UnsayableError
+from policytool.migration.convert.rewrites.operations._calls import named3, row_of
+from policytool.migration.convert.rewrites.operations._dtypes import of_tensors, split
+from policytool.migration.convert.rewrites.operations._rows import REQUIRED, Kind, Pair, Place
+from policytool.migration.convert.traversal import references
+from policytool.model.compatibility import LOADERS
+from policytool.releases import dtypes as names_of_dtypes
+from policytool.releases import keras_operations
+from policytool.releases.policy import named
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Argument, Call, Unit
+    from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.migration.convert.rewrites.operations._rows import Row
+
+_TURNED: Final = {
+    **{
+        name: name
+        for name in (
+            "math.add",
+            "math.multiply",
+            "math.maximum",
+            "math.minimum",
+            "math.equal",
+            "math.not_equal",
+        )
+    },
+    **{name: name for name in ("math.logical_and", "math.logical_or", "math.logical_xor")},
+    "math.greater": "math.less",
+    "math.less": "math.greater",
+    "math.greater_equal": "math.less_equal",
+    "math.less_equal": "math.greater_equal",
+}
+"""
+What computes the same of the two arguments the other way round: Keras 2 reads a number in front as
+float32 or int32, whatever stands behind it.
+"""
+
+_FIRST_LAMBDA: Final = "tf2.4"
+_NO_ELLIPSIS: Final = "tf2.4"
+_OF_NUMBERS: Final = frozenset({"float32", "int32", "bool"})
+
+
+def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -> Reference:
+    """
+    Add the op layers that compute what an operation does in one call, and return the result.
+
+    TF 2.3 and older have none: there a cast of floating-point numbers is an Activation of its
+    dtype, which casts what it gets and gives it as it is.
+
+    :raises UnsayableError: where there are none
+    """
+    if not is_before_lambdas(loader):
+        return _put(builder, unit, call, dtypes, loader)
+    source = call.args[0] if call.args else call.kwargs.get("x")
+    dtype = unit.config.get("dtype")
+    if (
+        unit.class_name != "Cast"
+        or not isinstance(dtype, str)
+        or dtypes.of(source) not in names_of_dtypes.FLOATS
+        or dtype not in names_of_dtypes.FLOATS
+    ):
+        raise UnsayableError(f"is {unit.class_name}, an operation; {loader} has no layer for it")
+    return builder.layer("Activation", source, {"activation": "linear", "dtype": named(dtype)})
+
+
+def is_before_lambdas(loader: str) -> bool:
+    """Return whether a release of Keras 2 has no op layers that are rebuilt from a config."""
+    return LOADERS.index(loader) < LOADERS.index(_FIRST_LAMBDA)
+
+
+def _put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -> Reference:
+    if unit.class_name == "GetItem":
+        return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
+    if unit.class_name == "Swapaxes":
+        raise UnsayableError("swaps axes of a tensor whose rank the file does not hold")
+    row = row_of(unit)
+    if row is None:
+        raise UnsayableError(
+            f"is {unit.class_name}, an operation that no function of TensorFlow is known to compute"
+        )
+    function = row.functions[0]
+    if not keras_operations.resolves(loader, function):
+        raise UnsayableError(f"is {unit.class_name}: {loader} does not find tf.{function}")
+    arguments = named3(row, unit, call)
+    if arguments is None:
+        raise UnsayableError(
+            f"is {unit.class_name} with arguments that tf.{function} does not take"
+        )
+    _judge_rest(row, unit)
+    return _called(builder, row, arguments, dtypes)
+
+
+def _judge_rest(row: Row, unit: Unit) -> None:
+    """
+    Refuse keys of the operation's config that the function has no words for, but those that say
+    what it does anyway.
+    """
+    newest = keras_operations.signature("keras3.15", row.module, row.op)
+    known = {pair.keras3 for pair in row.pairs if pair.place is Place.CONFIG}
+    for key, value in unit.config.items():
+        if key not in known and (newest is None or newest.config.get(key) != value):
+            raise UnsayableError(
+                f"is {unit.class_name} with {key}, which tf.{row.functions[0]} does not take"
+            )
+
+
+def _called(
+    builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: Dtypes
+) -> Reference:
+    function = row.functions[0]
+    tensors, _ = split(row, arguments)
+    dtype = of_tensors(row, arguments, dtypes)
+    several = len(tensors) > 1
+    if dtype is None and (several or row.floats):
+        raise UnsayableError(f"is {row.op} of tensors whose dtype is not known")
+    if row.floats and dtype not in names_of_dtypes.FLOATS:
+        raise UnsayableError(f"is {row.op} of {dtype}, which tf.{function} computes otherwise")
+    values: dict[str, Argument] = {}
+    for pair in row.pairs:
+        value = arguments[pair.tf]
+        if pair.kind in {Kind.TENSOR, Kind.TENSORS}:
+            values[pair.tf] = _tensor(builder, value, dtype, dtypes)
+        elif pair.place is Place.CALL:
+            values[pair.tf] = _free(value)
+        else:
+            values[pair.tf] = _plain(row, pair, value)
+    values = {
+        key: value for key, value in values.items() if value is not None or key == row.pairs[0].tf
+    }
+    found = _function(builder, row, values, dtype)
+    if row.result3 is not None:
+        found = builder.function("cast", found, {"dtype": row.result3})
+    return found
+
+
+def _function(
+    builder: Builder, row: Row, values: dict[str, Argument], dtype: str | None
+) -> Reference:
+    """
+    Add the function with its first argument in front; a number in front of tensors of 16 bits is
+    put behind them.
+    """
+    first, *others = [pair.tf for pair in row.pairs]
+    function = row.functions[0]
+    front = values[first]
+    if isinstance(front, Reference) or row.pairs[0].kind is not Kind.TENSOR:
+        if (
+            row.pairs[0].kind is Kind.FREE
+            and any(not isinstance(values.get(key), Reference) for key in others[:1])
+            and dtype not in {*_OF_NUMBERS, None}
+        ):
+            raise UnsayableError(
+                f"is {row.op} with a number in front of tensors of {dtype}, which Keras 2 does not "
+                "read"
+            )
+        return builder.function(
+            function, front, {key: values[key] for key in others if key in values}
+        )
+    if function in _TURNED:
+        return builder.function(_TURNED[function], values[others[0]], {others[0]: front})
+    if function == "math.subtract":
+        return builder.function(
+            "math.add", builder.function("math.negative", values[others[0]]), {"y": front}
+        )
+    if dtype not in _OF_NUMBERS:
+        raise UnsayableError(
+            f"is {row.op} with a number in front of tensors of {dtype}, which Keras 2 does not read"
+        )
+    if dtype == "float32" and isinstance(front, int):
+        front = float(front)
+    return builder.function(function, front, {key: values[key] for key in others if key in values})
+
+
+def _tensor(builder: Builder, value: Argument, dtype: str | None, dtypes: Dtypes) -> Argument:
+    """
+    Return a tensor in the dtype that Keras 3 promotes it to; a constant without its own, which the
+    function gives it.
+    """
+    if isinstance(value, list | tuple):
+        return [_tensor(builder, item, dtype, dtypes) for item in value]
+    if isinstance(value, Reference):
+        own = dtypes.of(value)
+        return (
+            builder.function("cast", value, {"dtype": dtype})
+            if dtype is not None and own != dtype
+            else value
+        )
+    if isinstance(value, Constant):
+        return value.value
+    if isinstance(value, bool | int | float):
+        return value
+    raise UnsayableError("is called with something that is neither a tensor nor a number")
+
+
+def _free(value: Argument) -> Argument:
+    return value.value if isinstance(value, Constant) else value
+
+
+def _plain(row: Row, pair: Pair, value: Argument) -> Argument:
+    """Return an argument of the operation's config as the function takes it."""
+    if any(True for _ in references(value)):
+        raise UnsayableError(f"is {row.op} with a tensor for {pair.keras3}")
+    if pair.kind is Kind.SPLITS and isinstance(value, list):
+        return _sizes(value)
+    if pair.kind is Kind.MODE:
+        return str(value).upper()
+    if pair.kind is Kind.AXES and isinstance(value, int):
+        return [value]
+    if value is None and pair.default is not None:
+        if pair.default is REQUIRED or pair.kind is not Kind.DTYPE:
+            raise UnsayableError(
+                f"is {row.op} with no {pair.keras3}, which tf.{row.functions[0]} needs"
+            )
+        return pair.default
+    return value
+
+
+def _sizes(cuts: list[Argument]) -> Argument:
+    """Return the sizes of parts; that of the last is what is left over."""
+    sizes: list[Argument] = []
+    before = 0
+    for cut in cuts:
+        if not isinstance(cut, int) or cut < before:
+            raise UnsayableError("splits at places that are counted from the end or do not rise")
+        sizes.append(cut - before)
+        before = cut
+    return [*sizes, -1]

@@ -1,0 +1,171 @@
+"""From op layers of Keras 2 to operations of Keras 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Constant, Reference
+from policytool.migration.convert.rewrites.operations import slicing
+from policytool.migration.convert.rewrites.operations._building import Builder, UnsayableError
+from policytool.migration.convert.rewrites.operations._calls import SLICING, named2, number, row_of
+from policytool.migration.convert.rewrites.operations._dtypes import of_tensors
+from policytool.migration.convert.rewrites.operations._rows import REQUIRED, Kind, Pair, Place
+from policytool.migration.convert.rewrites.operations.composed import COMPOSED
+from policytool.migration.convert.traversal import references
+from policytool.releases import dtypes as names_of_dtypes
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Argument, Call, Unit, Value
+    from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
+    from policytool.migration.convert.rewrites.operations._rows import Row
+
+_NAME: Final = "name"
+_WHOLE: Final = "int32"
+
+
+def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes) -> Reference:
+    """
+    Add the operations that compute what an op layer does in one call, and return the result.
+
+    :raises UnsayableError: where there are none
+    """
+    if unit.class_name == SLICING:
+        return slicing.put3(builder, call)
+    function = str(unit.config.get("function"))
+    compose = COMPOSED.get(function)
+    if compose is not None:
+        found = compose(builder, call, dtypes)
+        if found is not None:
+            return found
+    row = row_of(unit)
+    if row is None:
+        raise UnsayableError(
+            f"calls tf.{function}, which no operation of Keras 3 is known to compute"
+        )
+    arguments = named2(row, call)
+    if arguments is None:
+        raise UnsayableError(f"calls tf.{function}, whose arguments the file does not hold")
+    return _called(builder, row, arguments, dtypes)
+
+
+def _called(
+    builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: Dtypes
+) -> Reference:
+    known = {pair.tf for pair in row.pairs} | {_NAME}
+    for key, value in arguments.items():
+        if key not in known and value not in row.ignored.get(key, ()):
+            raise UnsayableError(
+                f"calls tf.{row.functions[0]} with {key}, which {row.op} of Keras 3 does not take"
+            )
+    dtype = of_tensors(row, arguments, dtypes)
+    if row.floats and dtype not in names_of_dtypes.FLOATS:
+        raise UnsayableError(
+            f"calls tf.{row.functions[0]} of {dtype or 'tensors whose dtype is not known'}, which "
+            f"{row.op} of Keras 3 computes otherwise"
+        )
+    args: list[Argument] = []
+    kwargs: dict[str, Argument] = {}
+    config: dict[str, Value] = {}
+    for pair in row.pairs:
+        value = arguments[pair.tf]
+        if pair.place is Place.CONFIG:
+            config[pair.keras3] = _plain(row, pair, value)
+        elif pair.default is not REQUIRED and value == pair.default:
+            continue
+        elif len(args) == row.called.index(pair):
+            args.append(_tensor(row, pair, value, dtype))
+        else:
+            kwargs[pair.keras3] = _tensor(row, pair, value, dtype)
+    found = builder.operation(f"{row.module}.{row.op}", tuple(args), config, kwargs)
+    if row.result3 is not None and row.result is not None:
+        found = builder.operation("core.Cast", (found,), {"dtype": row.result})
+    return found
+
+
+def _plain(row: Row, pair: Pair, value: Argument) -> Value:
+    """Return an argument as the operation's config has it."""
+    if pair.kind is Kind.SHAPE:
+        return shape(value)
+    if any(True for _ in references(value)):
+        raise UnsayableError(
+            f"calls tf.{row.functions[0]} with a tensor for {pair.tf}, which {row.op} of Keras 3 "
+            "does not take"
+        )
+    if pair.kind is Kind.SPLITS and isinstance(value, list):
+        return _cuts(value)
+    if pair.kind is Kind.LIST and isinstance(value, int):
+        return [value]
+    if pair.kind is Kind.MODE:
+        return str(value).lower()
+    if pair.kind is Kind.AXES and isinstance(value, list) and len(value) == 1:
+        return value[0]  # type: ignore[return-value]  # no tensors in it; Keras 3.3 takes no list
+    if pair.kind is Kind.DTYPE and not (isinstance(value, str) and value in names_of_dtypes.NAMES):
+        raise UnsayableError(f"calls tf.{row.functions[0]} with a dtype that Keras 3 does not have")
+    return value  # type: ignore[return-value]  # no tensors in it, and JSON otherwise
+
+
+def shape(value: Argument) -> Value:
+    """
+    Return the shape that a tensor is given, with -1 for what a tensor says: with all other sizes
+    told it can be no other.
+
+    :raises UnsayableError: where more than one size is left open
+    """
+    if not isinstance(value, list | tuple):
+        raise UnsayableError("makes its shape from a tensor, which no config of Keras 3 holds")
+    sizes = [item if isinstance(item, int) else -1 for item in value]
+    if sizes.count(-1) > 1:
+        raise UnsayableError(
+            "makes its shape from several tensors, which no config of Keras 3 holds"
+        )
+    return list(sizes)
+
+
+def _cuts(sizes: list[Argument]) -> Value:
+    places: list[Value] = []
+    total = 0
+    for size in sizes[:-1]:
+        if not isinstance(size, int) or size < 0:
+            raise UnsayableError(
+                "splits by sizes of which one is open, which Keras 3 has no words for"
+            )
+        total += size
+        places.append(total)
+    return places
+
+
+def _tensor(row: Row, pair: Pair, value: Argument, dtype: str | None) -> Argument:
+    """
+    Return what an operation is called with: arrays get the dtype that TensorFlow gives them, that
+    of the tensors beside them.
+    """
+    value = number(value)
+    if pair.kind is Kind.TENSORS and isinstance(value, list | tuple):
+        return [_tensor(row, PLAIN, item, dtype) for item in value]
+    if isinstance(value, Constant):
+        value = value.value
+    if isinstance(value, list | tuple):
+        if any(True for _ in references(value)):
+            raise UnsayableError(
+                f"calls tf.{row.functions[0]} with a list of tensors for {pair.tf}"
+            )
+        if pair.kind is Kind.FREE:
+            return Constant(value=list(value), dtype=_own(value))
+        if dtype is None:
+            raise UnsayableError(
+                f"calls tf.{row.functions[0]} with an array beside tensors whose dtype is not known"
+            )
+        return Constant(value=list(value), dtype=dtype)
+    if not isinstance(value, Reference | bool | int | float):
+        raise UnsayableError(f"calls tf.{row.functions[0]} with {pair.tf}, which is no tensor")
+    return value
+
+
+def _own(value: Argument) -> str:
+    while isinstance(value, list | tuple):
+        value = value[0] if value else 0
+    return "bool" if isinstance(value, bool) else _WHOLE if isinstance(value, int) else "float32"
+
+
+PLAIN: Final = Pair(tf="values", keras3="x", kind=Kind.TENSOR, place=Place.CALL)
+"""One of a list of tensors."""

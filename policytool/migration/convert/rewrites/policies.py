@@ -1,0 +1,174 @@
+"""
+Maps of policies and quantised layers, where the target has none.
+
+Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Thing, Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.traversal import mapped
+from policytool.model.model import Source
+from policytool.releases.policy import Policy, PolicyMap, named
+from policytool.support.errors import PolicyNameError
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+    from policytool.model.loaded_model import Subject
+
+_QUANTISATION: Final = "quantization_config"
+_QUANTISING: Final = "keras3.3"
+"""The first loader that has quantised layers."""
+
+_FIRST_MODES: Final = frozenset({"int8", "float8"})
+
+_CONFIGURING: Final = "keras3.15"
+"""The first loader whose layers say how they are quantised."""
+
+_DEFAULTS: Final = {
+    "Int8QuantizationConfig": ("weight_quantizer", "activation_quantizer"),
+    "Float8QuantizationConfig": (),
+}
+_ABS_MAX: Final = {"value_range": [-127, 127], "epsilon": 1e-07, "output_dtype": "int8"}
+"""How int8 layers of all releases quantise what they get."""
+
+_MAPPING: Final = "keras3.6"
+"""The first loader that has maps of policies, which came with Keras 3.4."""
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    def change(unit: Unit) -> Unit:
+        policy = unit.config.get("dtype")
+        if isinstance(policy, PolicyMap) and not situation.target.since(_MAPPING):
+            return _changed(unit, situation)
+        if (
+            isinstance(policy, Policy)
+            and policy.quantization is not None
+            and not _quantises(policy.quantization.mode, situation)
+        ):
+            return _quantised(unit, policy, situation)
+        return _without_default(unit, situation)
+
+    return mapped(root, change)
+
+
+def _quantises(mode: str, situation: Situation) -> bool:
+    """
+    Return whether a release has layers that are quantised so: int8 came with Keras 3.1, float8 with
+    3.3, the others after 3.6.
+    """
+    return (
+        situation.target.since(_QUANTISING if mode in _FIRST_MODES else _CONFIGURING)
+        and situation.to_keras3
+    )
+
+
+def _without_default(unit: Unit, situation: Situation) -> Unit:
+    """
+    Return a layer that does not say how it is quantised, where that is what releases without the
+    key do (measured with Keras 3.3, 3.6 and 3.15).
+    """
+    found = unit.config.get(_QUANTISATION)
+    if (
+        not isinstance(found, Thing)
+        or isinstance(found.config, str | None)
+        or situation.target.since(_CONFIGURING)
+    ):
+        return unit
+    known = _DEFAULTS.get(found.class_name)
+    if known is None or any(
+        key not in known or not _is_default(value) for key, value in found.config.items()
+    ):
+        return unit
+    situation.log.change(
+        "key-dropped",
+        unit,
+        f"{_QUANTISATION} of {unit.class_name} is left out: {situation.target.loader} quantises as "
+        "it says",
+    )
+    return unit.without(_QUANTISATION)
+
+
+def _is_default(value: Value) -> bool:
+    return value is None or (
+        isinstance(value, Thing)
+        and value.class_name == "AbsMaxQuantizer"
+        and value.config == _ABS_MAX
+    )
+
+
+def _reader(situation: Situation) -> str:
+    return situation.target.loader if situation.to_keras3 else "Keras 2"
+
+
+def _quantised(unit: Unit, policy: Policy, situation: Situation) -> Unit:
+    """
+    Refuse a quantised layer, once: what else of it the target cannot be told follows from that.
+    """
+    text = (
+        f"{unit.path} ({unit.class_name}) has the quantised policy {policy.name}, which "
+        f"{_reader(situation)} has no layers for; save it before quantize()"
+    )
+    situation.log.refuse("policy", unit, text)
+    return unit.without("dtype", _QUANTISATION)
+
+
+def _changed(unit: Unit, situation: Situation) -> Unit:
+    if unit.site is not None and situation.subject.layers[unit.site].source is Source.LOADER:
+        situation.log.change(
+            "policy",
+            unit,
+            "its map of policies gives it none, and is left out: the loader's global policy "
+            "decides, as before",
+        )
+        return unit.with_config(dtype=None)
+    policy, inner = _of(unit.site, situation.subject)
+    if policy is None:
+        text = (
+            f"{unit.path} ({unit.class_name}) has a map of policies that gives it no single plain "
+            f"one, which {_reader(situation)} needs; give the layer one"
+        )
+        situation.log.refuse("policy", unit, text)
+        return unit.without("dtype", _QUANTISATION)
+    others = sorted({name for name in inner if name != policy.name})
+    if others:
+        message = (
+            f"{unit.path} ({unit.class_name}) has policy {policy.name} and within it "
+            f"{', '.join(others)}, by its map: {_reader(situation)} has one for both"
+        )
+        situation.log.refuse("policy", unit, f"{message}; give them one, as with --set")
+        return unit.with_config(dtype=policy)
+    situation.log.change(
+        "policy", unit, f"its map of policies becomes {policy.name}, which the map gives it"
+    )
+    return unit.with_config(dtype=policy)
+
+
+def _of(site: int | None, subject: Subject) -> tuple[Policy | None, tuple[str, ...]]:
+    """
+    Return the policy of a layer, and the names of those of the layers that it makes by itself.
+    """
+    name = subject.layers[site].policy if site is not None else None
+    if site is None or name is None or subject.layers[site].quantization is not None:
+        return None, ()
+    inner = (
+        subject.layers[child].policy
+        for child in subject.children[site]
+        if subject.sites[child].sub_policy is not None
+    )
+    try:
+        return named(name), tuple(one for one in inner if one is not None)
+    except PolicyNameError:
+        return None, ()
+
+
+REWRITE: Final = Rewrite(
+    name="policies",
+    applies=lambda situation: (
+        situation.from_keras3 and not (situation.to_keras3 and situation.target.since(_CONFIGURING))
+    ),
+    apply=_apply,
+)

@@ -1,0 +1,248 @@
+"""
+Preprocessing layers: what releases call their arguments, where their vocabulary stands, and the
+dtypes that they may say.
+
+TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
+``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer
+gives integers, its dtype is int64 whatever it says, and every release refuses another's word for
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.rewrites import _vocabularies
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._normalization import normalization
+from policytool.migration.convert.traversal import mapped, references, walk
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import known_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.migration.convert.architecture import Value
+
+_RENAMED_2_5: Final = {
+    "IntegerLookup": {
+        "max_values": "max_tokens",
+        "mask_value": "mask_token",
+        "oov_value": "oov_token",
+    },
+    "CategoryEncoding": {"max_tokens": "num_tokens"},
+    "Discretization": {"bins": "bin_boundaries"},
+}
+"""Keys of TF 2.3 and 2.4, and those of TF 2.5 and later."""
+
+_MODES_2_9: Final = {"binary": "multi_hot", "tf-idf": "tf_idf"}
+"""Output modes of TF 2.3 to 2.5, and those of later releases (2.6 on, as 2.9 writes them)."""
+
+_SINCE: Final[dict[str, Callable[[Unit], bool]]] = {
+    "tf2.5": lambda unit: unit.config.get("invert") is True,
+    "tf2.9": lambda unit: (
+        unit.config.get("split") == "character"
+        or unit.config.get("standardize") in {"lower", "strip_punctuation"}
+    ),
+}
+"""
+The first releases that know a value of an argument: TF 2.3 and 2.4 number words otherwise when they
+invert; TF 2.5 splits at white space alone.
+"""
+
+_LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization"})
+_ENCODERS: Final = frozenset(
+    {*_LOOKUPS, "CategoryEncoding", "Hashing", "HashedCrossing", "Discretization"}
+)
+_IMAGES: Final = frozenset({"Resizing", "CenterCrop"})
+_DEFAULT_SALT: Final[Value] = [956888297470, 956888297470]
+"""
+What TF 2.3 to 2.5 write for a Hashing layer without a salt (hashing.py); they read it as a salt.
+"""
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    vocabularies = _vocabularies.assets(root, situation)
+    integers = frozenset(_fed_with_integers(root))
+
+    def change(unit: Unit) -> Unit:
+        if unit.custom or unit.role is not Role.LAYER:
+            return unit
+        if unit.class_name in _ENCODERS:
+            return _encoder(unit, situation, vocabularies)
+        if unit.class_name == "Normalization":
+            return normalization(unit, situation)
+        if unit.class_name == "Rescaling":
+            return _rescaling(unit, situation)
+        if unit.class_name == "RandomCrop" and situation.crosses:
+            situation.log.refuse(
+                "class",
+                unit,
+                f"{unit.path} (RandomCrop) crops in prediction too in Keras 2, and in Keras 3 in "
+                "training alone",
+            )
+        if unit.class_name == "Resizing" and situation.crosses and unit.name in integers:
+            text = (
+                f"{unit.path} (Resizing) gets integers: Keras 3 rounds what it makes of them, and "
+                "Keras 2 gives floats; cast them first"
+            )
+            situation.log.refuse("argument", unit, text)
+        if unit.class_name in _IMAGES and situation.to_keras3 and not situation.from_keras3:
+            return unit.with_config(data_format="channels_last")
+        return unit
+
+    return mapped(root, change)
+
+
+def _fed_with_integers(root: Unit) -> Iterator[str]:
+    """Yield the names of layers that get an input of integers as it comes."""
+    for unit in walk(root):
+        members = unit.network.units if unit.network is not None else ()
+        whole = {
+            member.name
+            for member in members
+            if member.class_name == INPUT_CLASS
+            and str(member.config.get("dtype")).startswith(("int", "uint"))
+        }
+        if unit.network is not None and unit.network.is_chain and whole:
+            yield members[1].name if len(members) > 1 else ""
+        for member in members:
+            if any(
+                reference.layer in whole
+                for call in member.calls
+                for argument in call.args
+                for reference in references(argument)
+            ):
+                yield member.name
+
+
+def _encoder(unit: Unit, situation: Situation, vocabularies: dict[str, list[Value]]) -> Unit:
+    """Return a layer that makes numbers of categories, in the target's words."""
+    if _is_missing(unit.class_name, situation):
+        return unit  # refused where classes are judged, and for that alone
+    modern = _without_dtype(_modern(unit), situation)
+    if unit.class_name in _LOOKUPS:
+        modern = _vocabularies.told(modern, situation, vocabularies.get(unit.path))
+    if (
+        unit.class_name == "Hashing"
+        and unit.config.get("salt") == _DEFAULT_SALT
+        and situation.target.since("tf2.9")
+    ):
+        text = (
+            f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write for a layer without one, "
+            "which hashes otherwise"
+        )
+        situation.log.refuse(
+            "argument", unit, f"{text}; give it a salt of its own, or none, in a newer release"
+        )
+    if (
+        unit.class_name == "Discretization"
+        and modern.config.get("bin_boundaries") in (None, [])
+        and situation.subject.document.tensors is not None
+    ):
+        text = (
+            f"{unit.path} (Discretization) was adapted, and its config has no bin_boundaries; give "
+            "them, and save the model again"
+        )
+        situation.log.refuse("argument", unit, text)
+    _judge(modern, situation)
+    return _older(modern, situation)
+
+
+def _is_missing(class_name: str, situation: Situation) -> bool:
+    objection = known_arguments.objection(
+        situation.target.loader, "layers", class_name, {}, module=situation.target.says_modules
+    )
+    return objection is not None and objection.missing
+
+
+def _judge(unit: Unit, situation: Situation) -> None:
+    """Refuse what older releases do otherwise, or not at all, though they have the argument."""
+    older = [
+        release
+        for release, found in _SINCE.items()
+        if found(unit) and not situation.target.since(release)
+    ]
+    for release in older:
+        text = (
+            f"{unit.path} ({unit.class_name}) has an argument that releases before {release} do "
+            "not know: standardize, split or invert"
+        )
+        situation.log.refuse("argument", unit, text)
+
+
+def _modern(unit: Unit) -> Unit:
+    """Return the layer with the keys and modes of TF 2.9 and later."""
+    names = _RENAMED_2_5.get(unit.class_name, {})
+    config: dict[str, Value] = {
+        names.get(key, key): value
+        for key, value in unit.config.items()
+        if names.get(key, key) == key or names[key] not in unit.config
+    }
+    mode = config.get("output_mode")
+    if isinstance(mode, str) and mode in _MODES_2_9:
+        config["output_mode"] = _MODES_2_9[mode]
+    bins = config.get("bin_boundaries")
+    if isinstance(bins, list) and bins and bins[-1] in (float("inf"), "Infinity"):
+        config["bin_boundaries"] = bins[:-1]  # TF 2.4 writes the end of its last bin
+    if unit.class_name == "CategoryEncoding" and "output_mode" not in config:
+        config["output_mode"] = "multi_hot"
+    return replace(unit, config=config)
+
+
+def _older(unit: Unit, situation: Situation) -> Unit:
+    """
+    Return the layer with the keys and modes of the target, where that is older than TF 2.9, or TF
+    2.5.
+    """
+    target, config = situation.target, dict(unit.config)
+    if unit.class_name == "Discretization" and target.is_keras3:
+        config.pop("trainable", None)
+    if not target.since("tf2.9"):
+        modes = {new: old for old, new in _MODES_2_9.items()}
+        mode = config.get("output_mode")
+        config |= {"output_mode": modes.get(mode, mode)} if isinstance(mode, str) else {}
+    if not target.since("tf2.5"):
+        names = {new: old for old, new in _RENAMED_2_5.get(unit.class_name, {}).items()}
+        config = {names.get(key, key): value for key, value in config.items()}
+        if config.get("output_mode") == "int":
+            config.pop("output_mode" if unit.class_name != "TextVectorization" else "", None)
+    return replace(unit, config=config)
+
+
+def _without_dtype(unit: Unit, situation: Situation) -> Unit:
+    """
+    Return the layer without a dtype where it gives int64 whatever that says, and where Keras 2
+    takes ``string`` alone.
+    """
+    gives_integers = unit.config.get("output_mode", "int") == "int"
+    takes_one_alone = unit.class_name == "TextVectorization" or (
+        unit.class_name in _LOOKUPS and not situation.target.since("tf2.9")
+    )
+    if "dtype" not in unit.config or not (gives_integers or takes_one_alone):
+        return unit
+    situation.log.change(
+        "dtype",
+        unit,
+        f"the dtype of {unit.class_name} is left out: what it gives does not depend on it",
+    )
+    return unit.without("dtype")
+
+
+def _rescaling(unit: Unit, situation: Situation) -> Unit:
+    """
+    Return the layer with an offset, which later releases need, or without one of 0, which TF 2.2
+    does not know.
+    """
+    if not situation.target.since("tf2.3") and unit.config.get("offset") in (0, 0.0):
+        return unit.without("offset")
+    return (
+        unit
+        if "offset" in unit.config or not situation.target.since("tf2.3")
+        else unit.with_config(offset=0.0)
+    )
+
+
+REWRITE: Final = Rewrite(name="preprocessing", applies=lambda _: True, apply=_apply)

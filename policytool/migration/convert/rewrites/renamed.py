@@ -1,0 +1,95 @@
+"""Keys and classes that the other library calls otherwise, and that say the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.traversal import mapped
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+
+_KEYS: Final = {"LeakyReLU": (("alpha", "negative_slope"),)}
+"""By class, keys of Keras 2 with those of Keras 3."""
+
+_UNUSED: Final = {
+    **dict.fromkeys(
+        ("SeparableConv1D", "SeparableConv2D"),
+        ("kernel_initializer", "kernel_regularizer", "kernel_constraint"),
+    ),
+    **dict.fromkeys(
+        ("SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "Discretization"),
+        ("trainable",),
+    ),
+}
+"""
+By class, keys that Keras 2 writes and does nothing with, and that Keras 3 refuses: a separable
+convolution has a depthwise and a pointwise kernel.
+"""
+
+_ALIASES: Final = {"SyncBatchNormalization": "BatchNormalization"}
+"""Classes of Keras 2 that predict as another one does."""
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    return mapped(
+        root,
+        lambda unit: (
+            _changed(unit, situation) if unit.role is Role.LAYER and not unit.custom else unit
+        ),
+    )
+
+
+def _changed(unit: Unit, situation: Situation) -> Unit:
+    for keras2, keras3 in _KEYS.get(unit.class_name, ()):
+        here, there = (keras2, keras3) if situation.to_keras3 else (keras3, keras2)
+        if here in unit.config:
+            situation.log.change("key-renamed", unit, f"{here} becomes {there}")
+            unit = replace(
+                unit,
+                config={there if key == here else key: value for key, value in unit.config.items()},
+            )
+    if not situation.to_keras3:
+        return unit
+    unused = [key for key in _UNUSED.get(unit.class_name, ()) if key in unit.config]
+    if unused:
+        situation.log.change(
+            "key-dropped",
+            unit,
+            f"{', '.join(unused)} of {unit.class_name} are left out: nothing is done with them",
+        )
+        unit = unit.without(*unused)
+    if unit.class_name == "ThresholdedReLU":
+        return _relu(unit, situation)
+    if unit.class_name in _ALIASES:
+        situation.log.change(
+            "class-renamed",
+            unit,
+            f"{unit.class_name} becomes {_ALIASES[unit.class_name]} with synchronized, which "
+            "computes the same",
+        )
+        return replace(unit.with_config(synchronized=True), class_name=_ALIASES[unit.class_name])
+    return unit
+
+
+def _relu(unit: Unit, situation: Situation) -> Unit:
+    """
+    Return a ThresholdedReLU as a ReLU: x where it is above theta, and 0 elsewhere
+    (keras/layers/activation/thresholded_relu.py).
+    """
+    theta: Value = unit.config.get("theta", 1.0)
+    situation.log.change(
+        "class-renamed",
+        unit,
+        "ThresholdedReLU becomes ReLU with its threshold, which computes the same",
+    )
+    return replace(
+        unit.without("theta").with_config(max_value=None, negative_slope=0.0, threshold=theta),
+        class_name="ReLU",
+    )
+
+
+REWRITE: Final = Rewrite(name="renamed", applies=lambda situation: situation.crosses, apply=_apply)

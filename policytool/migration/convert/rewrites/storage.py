@@ -1,0 +1,160 @@
+"""
+Models whose variables the target's container cannot hold: subclassed ones in HDF5, bfloat16
+variables before TF 2.5, a Sequential that nothing builds.
+
+Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said of
+the layers that they come from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert._numbering import has_graph
+from policytool.migration.convert.architecture import Unit
+from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.traversal import walk
+from policytool.releases.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.migration.convert.target import Target
+
+    _Lacking = tuple[Unit, str, str]
+    """
+    A layer that the target cannot have, the refusal's code, and what goes on with the sentence
+    about it.
+    """
+
+_OTHERWISE: Final = "tf2.12"
+"""
+The release whose archives have the layers of a subclassed model elsewhere than later ones (measured
+with subclassed models of 2.15, 2.21 and Keras 3.15).
+"""
+
+_SHAPED_SINCE: Final = "keras3.6"
+"""
+The first release of Keras 3 asked whose Sequential tells a TimeDistributed its output's shape
+(NotImplementedError in ``compute_output_shape`` before).
+"""
+
+_BFLOAT16_SINCE: Final = "tf2.5"
+"""The first loader that fills bfloat16 variables from HDF5, where they are stored as float32."""
+
+_TABLES: Final = frozenset({"IntegerLookup", "StringLookup", "TextVectorization"})
+_TABLES_SINCE: Final = "tf2.9"
+"""
+The first loader asked that reads lookup layers from HDF5.
+
+TF 2.3 to 2.5: ``NotImplementedError: Save or restore weights that is not an instance of
+`tf.Variable` is not supported in h5``.
+"""
+
+_FLOAT32: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
+"""Layers whose variables Keras 2 has in float32 under any 16-bit policy."""
+
+_SHAPE: Final = "input_shape"
+_OLD_SHAPE: Final = "build_input_shape"
+"""Where a Sequential of Keras 2 has it in its own config."""
+
+
+def _apply(root: Unit, situation: Situation) -> Unit:
+    target, log = situation.target, situation.log
+    what = f"{root.path} ({root.class_name})"
+    if root.network is None:
+        if target.container == "h5":
+            log.refuse(
+                "model",
+                root,
+                f"{what} is a subclassed model, which HDF5 cannot rebuild: it takes an archive "
+                "(.keras), and its class at hand",
+            )
+        elif target.loader == _OTHERWISE and situation.source_release != _OTHERWISE:
+            log.refuse(
+                "model",
+                root,
+                f"{what} is a subclassed model, whose layers {target.loader} has elsewhere in an "
+                "archive: take a later release",
+            )
+        return root
+    if (
+        root.network.is_chain
+        and not has_graph(root)
+        and not _is_built(root, situation)
+        and any(situation.subject.document.tensors or ())
+    ):
+        log.refuse(
+            "model",
+            root,
+            f"{what} has no input shape in the file, without which no release makes its variables: "
+            "give it one, and save it again",
+        )
+    for unit, code, text in (
+        *_without_tables(root, target),
+        *_without_bfloat16(root, situation),
+        *_without_shapes(root, target),
+    ):
+        log.refuse(code, unit, f"{unit.path} ({unit.class_name}) {text}")
+    return root
+
+
+def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
+    if target.container == "h5" and not target.since(_TABLES_SINCE):
+        for unit in walk(root):
+            if unit.class_name in _TABLES and not unit.custom:
+                yield (
+                    unit,
+                    "class",
+                    f"has a table, which {target.loader} reads from no HDF5: take a later release",
+                )
+
+
+def _without_bfloat16(root: Unit, situation: Situation) -> Iterator[_Lacking]:
+    target = situation.target
+    if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
+        for unit in _in_bfloat16(root, situation):
+            text = f"keeps its variables in bfloat16, which {target.loader} reads from no HDF5"
+            yield unit, "policy", f"{text}; with --set {unit.path}=mixed_bfloat16 they are float32"
+
+
+def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
+    if target.is_keras3 and not target.since(_SHAPED_SINCE):
+        for unit in walk(root):
+            layer = unit.config.get("layer") if unit.class_name == "TimeDistributed" else None
+            if isinstance(layer, Unit) and layer.network is not None and layer.network.is_chain:
+                text = f"is around a Sequential, whose output's shape {target.loader} cannot tell"
+                yield (
+                    unit,
+                    "class",
+                    f"{text}: take a later release, or save it around a functional model",
+                )
+
+
+def _is_built(root: Unit, situation: Situation) -> bool:
+    """Return whether a file says the shape that a model was built with."""
+    if root.config.get(_OLD_SHAPE) is not None:
+        return True
+    return (
+        situation.target.container == "keras"
+        and root.build is not None
+        and root.build.get(_SHAPE) is not None
+    )
+
+
+def _in_bfloat16(root: Unit, situation: Situation) -> Iterator[Unit]:
+    placed = situation.subject.analysis.placed.variables
+    for unit in walk(root):
+        policy = unit.config.get("dtype")
+        stores = (
+            unit.site is not None
+            and bool(placed.get(unit.site))
+            and unit.class_name not in _FLOAT32
+        )
+        if stores and isinstance(policy, Policy) and policy.variable_dtype == "bfloat16":
+            yield unit
+
+
+REWRITE: Final = Rewrite(
+    name="storage", applies=lambda situation: situation.target.container != "json", apply=_apply
+)

@@ -1,0 +1,147 @@
+"""
+Ways through a model of :mod:`policytool.migration.convert.architecture`: its units, the objects in
+a config, the tensors in an argument; each seen, or changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from policytool.migration.convert.architecture import (
+    Argument,
+    Call,
+    Network,
+    Reference,
+    Slice,
+    Thing,
+    Unit,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def below(unit: Unit) -> Iterator[Unit]:
+    """Yield the units directly below one: of its network, then those that stand in its config."""
+    if unit.network is not None:
+        yield from unit.network.units
+    yield from _in_value(dict(unit.config))
+
+
+def walk(unit: Unit) -> Iterator[Unit]:
+    """Yield a unit and all below it, parents first."""
+    yield unit
+    for inner in below(unit):
+        yield from walk(inner)
+
+
+def _in_value(value: Value) -> Iterator[Unit]:
+    if isinstance(value, Unit):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _in_value(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _in_value(item)
+    elif isinstance(value, Thing) and not isinstance(value.config, str | None):
+        yield from _in_value(dict(value.config))
+
+
+def mapped(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
+    """
+    Return the unit with all below it changed, then changed itself: children first, as Keras builds
+    them.
+    """
+    network = unit.network
+    if network is not None:
+        network = replace(network, units=tuple(mapped(inner, change) for inner in network.units))
+    config = {key: _mapped_value(value, change) for key, value in unit.config.items()}
+    return change(replace(unit, network=network, config=config))
+
+
+def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
+    if isinstance(value, Unit):
+        return mapped(value, change)
+    if isinstance(value, list):
+        return [_mapped_value(item, change) for item in value]
+    if isinstance(value, dict):
+        return {key: _mapped_value(item, change) for key, item in value.items()}
+    if isinstance(value, Thing) and not isinstance(value.config, str | None):
+        return replace(
+            value, config={key: _mapped_value(item, change) for key, item in value.config.items()}
+        )
+    return value
+
+
+def things(unit: Unit) -> Iterator[tuple[str, Thing]]:
+    """
+    Yield the objects of a unit's own config that are no layers, with the key that holds each; not
+    those of units below.
+    """
+    pending: list[tuple[str, Value]] = list(unit.config.items())
+    while pending:
+        key, value = pending.pop(0)
+        if isinstance(value, Thing):
+            yield key, value
+            if not isinstance(value.config, str | None):
+                pending += [(f"{key}/{inner}", item) for inner, item in value.config.items()]
+        elif isinstance(value, list):
+            pending += [(key, item) for item in value]
+        elif isinstance(value, dict):
+            pending += [(f"{key}/{inner}", item) for inner, item in value.items()]
+
+
+def references(argument: Argument) -> Iterator[Reference]:
+    """Yield the tensors in an argument, in its order."""
+    if isinstance(argument, Reference):
+        yield argument
+    elif isinstance(argument, list | tuple):
+        for item in argument:
+            yield from references(item)
+    elif isinstance(argument, dict):
+        for item in argument.values():
+            yield from references(item)
+    elif isinstance(argument, Slice):
+        for item in (argument.start, argument.stop, argument.step):
+            yield from references(item)
+
+
+def replaced(argument: Argument, change: Callable[[Reference], Argument]) -> Argument:
+    """Return an argument with each tensor of it changed."""
+    if isinstance(argument, Reference):
+        return change(argument)
+    if isinstance(argument, list):
+        return [replaced(item, change) for item in argument]
+    if isinstance(argument, tuple):
+        return tuple(replaced(item, change) for item in argument)
+    if isinstance(argument, dict):
+        return {key: replaced(item, change) for key, item in argument.items()}
+    if isinstance(argument, Slice):
+        return replace(
+            argument,
+            start=replaced(argument.start, change),
+            stop=replaced(argument.stop, change),
+            step=replaced(argument.step, change),
+        )
+    return argument
+
+
+def rewired(network: Network, change: Callable[[Reference], Argument]) -> Network:
+    """Return a functional network in which each use of a tensor is changed, the outputs' too."""
+    units = tuple(
+        replace(
+            unit,
+            calls=tuple(
+                Call(
+                    args=tuple(replaced(item, change) for item in call.args),
+                    kwargs={key: replaced(item, change) for key, item in call.kwargs.items()},
+                )
+                for call in unit.calls
+            ),
+        )
+        for unit in network.units
+    )
+    return replace(network, units=units, outputs=replaced(network.outputs, change))

@@ -1,0 +1,298 @@
+"""
+From the model that the target loads to what holds its variables, each with the tensor of the source
+that it takes over.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.new_model import Assembly
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.variables._holders import Holder, Stored
+from policytool.migration.convert.variables._layouts import assembled, shape_of
+from policytool.migration.convert.variables._slots import Slot, slots
+from policytool.model.tree import LAYERS
+from policytool.releases.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.formats.document import Tensor
+    from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.variables._sources import Key, Sources
+
+_BIDIRECTIONAL: Final = "Bidirectional"
+_BACKWARD: Final = "backward_layer"
+_PREFIXES: Final = {"forward_layer": "forward_", _BACKWARD: "backward_"}
+_KERNEL: Final = "kernel"
+_NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)"}
+_READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
+"""Releases that have the variables of quantised layers in HDF5 in another order than Keras 3.15."""
+
+_SPECTRAL: Final = "SpectralNormalization"
+"""The wrapper that has its layer's kernel as a variable of its own too."""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """One model and the file that it comes from."""
+
+    situation: Situation
+    sources: Sources
+
+    def holder(self, unit: Unit, attribute: str = LAYERS, *, listed: bool = True) -> Holder:
+        """Return a layer with all below it; what cannot be placed goes to the log as a refusal."""
+        prefix = _PREFIXES.get(attribute, "")
+        name = unit.name if unit.name.startswith(prefix) else prefix + unit.name
+        below = tuple(
+            self.holder(inner, slot, listed=in_list) for slot, in_list, inner in self._below(unit)
+        )
+        own = () if unit.role is Role.OPERATION else self._own(unit, below)
+        if unit.class_name == _SPECTRAL:
+            below = tuple(
+                replace(
+                    inner,
+                    own=tuple(
+                        replace(stored, again=stored.slot.name == _KERNEL) for stored in inner.own
+                    ),
+                )
+                for inner in below
+            )
+        return Holder(
+            unit=unit, name=name, attribute=attribute, listed=listed, own=own, below=below
+        )
+
+    def _below(self, unit: Unit) -> Iterator[tuple[str, bool, Unit]]:
+        """Yield the layers directly below one, what it holds them by, and whether in a list."""
+        if unit.network is not None:
+            for inner in unit.network.units:
+                if inner.role is not Role.OPERATION:
+                    yield LAYERS, True, inner
+            return
+        directions = unit.class_name == _BIDIRECTIONAL
+        for key, value in unit.config.items():
+            slot = "forward_layer" if directions and key == "layer" else key
+            for in_list, inner in _units(value):
+                yield slot, in_list, inner
+                if slot == "forward_layer" and not isinstance(unit.config.get(_BACKWARD), Unit):
+                    yield _BACKWARD, False, self._backward(unit, inner)
+
+    def _backward(self, unit: Unit, forward: Unit) -> Unit:
+        """
+        Return the backward direction, which the config has no word of: the forward one with the
+        variables of the other.
+        """
+        subject = self.situation.subject
+        if unit.site is None or forward.site is None:
+            return forward
+        other = next(
+            (
+                child
+                for child in subject.children[unit.site]
+                if subject.sites[child].attribute == _BACKWARD
+            ),
+            None,
+        )
+        return forward if other is None else self._moved(forward, forward.site, other)
+
+    def _moved(self, unit: Unit, start: int, end: int) -> Unit:
+        """
+        Return a unit with the sites below ``end`` in place of those below ``start``, which are as
+        many.
+        """
+        subject = self.situation.subject
+        sites = dict(zip(subject.below(start), subject.below(end), strict=False))
+
+        def change(value: Value) -> Value:
+            if isinstance(value, Unit):
+                config = {key: change(item) for key, item in value.config.items()}
+                return replace(
+                    value,
+                    site=sites.get(value.site) if value.site is not None else None,
+                    config=config,
+                )
+            if isinstance(value, list):
+                return [change(item) for item in value]
+            return value
+
+        moved = change(unit)
+        return moved if isinstance(moved, Unit) else unit
+
+    def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
+        pool: dict[Key, Tensor | Assembly] = (
+            dict(self.sources.of(unit.site)) if unit.site is not None else {}
+        )
+        if not pool and unit.site is not None and self.situation.from_keras3:
+            pool |= self.sources.of_twin(unit.site)
+        if unit.role is Role.MODEL and unit.network is not None:
+            wanted: tuple[Slot, ...] | None = ()
+        else:
+            wanted = (
+                None
+                if unit.custom or _is_quantised(unit)
+                else slots(unit.class_name, self.situation.target.loader, unit.config)
+            )
+        if wanted is None:
+            return self._as_they_are(
+                unit,
+                {key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)},
+            )
+        if unit.class_name == _SPECTRAL and below:
+            kernels = {
+                stored.slot.key: stored.source
+                for stored in below[0].own
+                if stored.slot.name == _KERNEL and stored.source is not None
+            }
+            pool = {**kernels, **pool}
+        pool |= assembled(unit, wanted, pool)
+        found = tuple(
+            stored
+            for slot in wanted
+            if (stored := self._stored(unit, slot, pool.pop(slot.key, None))) is not None
+        )
+        if pool:
+            names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
+            self._refuse(
+                unit,
+                f"stores {names}, for which {unit.class_name} of {self.situation.target.loader} "
+                "has no variable",
+            )
+        return found
+
+    def _stored(self, unit: Unit, slot: Slot, source: Tensor | Assembly | None) -> Stored | None:
+        scale = unit.scales.get(slot.name)
+        if isinstance(source, Assembly):
+            return Stored(
+                slot=slot,
+                shape=shape_of(source),
+                dtype=source.parts[0].dtype,
+                made_of=source,
+                scale=scale,
+            )
+        if source is not None:
+            if source.shape is None:
+                self._refuse(unit, f"stores {slot.name} without a shape")
+                return None
+            return Stored(
+                slot=slot, shape=source.shape, dtype=source.dtype, source=source, scale=scale
+            )
+        if slot.name in unit.given:
+            fill, shape = _flat(unit.given[slot.name])
+            return Stored(slot=slot, shape=shape, dtype="float32", fill=fill, scale=scale)
+        self._refuse(
+            unit,
+            f"has no {'/'.join((*slot.scopes, slot.name))} in the file, which {unit.class_name} of "
+            f"{self.situation.target.loader} needs",
+        )
+        return None
+
+    def _as_they_are(self, unit: Unit, pool: Mapping[Key, Tensor]) -> tuple[Stored, ...]:
+        """
+        Return the variables of a class that is not Keras' own, where and as the source has them.
+
+        HDF5 of both libraries has them in one order, and archives of both by attributes and by
+        numbers (``Layer.weights`` and ``save_own_variables``).
+        """
+        numbered = all(name.isdecimal() for _, name in pool)
+        holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
+        into = self.situation.target.container
+        if pool and holds_layers and not self._same_layout(numbered=numbered):
+            why = "which archives have by attribute, and HDF5 in their order"
+            self._refuse(
+                unit,
+                f"has variables of layers that its config does not hold, {why}: save it as "
+                f"{_NAMES[into]} in its own release first",
+            )
+            return ()
+        if (
+            into == "h5"
+            and not numbered
+            and unit.custom
+            and len({within for within, _ in pool}) > 1
+        ):
+            why = "whose order among each other is not read from HDF5"
+            self._refuse(
+                unit,
+                f"has variables of several layers that its config does not hold, {why}: save it as "
+                "an archive (.keras) in its own release first",
+            )
+            return ()
+        if into == "keras" and not numbered and len(pool) > 1:
+            self._refuse(
+                unit,
+                "has variables whose order the file does not tell: save it as an archive (.keras) "
+                "in its own release first",
+            )
+            return ()
+        loader = self.situation.target.loader
+        if (
+            _is_quantised(unit)
+            and into == "h5"
+            and loader in _READ_OTHERWISE
+            and loader != self.situation.source_release
+        ):
+            self._refuse(
+                unit,
+                f"is quantised, and {loader} reads its variables from HDF5 in another order: save "
+                "it as an archive (.keras) first",
+            )
+            return ()
+        found = []
+        for number, ((within, name), tensor) in enumerate(pool.items()):
+            index = int(name) if numbered else number
+            slot = Slot(
+                name=f"variable_{name}" if numbered else name,
+                scopes=within,
+                within=within,
+                index=index,
+                attribute=name,
+                trainable=True,
+                known_as=name,
+            )
+            found.append(
+                Stored(slot=slot, shape=tensor.shape or (), dtype=tensor.dtype, source=tensor)
+            )
+        return tuple(found)
+
+    def _same_layout(self, *, numbered: bool) -> bool:
+        situation = self.situation
+        if (
+            situation.crosses
+            and situation.subject.document.format.partition("-")[0] != situation.target.container
+        ):
+            return False
+        return numbered == (situation.target.container == "keras")
+
+    def _refuse(self, unit: Unit, what: str) -> None:
+        if self.situation.log.refused(unit):
+            return  # a layer that the target cannot have has no variables there
+        self.situation.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
+
+
+def _is_quantised(unit: Unit) -> bool:
+    policy = unit.config.get("dtype")
+    return isinstance(policy, Policy) and policy.quantization is not None
+
+
+def _units(value: Value) -> Iterator[tuple[bool, Unit]]:
+    if isinstance(value, Unit):
+        yield False, value
+    elif isinstance(value, list):
+        for item in value:
+            for _, unit in _units(item):
+                yield True, unit
+
+
+def _flat(value: Value) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Return the numbers of nested lists in C order, and their shape."""
+    if not isinstance(value, list):
+        return (float(value),) if isinstance(value, int | float) else (math.nan,), ()
+    parts = [_flat(item) for item in value]
+    return tuple(number for numbers, _ in parts for number in numbers), (
+        len(parts),
+        *(parts[0][1] if parts else ()),
+    )

@@ -1,0 +1,182 @@
+"""
+The variables that layers of each release have, in the order and at the places in which files hold
+them.
+
+``data/layer_variables.json`` is what the releases' own layers had when they were built and saved
+(``fixtures/layer_variables.py`` asks them, and explains it).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.model.compatibility import LOADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CELL: Final = "Cell"
+_SET: Final = "*"
+"""Stands for every value that is no null."""
+
+_RENAMED: Final = {
+    name: {"depthwise_kernel": "kernel"} for name in ("DepthwiseConv1D", "DepthwiseConv2D")
+}
+"""Variables that Keras 3 calls otherwise."""
+
+_ATTRIBUTE: Final = 3
+"""Where a row has the attribute, if it is not the variable's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slot:
+    """One variable of a class in a release."""
+
+    name: str
+    """As HDF5 has it, without scopes."""
+
+    scopes: tuple[str, ...]
+    """The names of what makes it, below the layer: ``("lstm_cell",)``."""
+
+    within: tuple[str, ...]
+    """The attributes that lead to what makes it: ``("cell",)``."""
+
+    index: int
+    """Its number in its object's ``vars``."""
+
+    attribute: str | None
+    """What its object holds it by, which a SavedModel calls it; None where that is a list."""
+
+    trainable: bool
+    known_as: str
+    """The name that it has in every release."""
+
+    @property
+    def key(self) -> tuple[tuple[str, ...], str]:
+        """What tells it from others of its layer, in every release."""
+        return plain(self.within), self.known_as
+
+
+def plain(within: tuple[str, ...]) -> tuple[str, ...]:
+    """
+    Return attributes as every release has them: Keras 2's MultiHeadAttention has ``_query_dense``
+    where Keras 3's has ``query_dense``.
+    """
+    return tuple(part.removeprefix("_") for part in within)
+
+
+def slots(class_name: str, release: str, config: Mapping[str, object]) -> tuple[Slot, ...] | None:
+    """
+    Return the variables that a layer has of its own and of what it makes by itself, in HDF5's
+    order; None for a class that the data does not know.
+    """
+    record = _record(class_name, _asked(release))
+    if record is None:
+        return _of_cell(class_name, release, config)
+    absent: set[int] = set()
+    for condition, positions in record.get("absent", ()):
+        if all(
+            _is(config.get(key, record["unsaid"].get(key)), value)
+            for key, value in condition.items()
+        ):
+            absent.update(positions)
+    renamed = _RENAMED.get(class_name, {})
+    found = _numbered(
+        [row for position, row in enumerate(record["slots"]) if position not in absent]
+    )
+    return tuple(replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in found)
+
+
+def _of_cell(
+    class_name: str, release: str, config: Mapping[str, object]
+) -> tuple[Slot, ...] | None:
+    """Return a cell's variables: those of the layer that makes it."""
+    made = (
+        slots(class_name.removesuffix(_CELL), release, config)
+        if class_name.endswith(_CELL)
+        else None
+    )
+    return (
+        None
+        if made is None
+        else tuple(replace(slot, scopes=(), within=()) for slot in made if slot.within == ("cell",))
+    )
+
+
+def _is(value: object, wanted: str) -> bool:
+    return (
+        value is not None
+        if wanted == _SET
+        else (value is None or isinstance(value, bool | str)) and json.dumps(value) == wanted
+    )
+
+
+def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[Slot, ...]:
+    """
+    Return slots, numbered within each object: its trainable variables first, as
+    ``Layer.save_own_variables`` has them.
+    """
+    counts: dict[str, int] = {}
+    numbers: dict[int, int] = {}
+    for position, row in sorted(enumerate(rows), key=lambda pair: (not pair[1][2], pair[0])):
+        numbers[position] = counts.get(row[1], 0)
+        counts[row[1]] = numbers[position] + 1
+    return tuple(
+        Slot(
+            name=row[0].rpartition("/")[2],
+            scopes=tuple(row[0].split("/")[:-1]),
+            within=tuple(part for part in row[1].split("/") if part),
+            index=numbers[position],
+            attribute=row[_ATTRIBUTE] if len(row) > _ATTRIBUTE else row[0].rpartition("/")[2],
+            trainable=bool(row[2]),
+            known_as=row[0].rpartition("/")[2],
+        )
+        for position, row in enumerate(rows)
+    )
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = (Path(__file__).parents[2] / "data" / "layer_variables.json").read_text(
+        encoding="utf-8"
+    )  # importlib.resources takes 8 ms to import
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def _record(class_name: str, release: str) -> dict[str, Any] | None:
+    records = _data()["classes"].get(class_name, ())
+    found = next((record for record in records if release in record["releases"]), None)
+    if found is not None or release not in LOADERS:
+        return found
+    later = [
+        name
+        for name in LOADERS[LOADERS.index(release) :]
+        if _of_keras3(name) == _of_keras3(release)
+    ]  # TF 2.1 has layers that 2.4 was asked about
+    return next(
+        (record for name in later for record in records if name in record["releases"]), None
+    )
+
+
+def _of_keras3(release: str) -> bool:
+    return release.startswith("keras3")
+
+
+@cache
+def _asked(release: str) -> str:
+    """
+    Return the newest release that was asked and is no newer than this one; of Keras 2.2 and 2.3,
+    and older, the oldest.
+    """
+    asked: list[str] = _data()["releases"]
+    if release not in LOADERS:
+        return asked[0]
+    return next(
+        (name for name in reversed(asked) if LOADERS.index(name) <= LOADERS.index(release)),
+        asked[0],
+    )

@@ -1,0 +1,191 @@
+"""Which stored tensor of the source is which variable of a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.traversal import walk
+from policytool.migration.convert.variables._slots import plain, slots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.formats.document import Tensor
+    from policytool.migration.convert.architecture import Unit
+    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.variables._slots import Slot
+
+Key = tuple[tuple[str, ...], str]
+
+_STACK: Final = "StackedRNNCells"
+_SEEDS: Final = ("seed_generator", "random_generator")
+"""What holds the state of random numbers, which every loader makes anew."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The stored tensors of one file, by layer."""
+
+    situation: Situation
+    root: Unit
+
+    @cached_property
+    def claimed(self) -> frozenset[int]:
+        """
+        The sites that units of the model stand for, and their like in the backward direction of a
+        Bidirectional, which has no unit.
+        """
+        found = {unit.site for unit in walk(self.root) if unit.site is not None}
+        subject = self.situation.subject
+        for site, below in tuple(subject.children.items()):
+            directions = {subject.sites[child].attribute: child for child in below}
+            if {"forward_layer", "backward_layer"} <= directions.keys():
+                pairs = zip(
+                    subject.below(directions["forward_layer"]),
+                    subject.below(directions["backward_layer"]),
+                    strict=False,
+                )
+                found |= {backward for forward, backward in pairs if forward in found}
+                found.add(site)
+        return frozenset(found)
+
+    def of(self, site: int) -> Mapping[Key, Tensor]:
+        """
+        Return the tensors of a layer and of the layers that it makes by itself, by what they are in
+        every release.
+        """
+        subject = self.situation.subject
+        config = subject.sites[site].config or {}
+        plain = (
+            subject.layers[site].quantization is None
+        )  # a quantised layer has other variables, which are taken as they stand
+        known = (
+            slots(subject.sites[site].class_name, self.situation.source_release, config)
+            if plain
+            else None
+        ) or ()
+        found: dict[Key, Tensor] = {}
+        for within, name, tensor in (*self._named(site, ()), *self._stacked(site)):
+            if not any(seed in part for part in within for seed in _SEEDS):
+                found[_key(known, within, name)] = tensor
+        return found
+
+    def of_twin(self, site: int) -> Mapping[Key, Tensor]:
+        """
+        Return the tensors of the layer that an archive of Keras 3 has in another model of the same
+        file: one that is shared is written where it is met first.
+
+        Its config is written in both, and no release finds it there twice (``_save_state`` in
+        keras/src/saving/saving_lib.py).
+        """
+        units = {unit.site: unit for unit in walk(self.root) if unit.site is not None}
+        own = units.get(site)
+        for other, unit in units.items():
+            alike = (
+                own is not None
+                and other != site
+                and (unit.name, unit.class_name, unit.config)
+                == (own.name, own.class_name, own.config)
+            )
+            if alike and (tensors := self.of(other)):
+                return tensors
+        return {}
+
+    def _stacked(self, site: int) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
+        """
+        Yield the variables of a cell that are stored with the stack that holds it, as Keras 2.0 to
+        2.3 do: the second kernel is ``kernel_1``.
+        """
+        subject, release = self.situation.subject, self.situation.source_release
+        stack = subject.sites[site].parent
+        if stack is None or subject.sites[stack].class_name != _STACK:
+            return
+        placed = subject.analysis.placed
+        stored = {
+            variable.name: tensor
+            for variable, tensor in zip(
+                placed.variables.get(stack, ()), placed.sources.get(stack, ()), strict=True
+            )
+        }
+        cells = subject.children[stack]
+        names = [
+            [
+                slot.name
+                for slot in slots(
+                    subject.sites[cell].class_name, release, subject.sites[cell].config or {}
+                )
+                or ()
+            ]
+            for cell in cells
+        ]
+        number = cells.index(site)
+        for name in names[number]:
+            count = sum(name in before for before in names[:number])
+            tensor = stored.get(f"{name}_{count}" if count else name)
+            if tensor is not None:
+                yield (), name, tensor
+
+    def _named(
+        self, site: int, within: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
+        placed = self.situation.subject.analysis.placed
+        if self.situation.subject.sites[site].class_name == _STACK:
+            return
+        for variable, tensor in zip(
+            placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True
+        ):
+            *above, name = variable.name.split("/")
+            if not above and site not in self._known:
+                above = self._scopes(site, tensor)
+            yield (*within, *above), name, tensor
+        for child in self.situation.subject.children[site]:
+            if child not in self.claimed:
+                yield from self._named(
+                    child, (*within, *self.situation.subject.sites[child].attribute.split("/"))
+                )
+
+    @cached_property
+    def _known(self) -> frozenset[int]:
+        """The sites of classes whose variables are known."""
+        sites, release = self.situation.subject.sites, self.situation.source_release
+        return frozenset(
+            index
+            for index, site in enumerate(sites)
+            if slots(site.class_name, release, site.config or {}) is not None
+        )
+
+    def _scopes(self, site: int, tensor: Tensor) -> list[str]:
+        """
+        Return the layers that a class of someone else's makes, down to a variable of HDF5, whose
+        name has them behind its own: ``pair/first/kernel``.
+        """
+        path = "/".join(tensor.path).split("/")
+        name = self.situation.subject.sites[site].name
+        if self.situation.subject.document.format != "h5" or name not in path[:-1]:
+            return []
+        start = len(path) - 1 - path[:-1][::-1].index(name)
+        return path[start:-1]
+
+
+def _key(known: tuple[Slot, ...], within: tuple[str, ...], name: str) -> Key:
+    """
+    Return what a variable is: by its number in an archive, else by its name or by the attribute
+    that a SavedModel has it by.
+    """
+    bare = plain(within)
+    if name.isdecimal():
+        slot = next(
+            (slot for slot in known if plain(slot.within) == bare and slot.index == int(name)), None
+        )
+    else:
+        slot = next(
+            (
+                slot
+                for slot in known
+                if plain(slot.within) == bare and name in {slot.name, slot.attribute}
+            ),
+            None,
+        )
+    return slot.key if slot is not None else (bare, name)

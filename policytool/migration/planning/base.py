@@ -1,0 +1,85 @@
+"""
+Which policy a model has: the one that ``--to`` replaces and whose loss scale counts.
+
+A Functional's config does not say. The root's own policy is taken where it is stored, else the most
+common one over the floating layers with weights; ties go to the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning.keep import held
+from policytool.migration.planning.options import Outputs
+from policytool.releases import policy
+
+_SIXTEEN_BITS: Final = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from policytool.model.loaded_model import Subject
+
+
+def base_policy(subject: Subject) -> str | None:
+    """
+    Return the name of the model's policy; None where no layer says one.
+
+    Layers that stay in float32 under every 16-bit policy (outputs, a last softmax, classes known to
+    fail) do not vote: they say how a mixed model is built, not what its policy is. Who votes
+    depends on the model's structure alone and ties go to the first, so a second migration to the
+    same policy finds that policy as the base and changes nothing.
+    """
+    return _of_root(subject) or _most_common(subject, _voters(subject, _always_held(subject)))
+
+
+def _always_held(subject: Subject) -> set[int]:
+    """
+    Return the layers that some 16-bit policy leaves in float32; which one is asked for must not
+    decide who votes.
+    """
+    return {
+        index for name in _SIXTEEN_BITS for index in held(subject, policy.named(name), Outputs.KEEP)
+    }
+
+
+def _of_root(subject: Subject) -> str | None:
+    root = subject.layers[0] if subject.layers else None
+    return (
+        subject.policy_name(0)
+        if root is not None and root.policy is not None and subject.is_floating(0)
+        else None
+    )
+
+
+def _voters(subject: Subject, held: Collection[int]) -> list[int]:
+    """
+    Return the floating layers that say what the model's policy is: those with weights, else all but
+    inputs; a held layer only where there is no other.
+    """
+    floating = [
+        index
+        for index, site in enumerate(subject.sites)
+        if subject.is_floating(index) and not subject.is_input(index) and site.sub_policy is None
+    ]
+    free = [index for index in floating if index not in held]
+    weighted = [index for index in floating if subject.has_weights(index)]
+    return next(
+        (
+            found
+            for found in (
+                [index for index in weighted if index not in held],
+                free,
+                weighted,
+                floating,
+            )
+            if found
+        ),
+        [],
+    )
+
+
+def _most_common(subject: Subject, voters: Iterable[int]) -> str | None:
+    votes = Counter(name for index in voters if (name := subject.policy_name(index)) is not None)
+    return votes.most_common(1)[0][0] if votes else None

@@ -1,0 +1,137 @@
+"""
+What no loader can build or run in the dtype that the plan asks for; refused by layer and reason.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import Refusal
+from policytool.model import custom_classes
+from policytool.releases import dtype_support, policy
+from policytool.releases.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.migration.planning.decisions import Decisions
+    from policytool.model.loaded_model import Subject
+
+_INITIALIZER: Final = re.compile(r"(\w+_)?initializer|inner_init")
+_TENSORFLOW_JS: Final = "float32"
+"""The only float dtype that TensorFlow.js has."""
+
+_PARTS: Final = frozenset({"cell", "cells", "forward_layer", "backward_layer"})
+"""What holds the cells of an RNN and the directions of a Bidirectional."""
+
+_ALIASES: Final = {"orthogonal": "Orthogonal", "orthogonalinitializer": "Orthogonal"}
+"""
+How configs name the initialisers that some dtype cannot have: by alias (Keras 1 and 2), or as Keras
+3.0 to 3.6 call the class.
+"""
+
+
+def check(subject: Subject, decisions: Decisions) -> None:
+    """Add a refusal for each layer that cannot be built or run under its new policy."""
+    for index, decision in sorted(decisions.by_site.items()):
+        site = subject.sites[index]
+        wanted = decision.policy
+        if (
+            not isinstance(wanted, Policy)
+            or wanted.name == subject.layers[index].policy
+            or custom_classes.is_opaque(site)
+        ):
+            continue
+        name = wanted.quantization.source if wanted.quantization else wanted.name
+        decisions.refusals += _kernel(subject, index, name)
+        decisions.refusals += _initializers(subject, index, policy.named(name))
+    if subject.document.format == "tfjs":
+        decisions.refusals += _unfed(subject, decisions)
+    if not subject.is_keras3:
+        decisions.refusals += _units(subject, decisions)
+
+
+def _unfed(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
+    """
+    Yield a refusal for each input layer that TensorFlow.js could not feed; it ignores the dtypes of
+    all other layers.
+    """
+    for index in sorted(decisions.by_site):
+        wanted = decisions.compute_dtype(subject, index)
+        if (
+            subject.is_input(index)
+            and wanted != _TENSORFLOW_JS
+            and wanted != subject.layers[index].compute_dtype
+        ):
+            path = subject.layers[index].path
+            text = (
+                f"{path} would be an input of {wanted}, a dtype that TensorFlow.js lacks: "
+                f"predict() fails there; keep it with --set '{path}=float32'"
+            )
+            yield Refusal(code="tfjs-input", message=text, path=path)
+
+
+def _units(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
+    """
+    Yield a refusal where parts of one recurrent layer would compute in different dtypes, which
+    fails in Keras 2 when it is built.
+    """
+    for index, site in enumerate(subject.sites):
+        below = [
+            child
+            for child in subject.children[index]
+            if subject.sites[child].attribute in _PARTS and subject.sites[child].sub_policy is None
+        ]
+        joined = below if site.class_name == "Bidirectional" else [index, *below] if below else []
+        before = {subject.layers[part].compute_dtype for part in joined}
+        after = {decisions.compute_dtype(subject, part) for part in joined}
+        configs = {
+            subject.sites[part].address for part in joined
+        }  # directions of one config are told as such
+        if len(after) > 1 and after != before and len(configs) == len(joined):
+            path = subject.layers[index].path
+            parts = " and ".join(subject.layers[part].path for part in joined)
+            yield Refusal(
+                code="one-unit",
+                message=f"{path} fails in Keras 2 where {parts} compute in different dtypes; set "
+                "them "
+                "alike",
+                path=path,
+            )
+
+
+def _kernel(subject: Subject, index: int, name: str) -> Iterator[Refusal]:
+    layer = subject.layers[index]
+    message = dtype_support.trouble(subject.loader, subject.sites[index].class_name, name)
+    if message is not None and not subject.is_input(index):
+        text = (
+            f"{layer.path} ({layer.class_name}) cannot run under {name} on a CPU: {message}; keep "
+            f"it in float32 with --set '{layer.path}=float32'"
+        )
+        yield Refusal(code="no-kernel", message=text, path=layer.path)
+
+
+def _initializers(subject: Subject, index: int, wanted: Policy) -> Iterator[Refusal]:
+    """
+    Yield a refusal for an initialiser that every loader runs before it reads the variable it made.
+    """
+    layer = subject.layers[index]
+    for key, value in subject.config(index).items():
+        if not _INITIALIZER.fullmatch(key):
+            continue
+        named = value.get("class_name") if isinstance(value, dict) else value
+        initializer = _ALIASES.get(str(named).lower(), str(named))
+        if (
+            dtype_support.undrawable(subject.loader, initializer, wanted.variable_dtype or "")
+            is not None
+        ):
+            mixed = f"mixed_{wanted.variable_dtype}"
+            text = (
+                f"{layer.path} ({layer.class_name}) cannot be built under {wanted.name}: its "
+                f"{key}, {initializer}, cannot make such variables, and loaders "
+                f"run it; {mixed} keeps variables in float32, for the layer alone with --set "
+                f"'{layer.path}={mixed}'"
+            )
+            yield Refusal(code="no-initializer", message=text, path=layer.path)
+            return

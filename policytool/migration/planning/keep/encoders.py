@@ -1,0 +1,42 @@
+"""
+Layers that turn ids and categories into floats.
+
+Their ops count in 32 or 64 bits alone (``DenseBincount``, ``Bucketize``), and what they take as ids
+a 16-bit float cannot tell apart: all six 16-bit cases of tf_keras 2.21 fail when they are built,
+Keras 3.15's when they are called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning.keep._base import KeepRule
+from policytool.model import custom_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.loaded_model import Subject
+    from policytool.releases.policy import Policy
+
+_ENCODERS: Final = frozenset(
+    {
+        "CategoryEncoding",
+        "Discretization",
+        "Hashing",
+        "HashedCrossing",
+        "IntegerLookup",
+        "StringLookup",
+        "TextVectorization",
+    }
+)
+
+
+def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
+    for index, site in enumerate(subject.sites):
+        if site.class_name in _ENCODERS and not custom_classes.is_opaque(site):
+            yield index, "it encodes ids or categories with ops that have no 16-bit form"
+
+
+RULE: Final = KeepRule(name="encoders", find=find)

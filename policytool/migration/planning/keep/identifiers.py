@@ -1,0 +1,163 @@
+"""
+Ids that pass through floats on their way to a lookup.
+
+float16 tells integers apart up to 2048, bfloat16 up to 256: a layer that casts its inputs would
+make different ids the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning.keep._base import KeepRule, float_inputs
+from policytool.model.tree import LAYERS, MODEL_CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.layer_graph import Graph, Node
+    from policytool.model.loaded_model import Subject
+    from policytool.releases.policy import Policy
+
+_LOOKUPS: Final = frozenset(
+    {
+        "Embedding",
+        "CategoryEncoding",
+        "IntegerLookup",
+        "Hashing",
+        "HashedCrossing",
+        "Discretization",
+    }
+)
+"""
+An Embedding is built with ``autocast=False`` in both libraries, and the others stay in float32
+(``encoders``): what leads there counts.
+"""
+
+
+def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
+    """
+    Yield the weightless layers between a float input and a lookup, through nested models and the
+    wrappers around them.
+    """
+    for index, lookup in carried(subject):
+        yield (
+            index,
+            (
+                f"it carries ids to {subject.layers[lookup].path}, and a 16-bit float cannot tell "
+                "large ones apart"
+            ),
+        )
+
+
+def carried(subject: Subject, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
+    """
+    Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs
+    too, behind them.
+    """
+    search = _Search(subject)
+    for graph in subject.graphs.values():
+        for node in graph.nodes.values():
+            lookup = search.lookup_in(node)
+            if lookup is not None:
+                between, from_floats, sources = _carriers(subject, graph, node.name)
+                wrappers = search.wrappers(node)
+                for index in (
+                    (*between, *wrappers, *(sources if inputs else ())) if from_floats else ()
+                ):
+                    yield index, lookup
+
+
+@dataclass
+class _Search:
+    """The search for lookups in nested models, each model looked into once."""
+
+    subject: Subject
+    found: dict[int, int | None] = field(default_factory=dict)
+    """By the model's site, the lookup that its inputs lead to."""
+
+    def lookup_in(self, node: Node) -> int | None:
+        """
+        Return the lookup that a node is, or that its inputs lead to inside it; None where there is
+        none.
+        """
+        if node.site is None:
+            return None
+        if node.class_name in _LOOKUPS:
+            return node.site
+        model = self._model_in(node.site)
+        if model is None:
+            return None
+        if model not in self.found:
+            self.found[model] = None  # a model that holds itself has no end
+            self.found[model] = self._behind_inputs(self.subject.graphs[model])
+        return self.found[model]
+
+    def wrappers(self, node: Node) -> list[int]:
+        """Return the layers around a nested model, which cast what they hand on."""
+        here = node.site
+        found = []
+        while (
+            here is not None
+            and self.subject.sites[here].class_name not in MODEL_CLASSES
+            and node.class_name not in _LOOKUPS
+        ):
+            found.append(here)
+            here = next(
+                (
+                    child
+                    for child in self.subject.children[here]
+                    if self.subject.sites[child].attribute == "layer"
+                ),
+                None,
+            )
+        return found
+
+    def _model_in(self, site: int) -> int | None:
+        """Return the model that a layer is or wraps."""
+        here: int | None = site
+        while here is not None and here not in self.subject.graphs:
+            here = next(
+                (
+                    child
+                    for child in self.subject.children[here]
+                    if self.subject.sites[child].attribute not in {LAYERS, "cell", "cells"}
+                ),
+                None,
+            )
+        return here
+
+    def _behind_inputs(self, graph: Graph) -> int | None:
+        for node in graph.nodes.values():
+            lookup = self.lookup_in(node)
+            if lookup is not None and _carriers(self.subject, graph, node.name)[1]:
+                return lookup
+        return None
+
+
+def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], bool, list[int]]:
+    """
+    Return the weightless layers that lead from inputs to a node, whether one of those inputs may
+    have floats, and those that do.
+    """
+    pending, seen = list(graph.nodes[name].parents), set[str]()
+    between: list[int] = []
+    sources: list[int] = []
+    from_floats = not pending  # the first layer of a Sequential takes what comes
+    while pending:
+        parent = pending.pop()
+        if parent in seen or parent not in graph.nodes:
+            continue
+        seen.add(parent)
+        index = graph.nodes[parent].site
+        if index is not None and subject.is_input(index):
+            sources += [index] if float_inputs(subject, index) else []
+        elif index is None or not (subject.has_weights(index) or subject.children[index]):
+            between += [index] if index is not None else []
+            pending += graph.nodes[parent].parents
+            from_floats |= not graph.nodes[parent].parents
+    return between, from_floats or bool(sources), sources
+
+
+RULE: Final = KeepRule(name="identifiers", find=find)

@@ -1,0 +1,136 @@
+"""
+Outputs in float32: the layers that make a model's outputs, and a softmax on the way there.
+
+TensorFlow's guide "Mixed precision" asks for float32 outputs and a float32 softmax at the end; a
+softmax in the middle may be 16-bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning import operations
+from policytool.migration.planning.keep._base import KeepRule
+from policytool.model.custom_classes import OPAQUE_CLASSES
+from policytool.model.tree import MODEL_CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.layer_graph import Graph
+    from policytool.model.loaded_model import Subject
+    from policytool.releases.policy import Policy
+
+OUTPUT: Final = "it makes the model's output, which stays in float32"
+SOFTMAX: Final = "a softmax before the output, whose small probabilities a 16-bit float loses"
+BETWEEN: Final = "it stands between a softmax and the output"
+_OPERATIONS: Final = OPAQUE_CLASSES - {
+    "Lambda",
+    "KerasLayer",
+    "TFSMLayer",
+    "TorchModuleWrapper",
+    "JaxLayer",
+    "FlaxLayer",
+}
+"""Ops of a graph wrapped as layers: their inputs decide what they compute in."""
+
+
+def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield what makes the outermost model's outputs."""
+    return on_the_way_out(subject)
+
+
+def on_the_way_out(subject: Subject) -> Iterator[tuple[int, str]]:
+    """
+    Yield the layers that make the outermost model's outputs, and a softmax before them with what
+    follows it; each with what it is.
+    """
+    if 0 in subject.graphs:
+        yield from _of_model(subject, subject.graphs[0])
+
+
+def makers(subject: Subject, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
+    """
+    Yield the layers that make the tensors of these nodes: the nodes themselves, or what feeds them
+    where they are operations that cast nothing.
+    """
+    pending, seen = list(reversed(names)), set[str]()
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in graph.nodes:
+            continue
+        seen.add(name)
+        node = graph.nodes[name]
+        if node.site is None or subject.sites[node.site].class_name in _OPERATIONS:
+            pending += () if operations.cast_target(node) else reversed(node.parents)
+        else:
+            yield name
+
+
+def _of_model(subject: Subject, graph: Graph) -> Iterator[tuple[int, str]]:
+    for name in makers(subject, graph, graph.outputs):
+        yield from _unit(subject, graph, name, OUTPUT)
+    for name, reason in _softmaxes(subject, graph):
+        yield from _unit(subject, graph, name, reason)
+
+
+def _unit(subject: Subject, graph: Graph, name: str, reason: str) -> Iterator[tuple[int, str]]:
+    """Yield a layer and what is in it: a nested model's own outputs, all of any other."""
+    index = graph.nodes[name].site
+    if index is None or subject.is_input(index):
+        return
+    if subject.sites[index].class_name in MODEL_CLASSES:
+        if index in subject.graphs:
+            yield from _of_model(subject, subject.graphs[index])
+        return
+    for found in subject.below(index):
+        if (
+            subject.sites[found].class_name in MODEL_CLASSES and found in subject.graphs
+        ):  # a model in a TimeDistributed
+            yield from _of_model(subject, subject.graphs[found])
+            return
+        yield found, reason
+
+
+def _softmaxes(subject: Subject, graph: Graph) -> Iterator[tuple[str, str]]:
+    """
+    Yield each softmax between the last weighted layers and the outputs, and what stands behind it.
+    """
+    pending: list[tuple[str, str | None]] = [(name, None) for name in graph.outputs]
+    behind: dict[str, str | None] = {}
+    told = set[str]()
+    while pending:
+        name, next_one = pending.pop()
+        node = graph.nodes.get(name)
+        if node is None or name in behind:
+            continue
+        behind[name] = next_one
+        index = node.site
+        if index is not None and is_softmax(subject, index):
+            yield name, SOFTMAX
+            while (
+                next_one is not None and next_one not in told
+            ):  # each once: there may be as many softmaxes as layers
+                told.add(next_one)
+                yield next_one, BETWEEN
+                next_one = behind[next_one]
+        if index is None or not _has_weights_below(subject, index):
+            pending += [(parent, name) for parent in node.parents]
+
+
+def _has_weights_below(subject: Subject, index: int) -> bool:
+    return any(subject.has_weights(found) for found in subject.below(index))
+
+
+def is_softmax(subject: Subject, index: int) -> bool:
+    """Return whether the layer is a softmax, or ends in one."""
+    if subject.sites[index].class_name == "Softmax":
+        return True
+    activation = subject.config(index).get("activation")
+    if isinstance(activation, dict):
+        inner = activation.get("config")
+        activation = inner if isinstance(inner, str) else activation.get("class_name")
+    return isinstance(activation, str) and activation.lower() in {"softmax", "log_softmax"}
+
+
+RULE: Final = KeepRule(name="outputs", find=find)

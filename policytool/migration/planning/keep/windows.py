@@ -1,0 +1,52 @@
+"""
+Average pooling over windows that float16 cannot sum.
+
+float16 holds every integer up to 2048 alone, so a sum of more than 2048 like values stops growing:
+over 112x112 values of 10 both libraries return 4 (measured, CPU).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning.keep._base import KeepRule
+from policytool.model import custom_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.loaded_model import Subject
+    from policytool.model.tree import Site
+    from policytool.releases.policy import Policy
+
+_LARGEST_SUM: Final = 2048
+_RANKS: Final = {"AveragePooling1D": 1, "AveragePooling2D": 2, "AveragePooling3D": 3}
+
+
+def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
+    """Yield average pooling layers with more than 2048 values in a window."""
+    if policy.compute_dtype != "float16":
+        return
+    for index, site in enumerate(subject.sites):
+        why = reason(site)
+        if why is not None:
+            yield index, why
+
+
+def reason(site: Site) -> str | None:
+    """Return what goes wrong with a layer in float16; None for other layers and smaller windows."""
+    if site.class_name not in _RANKS or custom_classes.is_opaque(site):
+        return None
+    size = (site.config or {}).get("pool_size")
+    sides = size if isinstance(size, list) else [size] * _RANKS[site.class_name]
+    numbers = [side for side in sides if isinstance(side, int)]
+    if not numbers or math.prod(numbers) <= _LARGEST_SUM:
+        return None
+    return (
+        f"it averages {math.prod(numbers)} values in float16, whose sums stop growing at 2048 like "
+        "values"
+    )
+
+
+RULE: Final = KeepRule(name="windows", find=find)

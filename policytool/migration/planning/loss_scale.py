@@ -1,0 +1,286 @@
+"""
+What a policy's loss scale meant for training, and what becomes of it when the policy is spelled
+without one.
+
+Only the model's policy scales losses; a layer policy's loss scale is inert. Files of TF 2.1 to 2.6
+that were compiled hold the scale once more in the optimizer, and there it survives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import Note, Severity
+from policytool.migration.planning.base import base_policy
+from policytool.releases import generations
+from policytool.releases.policy import Auto, Dynamic, Fixed, Policy
+from policytool.support.errors import SpellingError
+from policytool.support.shorten import some
+
+if TYPE_CHECKING:
+    from policytool.model.loaded_model import Subject
+
+_DROPPED: Final = "loss-scale-dropped"
+_WRAP: Final = "tf.keras.mixed_precision.LossScaleOptimizer"
+
+
+class Fate(Enum):
+    """What dropping the loss scale of a policy comes to."""
+
+    SAME = auto()
+    """The saved optimizer has the same."""
+
+    UNSCALED = auto()
+    """Neither the policy nor the saved optimizer scales."""
+
+    PLAIN = auto()
+    """The saved optimizer scales nothing."""
+
+    OTHER = auto()
+    """The saved optimizer has another."""
+
+    COMPILED_ANEW = auto()
+    """There is no saved optimizer, and ``compile()`` does the same by itself."""
+
+    UNCOMPILED = auto()
+    """There is no saved optimizer, and ``compile()`` does otherwise."""
+
+    INERT = auto()
+    """It is not the model's policy that has one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """
+    What becomes of training where loaders, or a migration, drop the loss scales of a model's
+    policies.
+    """
+
+    fate: Fate
+    policy: str | None = None
+    """The name of the model's policy; None where only layers have a loss scale."""
+
+    scale: Dynamic | Fixed | None = None
+    """What the model's policy says; None for no scaling."""
+
+    others: Dynamic | Fixed | None = None
+    """What the saved optimizer has."""
+
+    layers: tuple[str, ...] = ()
+    """The paths of the layers whose policies have a loss scale."""
+
+    @property
+    def matters(self) -> bool:
+        """Whether training goes on otherwise."""
+        return self.fate in {Fate.PLAIN, Fate.OTHER, Fate.UNCOMPILED}
+
+    @property
+    def line(self) -> str:
+        """What to write before ``compile()`` for the policy's loss scale."""
+        return _line(self.scale)
+
+    @property
+    def what(self) -> str:
+        """What is dropped, in words."""
+        match self.fate:
+            case Fate.INERT:
+                return f"the loss scales of {len(self.layers)} layer policies ({some(self.layers)})"
+            case Fate.UNSCALED:
+                return "the policy's loss_scale=None"
+        return f"the policy's loss scale ({words(self.scale)})"
+
+    @property
+    def consequence(self) -> str:
+        """What that means for training, as a sentence part."""
+        match self.fate:
+            case Fate.SAME:
+                return "the saved optimizer has the same and keeps it"
+            case Fate.UNSCALED:
+                return (
+                    "the saved optimizer scales nothing and stays so, and compiling anew under "
+                    "mixed_float16 would wrap it"
+                )
+            case Fate.PLAIN:
+                return "the saved optimizer scales nothing: training goes on without"
+            case Fate.OTHER:
+                return f"the saved optimizer has another ({words(self.others)}), which counts"
+            case Fate.COMPILED_ANEW:
+                return f"compile() does the same under {self.policy} by itself"
+            case Fate.UNCOMPILED:
+                return "the model is not compiled, so nothing keeps it"
+            case Fate.INERT:
+                return "they were inert: only the model's policy scales losses"
+
+
+def model_policy(subject: Subject) -> Policy | None:
+    """
+    Return the model's policy with the loss scale that the file spells; None where no layer says
+    one.
+    """
+    name = base_policy(subject)
+    for index, site in enumerate(subject.sites):
+        if (
+            subject.policy_name(index) == name
+            and site.sub_policy is None
+            and isinstance(site.spelled, str | dict)
+            and not subject.is_input(index)
+        ):
+            try:
+                found = generations.parse(site.spelled, subject.generation)
+            except SpellingError:
+                continue
+            if isinstance(found, Policy):
+                return found
+    return None
+
+
+def spells_scale(value: object) -> bool:
+    """Return whether a policy's dict passes a loss scale explicitly."""
+    config = value.get("config") if isinstance(value, dict) else None
+    return isinstance(config, dict) and "loss_scale" in config
+
+
+def scale_to_keep(subject: Subject) -> Dynamic | Fixed | None:
+    """
+    Return the scale that ``--loss-scale keep`` puts into the optimizer: the model policy's, where
+    the model is compiled with an optimizer that has none.
+    """
+    found, optimizer = model_policy(subject), subject.analysis.model.optimizer
+    if (
+        found is None
+        or optimizer is None
+        or optimizer.loss_scale is not None
+        or not _is_explicit(found)
+    ):
+        return None
+    return found.effective_loss_scale
+
+
+def verdict(subject: Subject) -> Verdict | None:
+    """
+    Return what dropping the loss scales of a model's policies comes to; None where no policy passes
+    one.
+    """
+    scaled = tuple(
+        subject.layers[index].path
+        for index, site in enumerate(subject.sites)
+        if spells_scale(site.spelled) and site.sub_policy is None
+    )
+    if not scaled:
+        return None
+    found = model_policy(subject)
+    if found is None or not _is_explicit(found):
+        return Verdict(fate=Fate.INERT, layers=scaled)
+    scale, optimizer = found.effective_loss_scale, subject.analysis.model.optimizer
+    if optimizer is None:
+        does_the_same = scale == (Dynamic() if found.name == "mixed_float16" else None)
+        return Verdict(
+            fate=Fate.COMPILED_ANEW if does_the_same else Fate.UNCOMPILED,
+            policy=found.name,
+            scale=scale,
+            layers=scaled,
+        )
+    others = optimizer.loss_scale
+    same = Fate.UNSCALED if scale is None else Fate.SAME
+    differs = Fate.PLAIN if others is None else Fate.OTHER
+    return Verdict(
+        fate=same if scale == others else differs,
+        policy=found.name,
+        scale=scale,
+        others=others,
+        layers=scaled,
+    )
+
+
+def notes(subject: Subject, *, kept: bool, leaves: str | None) -> tuple[Note, ...]:
+    """
+    Return what is to be said of the loss scales that the plan drops.
+
+    :param kept: whether the model's moves into the optimizer
+    :param leaves: the policy that the model goes to from mixed_float16, and the optimizer with it;
+        None where it does not
+    """
+    found = verdict(subject)
+    if found is None:
+        return ()
+    if found.fate is Fate.INERT:
+        return (
+            Note(
+                severity=Severity.NOTE,
+                code="loss-scale-inert",
+                message=f"{found.what} are dropped; {found.consequence}",
+            ),
+        )
+    scale = words(found.scale)
+    if leaves is not None:
+        return (
+            Note(
+                severity=Severity.NOTE,
+                code=_DROPPED,
+                message=f"the policy's loss scale ({scale}) is dropped, as {leaves} needs none",
+            ),
+        )
+    if kept:
+        return (
+            Note(
+                severity=Severity.NOTE,
+                code="loss-scale-moved",
+                message=f"the policy's loss scale ({scale}) moves into the saved optimizer",
+            ),
+        )
+    joint = ", and" if found.fate in {Fate.PLAIN, Fate.UNCOMPILED} else ";"
+    message = f"{found.what} is dropped{joint} {found.consequence}"
+    if found.fate is Fate.PLAIN:
+        message += "; --loss-scale keep moves it into the optimizer"
+    elif found.fate is Fate.UNCOMPILED:
+        message += f"; before compile() write {found.line}"
+    return (
+        Note(
+            severity=Severity.WARNING if found.matters else Severity.NOTE,
+            code=_DROPPED,
+            message=message,
+        ),
+    )
+
+
+def _is_explicit(found: Policy) -> bool:
+    return found.loss_scale is not None and not isinstance(found.loss_scale, Auto)
+
+
+def _line(scale: Dynamic | Fixed | None) -> str:
+    match scale:
+        case Fixed(value=value):
+            return (
+                f"optimizer = {_WRAP}(optimizer, dynamic=False, initial_scale={value:g}), or in "
+                f"Keras 3 pass loss_scale_factor={value:g} to the optimizer"
+            )
+        case Dynamic():
+            steps = f"initial_scale={scale.initial:g}, dynamic_growth_steps={scale.growth_steps}"
+            return (
+                f"optimizer = {_WRAP}(optimizer, {steps}), in Keras 3 "
+                f"keras.optimizers.LossScaleOptimizer(optimizer, {steps})"
+            )
+    return (
+        f"optimizer = {_WRAP}(optimizer, dynamic=False, initial_scale=1), or in Keras 3 "
+        "compile(..., auto_scale_loss=False)"
+    )
+
+
+def words(scale: Dynamic | Fixed | None) -> str:
+    """Return a loss scale in words."""
+    match scale:
+        case Fixed(value=value):
+            return f"fixed {value:g}"
+        case Dynamic():
+            default = scale == Dynamic()
+            return (
+                "dynamic"
+                if default
+                else (
+                    f"dynamic from {scale.initial:g}, {scale.growth_steps} steps, times "
+                    f"{scale.multiplier:g}"
+                )
+            )
+    return "none"

@@ -1,0 +1,166 @@
+"""
+Where the optimizer's state stands in a file, and what becomes of it when a loss-scaling wrapper is
+put on or taken off.
+
+Measured by saving, editing and loading with every release that is named: HDF5 holds the state of
+the optimizer itself, wrapped or not. A ``.keras`` of Keras 3 holds the wrapper's own four variables
+first, then the optimizer's, and those once more below ``inner_optimizer``. A ``.keras`` of Keras 2
+holds the optimizer's alone, with a copy below ``inner_optimizer`` that TF 2.12 leaves incomplete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import Note, Severity, Slot
+from policytool.migration.planning import optimizers
+from policytool.model import optimizer_config
+from policytool.releases.policy import Dynamic
+
+if TYPE_CHECKING:
+    from policytool.migration.planning.optimizers import Dialect
+    from policytool.model.loaded_model import Subject
+    from policytool.support.text.jsontext import Json
+
+OPTIMIZER: Final = "optimizer"
+INNER: Final = (OPTIMIZER, "inner_optimizer", "vars")
+OUTER: Final = (OPTIMIZER, "vars")
+
+_OWN: Final = 4
+"""
+What Keras 3's LossScaleOptimizer keeps itself: iterations, learning rate, steps since the scale
+last changed, the scale.
+"""
+
+_OTHERWISE: Final = frozenset({"Nadam", "Adafactor"})
+"""
+Optimizers of Keras 3 that save fewer variables when they are wrapped: their state fits no other
+place, and Adafactor's fails to load there.
+"""
+
+
+def is_of_wrapper(subject: Subject) -> bool:
+    """Return whether the state in a ``.keras`` is that of a wrapped optimizer."""
+    return bool(numbered(subject, INNER))
+
+
+def numbered(subject: Subject, group: tuple[str, ...]) -> list[int]:
+    """Return the numbers of the variables directly in a group, in order."""
+    end = len(group)
+    tensors = subject.document.tensors or ()
+    return sorted(
+        int(tensor.path[end])
+        for tensor in tensors
+        if tensor.path[:end] == group and len(tensor.path) == end + 1 and tensor.path[end].isdigit()
+    )
+
+
+def moved(
+    subject: Subject, dialect: Dialect, before: Json, after: Json, *, leaves_scaled: bool
+) -> tuple[Slot, ...] | None:
+    """
+    Return the optimizer's state in its new places; None where it stays.
+
+    :param leaves_scaled: whether the model goes from mixed_float16 to another policy, for
+        ``compile()`` wraps by itself under that one and saves the wrapper's state, although the
+        config has the optimizer alone
+    """
+    outer, inner = numbered(subject, OUTER), numbered(subject, INNER)
+    if subject.document.format != "keras" or not outer:
+        return None
+    wraps, wrapped = (
+        optimizer_config.is_wrapped(after),
+        optimizer_config.is_wrapped(before) or (leaves_scaled and bool(inner)),
+    )
+    if wraps == wrapped or (wraps and inner):
+        return None
+    if dialect.keras3 and optimizer_config.class_of(after) in _OTHERWISE:
+        return ()
+    if wraps:
+        own = _own_variables(after) if dialect.keras3 else ()
+        there = [
+            Slot(tensor=(*OUTER, str(len(own) + number)), source=(*OUTER, str(number)))
+            for number in outer
+        ]
+        return (
+            *own,
+            *there,
+            *(Slot(tensor=(*INNER, str(number)), source=(*OUTER, str(number))) for number in outer),
+        )
+    skipped = _OWN if dialect.keras3 else 0
+    return tuple(
+        Slot(tensor=(*OUTER, str(position)), source=(*OUTER, str(number)))
+        for position, number in enumerate(outer[skipped:])
+    )
+
+
+def notes(
+    subject: Subject, dialect: Dialect, before: Json, after: Json, state: tuple[Slot, ...] | None
+) -> tuple[Note, ...]:
+    """Return what loaders make of the state under another wrapper."""
+    was, will = optimizer_config.is_wrapped(before), optimizer_config.is_wrapped(after)
+    name = optimizer_config.class_of(after)
+    found = []
+    if state == ():
+        message = (
+            f"{name} saves another number of variables when it is wrapped, so its state fits "
+            "nowhere and is left out: training starts with a fresh one"
+        )
+        found.append(Note(severity=Severity.WARNING, code="optimizer-state", message=message))
+    if subject.document.format == "h5" and not dialect.keras3 and was != will:
+        found.append(_about_hdf5(before, wraps=will))
+    if subject.is_saved_object and was != will:
+        message = (
+            "Keras restores no optimizer's state from a SavedModel: training starts with fresh "
+            "slots, as it would without the change"
+        )
+        found.append(Note(severity=Severity.NOTE, code="optimizer-state", message=message))
+    return tuple(found)
+
+
+def about_bfloat16(subject: Subject, dialect: Dialect, value: Json) -> tuple[Note, ...]:
+    """
+    Return the warning for the one state that no loader reads: slots of bfloat16 variables, of an
+    optimizer of the old kind, in HDF5.
+    """
+    if (
+        subject.document.format != "h5"
+        or dialect.keras3
+        or optimizer_config.is_new_style(optimizer_config.unwrapped(value))
+    ):
+        return ()
+    message = (
+        "no Keras reads the slots of an optimizer of the old kind into bfloat16 from HDF5: load "
+        "the model with compile=False and compile it anew"
+    )
+    return (Note(severity=Severity.WARNING, code="optimizer-state", message=message),)
+
+
+def _about_hdf5(before: Json, *, wraps: bool) -> Note:
+    if wraps and optimizer_config.is_new_style(before):
+        message = (
+            "no Keras restores LossScaleOptimizerV3's state from HDF5: training starts with fresh "
+            "slots; --optimizer keep leaves the optimizer as it is"
+        )
+        return Note(severity=Severity.WARNING, code="optimizer-state", message=message)
+    message = (
+        "the optimizer's state stays in its place: HDF5 holds that of the optimizer itself, "
+        "wrapped or not"
+    )
+    return Note(severity=Severity.NOTE, code="optimizer-state", message=message)
+
+
+def _own_variables(value: Json) -> tuple[Slot, ...]:
+    """Return a wrapper's own variables before its first step."""
+    scale = optimizers.scale_of(value)
+    initial = scale.initial if isinstance(scale, Dynamic) else Dynamic().initial
+    fresh: tuple[tuple[str, float], ...] = (
+        ("int64", 0),
+        ("float32", 0.0),
+        ("int64", 0),
+        ("float32", initial),
+    )
+    return tuple(
+        Slot(tensor=(*OUTER, str(number)), dtype=dtype, value=start)
+        for number, (dtype, start) in enumerate(fresh)
+    )

@@ -1,0 +1,191 @@
+"""
+The saved optimizer as values: its loss-scaling wrapper read, written, put on and taken off, in
+every release's spelling.
+
+TF 2.0 to 2.3 write ``{"optimizer", "loss_scale"}``; TF 2.4 on ``{"inner_optimizer", "dynamic",
+"initial_scale", "dynamic_growth_steps"}``, as ``LossScaleOptimizer`` around optimizers of the old
+kind, ``LossScaleOptimizerV1`` where the experimental namespace made it (TF 2.4 to 2.8), and
+``LossScaleOptimizerV3`` around those of TF 2.11 on; Keras 3 ``{"name", "inner_optimizer",
+"initial_scale", "dynamic_growth_steps"}`` for a dynamic scale, and ``loss_scale_factor`` in the
+optimizer itself for a fixed one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import optimizer_config
+from policytool.releases.policy import Dynamic, Fixed
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
+_CURRENT: Final = "LossScaleOptimizer"
+_NEW_STYLE: Final = "LossScaleOptimizerV3"
+_FACTOR: Final = "loss_scale_factor"
+_ONLY_MULTIPLIER: Final = Dynamic().multiplier
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dialect:
+    """How a file spells its optimizer."""
+
+    keras3: bool
+    archive: bool
+    """Whether the file is a ``.keras``, where every object has its module."""
+
+    package: str = "keras"
+    """
+    What modules of the library begin with in this file: ``keras``, ``keras.src``, ``tf_keras.src``.
+    """
+
+    unwrapped: frozenset[str] = frozenset()
+    """
+    Optimizers that the library's own wrapper refuses ("inner_optimizer" must be an instance of
+    Optimizer).
+    """
+
+
+def scale_of(value: Json) -> Dynamic | Fixed | None:
+    """
+    Return the loss scale of a serialised optimizer.
+
+    :raises SpellingError: for what no release writes.
+    """
+    optimizer = optimizer_config.read(value)
+    return optimizer.loss_scale if optimizer else None
+
+
+def modernised(value: Json) -> Json:
+    """
+    Return the optimizer with its wrapper in the spelling of TF 2.4 on, which every later Keras 2
+    reads; the value itself where it has that already.
+
+    :raises SpellingError: for a multiplier other than 2, which has no modern form, and for what no
+        release writes.
+    """
+    if not optimizer_config.is_wrapped(value) or not isinstance(value, dict):
+        return value
+    class_name, config, inner = (
+        str(value["class_name"]),
+        value.get("config"),
+        optimizer_config.inner_of(value),
+    )
+    if (
+        not isinstance(config, dict)
+        or inner is None
+        or (class_name != "LossScaleOptimizerV1" and inner[0] == "inner_optimizer")
+    ):
+        return value
+    scale = optimizer_config.scale_of(config)
+    if scale is None:
+        return inner[1]
+    return {"class_name": _CURRENT, "config": _keras2_config(scale, inner[1])}
+
+
+def wrapped(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
+    """
+    Return the optimizer with a loss scale.
+
+    :raises SpellingError: for a scale that the file's library cannot hold.
+    """
+    if dialect.keras3:
+        return _wrapped_keras3(value, scale)
+    if optimizer_config.class_of(value) in dialect.unwrapped:
+        raise SpellingError(
+            f"the library's own LossScaleOptimizer refuses {optimizer_config.class_of(value)}"
+        )
+    inner = _with_modules(value, dialect) if dialect.archive else value
+    class_name, config = (
+        _NEW_STYLE if optimizer_config.is_new_style(value) else _CURRENT,
+        _keras2_config(scale, inner),
+    )
+    if not dialect.archive:
+        return {"class_name": class_name, "config": config}
+    module = f"{dialect.package}.mixed_precision.loss_scale_optimizer"
+    return {
+        "module": module,
+        "class_name": class_name,
+        "config": config,
+        "registered_name": class_name,
+    }
+
+
+def has_factor(value: Json) -> bool:
+    """Return whether an optimizer of Keras 3 scales by a factor of its own."""
+    config = value.get("config") if isinstance(value, dict) else None
+    return isinstance(config, dict) and config.get(_FACTOR) is not None
+
+
+def _wrapped_keras3(value: Json, scale: Dynamic | Fixed) -> Json:
+    inner = _named_by_class(value) if isinstance(value, str) else value
+    if not isinstance(inner, dict) or not isinstance(inner.get("config"), dict):
+        raise SpellingError("the saved optimizer is no serialised object")
+    if isinstance(scale, Fixed):
+        config = inner["config"]
+        return {
+            **inner,
+            "config": {**(config if isinstance(config, dict) else {}), _FACTOR: scale.value},
+        }
+    if scale.multiplier != _ONLY_MULTIPLIER:
+        raise SpellingError(
+            f"a loss scale that grows by {scale.multiplier:g} has no modern form: since TF 2.4 it "
+            "grows by 2"
+        )
+    name = "loss_scale_optimizer"
+    settings: dict[str, Json] = {
+        "name": name,
+        "inner_optimizer": inner,
+        "initial_scale": scale.initial,
+        "dynamic_growth_steps": scale.growth_steps,
+    }
+    return {
+        "module": "keras.optimizers",
+        "class_name": _CURRENT,
+        "config": settings,
+        "registered_name": None,
+    }
+
+
+def _named_by_class(name: str) -> Json:
+    return {
+        "module": "keras.optimizers",
+        "class_name": optimizer_config.ALIASES.get(name.lower(), name),
+        "config": {},
+        "registered_name": None,
+    }
+
+
+def _with_modules(value: Json, dialect: Dialect) -> Json:
+    if isinstance(value, str):
+        return {
+            "module": f"{dialect.package.partition('.')[0]}.optimizers",
+            "class_name": optimizer_config.ALIASES.get(value.lower(), value),
+            "config": {},
+        }
+    return value
+
+
+def _keras2_config(scale: Dynamic | Fixed, inner: Json) -> dict[str, Json]:
+    match scale:
+        case Fixed(value=value):
+            return {
+                "inner_optimizer": inner,
+                "dynamic": False,
+                "initial_scale": value,
+                "dynamic_growth_steps": None,
+            }
+        case Dynamic():
+            if scale.multiplier != _ONLY_MULTIPLIER:
+                raise SpellingError(
+                    f"a loss scale that grows by {scale.multiplier:g} has no modern form: since TF "
+                    "2.4 it grows by 2"
+                )
+            return {
+                "inner_optimizer": inner,
+                "dynamic": True,
+                "initial_scale": scale.initial,
+                "dynamic_growth_steps": scale.growth_steps,
+            }

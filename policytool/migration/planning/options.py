@@ -1,0 +1,153 @@
+"""What the user asks a migration for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases import dtypes, policy
+from policytool.releases.targets import written_for
+from policytool.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
+"""The policies that a model can be changed to without quantising its weights."""
+
+
+class Outputs(StrEnum):
+    """What becomes of a model's output layers under a 16-bit policy."""
+
+    KEEP = "keep"
+    FOLLOW = "follow"
+
+
+class LossScales(StrEnum):
+    """What becomes of a policy's loss scale."""
+
+    DROP = "drop"
+    KEEP = "keep"
+
+
+class Optimizers(StrEnum):
+    """What becomes of a saved optimizer when the model's policy changes."""
+
+    FOLLOW = "follow"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """One ``--set PATTERN=POLICY``."""
+
+    pattern: str
+    policy: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """One call's options; the defaults modernise and change nothing else."""
+
+    to: str | None = None
+    assignments: tuple[Assignment, ...] = ()
+    include_exceptions: bool = False
+    outputs: Outputs = Outputs.KEEP
+    loss_scale: LossScales = LossScales.DROP
+    optimizer: Optimizers = Optimizers.FOLLOW
+    target: str | None = None
+    """The loader to write for, such as ``tf2.4``; None for the spelling of the newest."""
+
+    containers: tuple[str, ...] = ()
+    """
+    The containers that the target takes, where it takes fewer than the loader that it is written
+    as.
+    """
+
+    allow_weight_rewrite: bool = False
+    """
+    Whether a conversion may multiply weights, where a function is another in the target and nothing
+    else gives the same results.
+    """
+
+    retrace: bool = False
+    """
+    Whether a SavedModel is built and traced anew, so that its graph and its checkpoint follow its
+    metadata.
+    """
+
+    @property
+    def suffix(self) -> str:
+        """What the default name of the output says."""
+        return self.to or self.target or ("retraced" if self.retrace else "migrated")
+
+
+def checked_policy(name: str, option: str) -> str:
+    """
+    Return the name of a policy that a layer can be changed to.
+
+    :raises UsageError: for names that no release has, removed ones, quantised ones, and dtypes that
+        no layer computes in.
+    """
+    found = policy.named(name)
+    if name in RETARGETS:
+        return name
+    valid = ", ".join(RETARGETS)
+    if found.quantization:
+        raise UsageError(
+            f"{option} {name} would quantise weights, which Keras' model.quantize() does; {option} "
+            f"takes {valid}"
+        )
+    life = policy.lifecycle(found)
+    if life.removed:
+        raise UsageError(
+            f"{option} {name} is a name that {life.removed} removed; write {life.replacement} "
+            f"instead; {option} takes {valid}"
+        )
+    what = (
+        "no layer can be built in"
+        if dtypes.is_float(name)
+        else "is no float dtype, and layers compute in floats"
+    )
+    raise UsageError(f"{option} {name} {what}; {option} takes {valid}")
+
+
+def assignment(text: str) -> Assignment:
+    """
+    Return what ``PATTERN=POLICY`` says.
+
+    :raises UsageError: for text of another form and for policies that no layer can have.
+    """
+    pattern, equals, name = text.rpartition("=")
+    if not equals or not pattern:
+        raise UsageError(
+            f"--set {text!r} is not PATTERN=POLICY: expected a layer path or a regular expression, "
+            "an equals sign, and a policy"
+        )
+    return Assignment(pattern=pattern, policy=checked_policy(name, "--set"))
+
+
+def asked(
+    to: str | None,
+    assignments: Mapping[str, str],
+    *,
+    target: str | None = None,
+    allow_weight_rewrite: bool = False,
+) -> Options:
+    """
+    Return what a call from Python asks for: a policy, one for each pattern, and a loader by any
+    name that ``--target`` takes.
+
+    :raises UsageError: for policies that no layer can have, and for a name that is no loader.
+    """
+    pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
+    loader, containers = written_for(target) if target is not None else (None, ())
+    policy_name = checked_policy(to, "to") if to is not None else None
+    return Options(
+        to=policy_name,
+        assignments=pairs,
+        target=loader,
+        containers=containers,
+        allow_weight_rewrite=allow_weight_rewrite,
+    )

@@ -1,0 +1,290 @@
+"""
+How policies are spelled in the migrated file, and which spellings of the file are out of date.
+
+The canonical spelling of a plain policy is its bare name, which TF 2.5 on, tf_keras and every Keras
+3 read. Keras 3.4's own dicts are current and stay dicts. ``--target`` spells as another generation
+does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import ABSENT, Edit, Kind, Refusal
+from policytool.model.loaded_model import replaced
+from policytool.model.model import Address
+from policytool.model.tree import Unspelled
+from policytool.releases import generations, policy
+from policytool.releases.generations import GENERATIONS, Generation
+from policytool.releases.policy import Policy, PolicyMap
+from policytool.support.errors import PolicyNameError, SpellingError
+from policytool.support.text.jsontext import pointer, text_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.migration.planning.decisions import Decision, Decisions
+    from policytool.model.loaded_model import Subject
+    from policytool.support.text.jsontext import Json
+
+OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
+"""Classes of policy dicts that Keras 3 refuses."""
+
+_KERAS3: Final = GENERATIONS[-1]
+_DTYPE: Final = "dtype"
+_NAMED_BY_KERAS3: Final = frozenset({"keras3.0-3.3", "keras3.4+"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speller:
+    """Spells policies for one file."""
+
+    subject: Subject
+    target: Generation | None
+
+    def spell(self, wanted: Policy | PolicyMap, before: Json | Unspelled) -> Json:
+        """
+        Return the value for a policy where ``before`` stands now.
+
+        :raises SpellingError: for a policy that the target generation has no words for.
+        """
+        if self.target is not None:
+            return (
+                before
+                if isinstance(before, dict) and self._is_read(wanted, before)
+                else self.target.render(wanted)
+            )
+        if isinstance(wanted, PolicyMap) or wanted.quantization or self._is_dict_of_keras3(before):
+            dicts = isinstance(before, dict) or isinstance(wanted, PolicyMap)
+            return _KERAS3.render(wanted) if dicts else wanted.name
+        return wanted.name
+
+    def _is_read(self, wanted: Policy | PolicyMap, before: dict[str, Json]) -> bool:
+        """
+        Return whether the target reads a dict as what is wanted already; later releases of a family
+        add keys to it that earlier ones ignore.
+        """
+        if self.target is None or isinstance(wanted, PolicyMap):
+            return False
+        try:
+            found = self.target.parse(before)
+        except SpellingError:
+            return False
+        return isinstance(found, Policy) and (found.name, found.effective_loss_scale) == (
+            wanted.name,
+            wanted.effective_loss_scale,
+        )
+
+    @staticmethod
+    def _is_dict_of_keras3(before: Json | Unspelled) -> bool:
+        return isinstance(before, dict) and text_at(before, "class_name") not in OUTDATED
+
+
+def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
+    """
+    Return the edits that spell every decision, and that respell what is out of date; refusals go to
+    the decisions.
+    """
+    speller = Speller(subject=subject, target=target)
+    found: dict[Address, Edit] = {}
+    for index, decision in sorted(decisions.by_site.items()):
+        _add_decided(speller, index, decision, found, decisions)
+    decided = {address for index in decisions.by_site for address in subject.addresses[index]}
+    for address, value in subject.dtypes:
+        if address not in decided:
+            found.update(_respelled(speller, address, value, decisions))
+    return tuple(found.values())
+
+
+def _add_decided(
+    speller: Speller,
+    index: int,
+    decision: Decision,
+    found: dict[Address, Edit],
+    decisions: Decisions,
+) -> None:
+    """Add the edits of every place where a layer's policy stands."""
+    subject, wanted = speller.subject, decision.policy
+    site, layer = subject.sites[index], subject.layers[index]
+    changes = _differs(subject.spelled.get(index), wanted, layer.policy) or (
+        isinstance(site.spelled, Unspelled) and decisions.change_something(subject)
+    )
+    for address in subject.addresses[index]:
+        before = subject.value_at(address)
+        try:
+            after = (
+                _input_dtype(wanted) if subject.is_input(index) else speller.spell(wanted, before)
+            )
+        except SpellingError as error:
+            decisions.refusals.append(
+                Refusal(code="not-writable", message=f"{layer.path}: {error}", path=layer.path)
+            )
+            return
+        if before == after or (not changes and not _is_outdated(before) and speller.target is None):
+            continue
+        edit = Edit(
+            kind=Kind.NUMERICS if changes else Kind.SPELLING,
+            address=address,
+            path=layer.path,
+            before=ABSENT if isinstance(before, Unspelled) else before,
+            after=after,
+            reason=decision.reason,
+        )
+        other = found.setdefault(address, edit)
+        if other.after != after:
+            message = (
+                f"{layer.path} and {other.path} are built from one config, so one policy stands "
+                "for both; set both alike"
+            )
+            decisions.refusals.append(Refusal(code="one-config", message=message, path=layer.path))
+            return
+
+
+def _input_dtype(wanted: Policy | PolicyMap) -> Json:
+    """Return the dtype of an input layer's tensor, which is never a policy dict."""
+    return wanted.compute_dtype if isinstance(wanted, Policy) else wanted.name
+
+
+def _differs(
+    spelled: Policy | PolicyMap | None, wanted: Policy | PolicyMap, name: str | None
+) -> bool:
+    if isinstance(wanted, PolicyMap) or isinstance(spelled, PolicyMap):
+        return spelled != wanted
+    return replaced(name) != wanted.name
+
+
+def policies_elsewhere(config: Json) -> Iterator[str]:
+    """Yield the pointer of every policy dict of Keras 2 that is no ``dtype``."""
+    pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
+    while pending:
+        steps, value = pending.pop()
+        if isinstance(value, dict):
+            if (
+                _is_outdated(value)
+                and isinstance(value["config"], dict)
+                and "name" in value["config"]
+                and steps[-1:] != (_DTYPE,)
+            ):
+                yield pointer(*steps)
+            pending += [
+                ((*steps, key), item)
+                for key, item in reversed(value.items())
+                if isinstance(item, dict | list)
+            ]
+        elif isinstance(value, list):
+            pending += [
+                ((*steps, position), item)
+                for position, item in reversed(list(enumerate(value)))
+                if isinstance(item, dict | list)
+            ]
+
+
+def _is_outdated(value: Json | Unspelled) -> bool:
+    """
+    Return whether the newest loaders refuse a spelling: a policy dict of Keras 2, or a name that
+    was removed.
+    """
+    if isinstance(value, dict):
+        return text_at(value, "class_name") in OUTDATED and isinstance(value.get("config"), dict)
+    if isinstance(value, str):
+        try:
+            return policy.is_removed(policy.named(value))
+        except PolicyNameError:
+            return False
+    return False
+
+
+def _respelled(
+    speller: Speller, address: Address, value: Json, decisions: Decisions
+) -> Mapping[Address, Edit]:
+    """
+    Return the edit for a spelling that is out of date, or that the target writes in another way.
+    """
+    if not _is_outdated(value) and speller.target is None:
+        return {}
+    path = owner(speller.subject, address)
+    try:
+        found = generations.parse(value, speller.subject.generation)
+        wanted = _current(found)
+        if wanted is None:
+            refusal = _needs_word(found, path, address.pointer)
+            decisions.refusals += [] if refusal in decisions.refusals else [refusal]
+            return {}
+        after = speller.spell(wanted, value)
+    except SpellingError as error:
+        if speller.target is not None and _is_policy(speller.subject, address):
+            decisions.refusals.append(
+                Refusal(
+                    code="not-writable", message=f"{path or address.pointer}: {error}", path=path
+                )
+            )
+        return {}
+    if after == value or (speller.target is not None and not _is_policy(speller.subject, address)):
+        return {}
+    return {
+        address: Edit(
+            kind=Kind.SPELLING,
+            address=address,
+            path=path,
+            before=value,
+            after=after,
+            reason=_reason(value, speller),
+        )
+    }
+
+
+def _reason(value: Json, speller: Speller) -> str:
+    if speller.target is not None:
+        return f"{speller.target.title} spells it so"
+    if isinstance(value, str):
+        life = policy.lifecycle(policy.named(value))
+        return f"{life.removed} removed the name"
+    kind = value.get("class_name") if isinstance(value, dict) else "Policy"
+    return f"{kind} dicts are Keras 2's; TF 2.5 on, tf_keras and Keras 3 read the bare name"
+
+
+def _is_policy(subject: Subject, address: Address) -> bool:
+    """
+    Return whether a ``dtype`` is a layer's policy; those of inputs, initialisers and metrics are
+    plain dtypes everywhere.
+    """
+    indices = subject.places.get(address)
+    return indices is not None and not subject.is_input(indices[0])
+
+
+def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
+    """Return the policy by its current name; None where no name of today computes the same."""
+    if isinstance(found, PolicyMap) or not policy.is_removed(found):
+        return found
+    name = replaced(found.name)
+    return policy.named(name, found.loss_scale) if name is not None and name != found.name else None
+
+
+def owner(subject: Subject, address: Address) -> str | None:
+    """Return the path of the layer whose config a place is in."""
+    steps = address.pointer.split("/")
+    for end in range(len(steps), 0, -1):
+        for place in ("/".join((*steps[:end], _DTYPE)), "/".join(steps[:end])):
+            indices = subject.places.get(Address(part=address.part, pointer=place))
+            if indices is not None:
+                return subject.layers[indices[0]].path
+    return None
+
+
+def _needs_word(found: Policy | PolicyMap, path: str | None, place: str) -> Refusal:
+    where = path or place
+    name = found.name
+    if isinstance(found, Policy) and found.quantization:
+        how = f"Keras 3.3 removed it; decide with --set '{where}=POLICY'"
+    elif isinstance(found, Policy) and found.compute_dtype is not None:
+        how = (
+            f"no policy of today computes in {found.compute_dtype} with variables in "
+            f"{found.variable_dtype}; decide with --set '{where}=POLICY'"
+        )
+    else:
+        how = (
+            "it takes its first input's dtype, which the file does not say for sure; decide with "
+            f"--set '{where}=float32', or a pattern for many"
+        )
+    return Refusal(code="needs-word", message=f"{where} has the policy {name!r}: {how}", path=path)

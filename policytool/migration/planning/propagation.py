@@ -1,0 +1,295 @@
+"""
+Which float dtypes flow along the edges of a model's graph once its layers have new policies, and
+what has to change for them to meet.
+
+Keras 2 wraps TensorFlow ops as layers that cast nothing: one that gets a float16 and a float32
+tensor fails (``AddV2 ... does not match``). There the float32 island is widened to the layers that
+feed it, or the plan refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import Edit, Refusal
+from policytool.migration.planning import operations
+from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
+from policytool.migration.planning.keep.outputs import makers
+from policytool.model import custom_classes
+from policytool.releases import dtype_support, dtypes
+from policytool.releases.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.model.layer_graph import Graph, Node
+    from policytool.model.loaded_model import Subject
+
+GRAPH_OPS: Final = frozenset(
+    {
+        "TFOpLambda",
+        "SlicingOpLambda",
+        "ClassMethod",
+        "InstanceMethod",
+        "InstanceProperty",
+        "TensorFlowOpLayer",
+    }
+)
+"""Classes of Keras 2 that wrap a TensorFlow op; they take their tensors as they come."""
+
+_STATEFUL: Final = frozenset(
+    {
+        "RNN",
+        "LSTM",
+        "GRU",
+        "SimpleRNN",
+        "ConvLSTM1D",
+        "ConvLSTM2D",
+        "ConvLSTM3D",
+        "Bidirectional",
+        "CuDNNLSTM",
+        "CuDNNGRU",
+    }
+)
+"""Recurrent layers of Keras 2, which cast their inputs and take initial states as they come."""
+
+_CONSTANT: Final = "float32"
+"""What Keras 2 makes of a constant that is an op's first argument, and the dtype of an island."""
+
+Flow = dict[str, frozenset[str]]
+"""Node name to the float dtypes of the tensors it makes; none for what makes no floats."""
+
+
+@dataclass(frozen=True)
+class _Dtypes:
+    """What the layers of a subject compute in under some decisions."""
+
+    subject: Subject
+    decisions: Decisions
+
+    def flow(self, graph: Graph, within: frozenset[int] = frozenset()) -> Flow:
+        """
+        Return the dtypes that every node of a graph makes, following it from its inputs; ``within``
+        are the models that it was come to through.
+        """
+        found: Flow = {}
+        for node in graph.ordered:
+            found[node.name] = self._made(node, found, within | {graph.model})
+        return found
+
+    def _made(self, node: Node, found: Flow, within: frozenset[int]) -> frozenset[str]:
+        taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
+        if node.site is None or self.subject.sites[node.site].class_name in GRAPH_OPS:
+            cast_to = operations.cast_target(node)
+            if cast_to is not None:
+                return frozenset({cast_to}) & frozenset(dtypes.FLOATS)
+            return (
+                frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken
+            )  # Keras 3 promotes
+        if (
+            node.site in self.subject.graphs and node.site not in within
+        ):  # a file may say of a model that it is a layer of its own
+            inner = self.subject.graphs[node.site]
+            flow = self.flow(inner, within)
+            return frozenset[str]().union(*(flow.get(name, frozenset()) for name in inner.outputs))
+        compute = self._output(node.site) or self.decisions.compute_dtype(self.subject, node.site)
+        return (
+            frozenset({compute})
+            if compute is not None and dtypes.is_float(compute)
+            else frozenset()
+        )
+
+    def _output(self, site: int) -> str | None:
+        """
+        Return what a layer gives that does not give its compute dtype: UpSampling2D of Keras 2
+        interpolates in float32.
+        """
+        decision = self.decisions.by_site.get(site)
+        name = decision.policy.name if decision else self.subject.layers[site].policy
+        argument = self.subject.config(site).get("interpolation")
+        class_name = self.subject.sites[site].class_name
+        return dtype_support.output_dtype(
+            self.subject.loader,
+            class_name,
+            argument if isinstance(argument, str) else None,
+            name or "",
+        )
+
+
+def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
+    """
+    Widen float32 islands until no op layer meets two float dtypes that it did not meet before;
+    return the edits that ops and casts need.
+
+    What cannot be settled becomes a refusal that names the op and the two layers.
+    """
+    before, after = _Dtypes(subject, Decisions()), _Dtypes(subject, decisions)
+    for graph in subject.graphs.values():
+        while _widened(subject, graph, before.flow(graph), after.flow(graph), decisions):
+            pass
+    edits: list[Edit] = []
+    for graph in subject.graphs.values():
+        old, new = before.flow(graph), after.flow(graph)
+        decisions.refusals += [
+            _refusal(subject, graph, *conflict) for conflict in _conflicts(subject, graph, old, new)
+        ]
+        for node in graph.nodes.values():
+            if node.class_name == operations.NODE_DEF:
+                edits += operations.node_def_edits(
+                    subject, node, _taken(node, old), _taken(node, new), decisions
+                )
+            elif subject.is_keras3 and node.site is None and node.class_name == "Cast":
+                edits += operations.cast_edits(subject, graph, node, decisions)
+    return tuple(edits)
+
+
+def inputs(subject: Subject, decisions: Decisions) -> Mapping[int, frozenset[str]]:
+    """
+    Return, for each layer in a graph, the float dtypes of the tensors that it gets under some
+    decisions.
+    """
+    found: dict[int, frozenset[str]] = {}
+    dtypes_of = _Dtypes(subject, decisions)
+    for graph in subject.graphs.values():
+        flow = dtypes_of.flow(graph)
+        found |= {
+            node.site: _taken(node, flow) for node in graph.nodes.values() if node.site is not None
+        }
+    return found
+
+
+def _taken(node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*(flow.get(parent, frozenset()) for parent in node.parents))
+
+
+def _joined(subject: Subject, node: Node) -> tuple[tuple[str, ...], bool]:
+    """
+    Return the nodes whose dtypes have to be one where something casts nothing, and whether a
+    float32 constant is among them.
+
+    A wrapped op joins its inputs, with float32 where a constant is its first argument (``2.0 -
+    x``). A class of someone else's that was built with autocast=False, and a recurrent layer that
+    is given its states, join them with variables of their own dtype. Keras 3's layers cast all they
+    take, and its operations promote, but for a few.
+    """
+    if subject.is_keras3 or node.site is None:
+        return operations.unpromoted(node, is_operation=subject.is_keras3 and node.site is None)
+    if subject.sites[node.site].class_name in GRAPH_OPS:
+        return node.parents, operations.begins_with_constant(node)
+    if _is_strict(subject, node):
+        return (*node.parents, node.name), False
+    if subject.sites[node.site].class_name in _STATEFUL and len(node.parents) > 1:
+        return (*node.parents[1:], node.name), False
+    return (), False
+
+
+def _met(subject: Subject, node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the float dtypes that meet in a layer that casts nothing."""
+    names, constant = _joined(subject, node)
+    return frozenset({_CONSTANT} if constant else ()).union(
+        *(flow.get(name, frozenset()) for name in names)
+    )
+
+
+def _is_strict(subject: Subject, node: Node) -> bool:
+    """
+    Return whether a layer multiplies its inputs with variables of its own dtype and does not cast
+    them; Keras' own such layers cast by themselves.
+    """
+    return (
+        node.site is not None
+        and subject.config(node.site).get("autocast") is False
+        and custom_classes.is_opaque(subject.sites[node.site])
+    )
+
+
+def _conflicts(
+    subject: Subject, graph: Graph, old: Flow, new: Flow
+) -> Iterator[tuple[Node, frozenset[str], list[str]]]:
+    """
+    Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that
+    make the narrower ones.
+    """
+    for node in graph.nodes.values():
+        met = _met(subject, node, new)
+        if len(met) > 1 and met != _met(subject, node, old) and not operations.takes(node, met):
+            narrow = [
+                name
+                for name in _joined(subject, node)[0]
+                if new.get(name, frozenset()) - {_widest(met)}
+            ]
+            yield (
+                node,
+                met,
+                [name for parent in narrow for name in makers(subject, graph, (parent,))],
+            )
+
+
+def _widened(subject: Subject, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
+    """
+    Widen what feeds float32 islands; return whether something changed, so that the flow is to be
+    followed again.
+    """
+    before = dict(decisions.by_site)
+    for node, met, producers in _conflicts(subject, graph, old, new):
+        if _widest(met) == _CONSTANT:
+            for name in producers:
+                _widen(subject, graph.nodes[name], node, decisions)
+    return decisions.by_site != before
+
+
+def _widest(met: frozenset[str]) -> str:
+    largest = max(met, key=dtypes.itemsize)
+    return "float32" if dtypes.itemsize(largest) < dtypes.itemsize("float32") else largest
+
+
+def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> None:
+    """Keep the layers that make a tensor in float32, as far as the plan was to change them."""
+    if producer.site is None:
+        return
+    if producer.site in subject.graphs:
+        inner = subject.graphs[producer.site]
+        for name in makers(subject, inner, inner.outputs):
+            _widen(subject, inner.nodes[name], op, decisions)
+        return
+    decision = decisions.by_site.get(producer.site)
+    quantised = (
+        decision is not None
+        and isinstance(decision.policy, Policy)
+        and decision.policy.quantization is not None
+    )  # cannot become plain float32
+    if (
+        decision is None
+        or decision.by_user
+        or decision.kept
+        or quantised
+        or subject.is_input(producer.site)
+    ):
+        return
+    reason = f"{op.name} casts nothing and takes its output together with float32 tensors"
+    if producer is op:
+        reason = "it casts nothing and takes float32 tensors"
+    elif operations.is_wide(op):
+        reason = f"the operation {op.name} takes its output and has no 16-bit kernel"
+    for index in subject.below(producer.site):
+        if index in decisions.by_site:
+            decisions.by_site[index] = Decision(policy=FLOAT32, reason=reason, kept=True)
+
+
+def _refusal(
+    subject: Subject, graph: Graph, node: Node, met: frozenset[str], names: list[str]
+) -> Refusal:
+    path = subject.layers[node.site].path if node.site is not None else node.name
+    paths = [
+        subject.layers[site].path
+        for name in dict.fromkeys(names)
+        if (site := graph.nodes[name].site) is not None
+    ]
+    own = node.site is not None and subject.sites[node.site].class_name not in GRAPH_OPS
+    suggested = path if own else next(iter(paths), path)
+    message = (
+        f"{path} casts nothing, and would get {' and '.join(sorted(met))}; decide for what feeds "
+        f"it, for example --set '{suggested}=float32'"
+    )
+    return Refusal(code="mixed-inputs", message=message, path=path)

@@ -1,0 +1,283 @@
+"""
+What can change in a SavedModel whose graph and checkpoint stay.
+
+Its loader rebuilds a layer from its config where it has the class, and makes the variables in the
+layer's variable dtype; a layer that it cannot rebuild is revived from the functions that were
+traced when the model was saved, and these compute in the dtypes of that day. So a policy may change
+where the variables' dtypes do not, and where nothing that is revived computes with what changed.
+All else needs ``--retrace``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import Kind, Refusal
+from policytool.migration.planning import propagation
+from policytool.migration.planning.decisions import Decisions
+from policytool.migration.planning.propagation import GRAPH_OPS
+from policytool.model import custom_classes, custom_names
+from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.model.model import Cause, Obstacle
+from policytool.releases import dtype_support
+from policytool.releases.policy import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policytool.formats.document import Document
+    from policytool.migration.plan import Edit
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Verdict
+    from policytool.support.text.jsontext import Json
+
+_MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
+_REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
+REVIVES_ALL: Final = (
+    "up to TF 2.1 every layer is revived from what was traced, which computes in the old dtype"
+)
+"""Why older loaders refuse a SavedModel whose dtypes change, however its policies are spelled."""
+
+_LAMBDA: Final = "Lambda"
+_RETRACE: Final = "--retrace does it"
+
+
+def check(subject: Subject, decisions: Decisions) -> None:
+    """Add a refusal for each layer whose policy the metadata alone cannot change."""
+    if not subject.is_saved_object:
+        return
+    affected = [
+        index for index in sorted(decisions.by_site) if _is_affected(subject, decisions, index)
+    ]
+    if not affected:
+        return
+    decisions.refusals += _variables(subject, decisions, affected)
+    decisions.refusals += _revived(subject, affected)
+    decisions.refusals += _fed_otherwise(subject, decisions, affected)
+
+
+def loaders(
+    document: Document, edits: Iterable[Edit], verdicts: tuple[Verdict, ...]
+) -> tuple[Verdict, ...]:
+    """
+    Return the verdicts on a rewritten file, with what loaders say that revive more layers from
+    traces than the newest.
+    """
+    if not document.nodes or not any(edit.kind is Kind.NUMERICS for edit in edits):
+        return verdicts
+    used = {name for metadata in document.parts.values() for name in _activations(metadata)}
+    later = {
+        name: LOADERS.index(first)
+        for name, first in custom_names.FIRST_BUILT.items()
+        if name in used
+    }
+    return tuple(_with(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts)
+
+
+def _with(verdict: Verdict, reason: str | None) -> Verdict:
+    """Return a verdict with one more reason for a refusal, which comes last."""
+    if reason is None:
+        return verdict
+    return replace(
+        verdict,
+        reason=verdict.reason or reason,
+        causes=(*verdict.causes, Cause(kind=Obstacle.GRAPH, reason=reason)),
+    )
+
+
+def _revives_more(loader: str, later: Mapping[str, int]) -> str | None:
+    if loader in _REVIVING:
+        return REVIVES_ALL
+    unknown = sorted(name for name, first in later.items() if LOADERS.index(loader) < first)
+    return (
+        (
+            f"no activation {unknown[0]} there: the layer is revived from what was traced, and "
+            "computes in the old dtype"
+        )
+        if unknown
+        else None
+    )
+
+
+def _activations(metadata: Json) -> Iterator[str]:
+    config = metadata.get("config") if isinstance(metadata, dict) else None
+    if isinstance(config, dict):
+        yield from custom_names.activations(config.get("activation"))
+
+
+def is_revived(subject: Subject, index: int) -> bool:
+    """Return whether a loader without the file's own code revives the layer from traces."""
+    return _why(subject, index) is not None
+
+
+def _why(subject: Subject, index: int) -> str | None:
+    """
+    Return why a layer is revived from traces, as the end of a sentence; None where it is rebuilt.
+
+    A model's layers are rebuilt one by one; a layer of any other class with all that stands in its
+    config.
+    """
+    site = subject.sites[index]
+    if site.class_name in GRAPH_OPS or _is_graph_network(subject, index):
+        return None
+    if custom_classes.is_opaque(site):
+        return f"is of the class {site.class_name}, which is not Keras' own"
+    if site.is_model:
+        return None
+    for name in custom_names.names(subject.config(index)):
+        return f"is built with {name}, which is not Keras' own"
+    for inner in subject.below(index):
+        if (
+            inner != index
+            and inner not in subject.makers
+            and (why := _why(subject, inner)) is not None
+        ):
+            return f"holds {subject.layers[inner].path}, which {why}"
+    return None
+
+
+def _is_graph_network(subject: Subject, index: int) -> bool:
+    """
+    Return whether a model of someone else's class is functional: its graph is rebuilt, as a model
+    of Keras' own class.
+    """
+    site = subject.sites[index]
+    node = subject.document.nodes.get(site.node) if site.node is not None else None
+    metadata = subject.document.parts.get(node.part or "") if node is not None else None
+    return (
+        node is not None
+        and node.identifier in _MODELS
+        and isinstance(metadata, dict)
+        and metadata.get("is_graph_network") is True
+    )
+
+
+def _is_affected(subject: Subject, decisions: Decisions, index: int) -> bool:
+    decision = decisions.by_site[index]
+    return isinstance(decision.policy, Policy) and decision.policy.name != subject.policy_name(
+        index
+    )
+
+
+def _variables(subject: Subject, decisions: Decisions, affected: list[int]) -> Iterator[Refusal]:
+    """Yield a refusal for each layer whose variables would have to be stored in another dtype."""
+    for index in affected:
+        layer, wanted = subject.layers[index], decisions.by_site[index].policy
+        after = decisions.variable_dtype(subject, index)
+        if (
+            after == layer.variable_dtype
+            or not subject.has_weights(index)
+            or _all_fixed(subject, index, wanted.name)
+        ):
+            continue
+        message = (
+            f"{layer.path} would keep its variables in {after}, and the checkpoint holds them in "
+            f"{layer.variable_dtype}, "
+            f"which stays as it is: the loader then fails to restore them; try mixed_{after}, or "
+            f"{_RETRACE}"
+            if after in {"float16", "bfloat16"}
+            else (
+                f"{layer.path} would keep its variables in {after}, and the checkpoint, which "
+                f"stays as it is, holds them in {layer.variable_dtype}; {_RETRACE}"
+            )
+        )
+        yield Refusal(code="checkpoint-stays", message=message, path=layer.path)
+
+
+def _all_fixed(subject: Subject, index: int, name: str) -> bool:
+    """
+    Return whether a layer keeps its variables in their dtype whatever its policy
+    (BatchNormalization of Keras 2 in 16 bits).
+    """
+    variables = subject.layers[index].variables
+    kept = [
+        dtype_support.variable_dtype(
+            subject.loader, subject.sites[index].class_name, name, variable.name
+        )
+        for variable in variables
+    ]
+    return bool(variables) and all(
+        dtype == variable.dtype for dtype, variable in zip(kept, variables, strict=True)
+    )
+
+
+def _revived(subject: Subject, affected: list[int]) -> Iterator[Refusal]:
+    """
+    Yield a refusal for each layer that is revived from traces, and changes itself or holds what
+    changes.
+    """
+    told = set[int]()
+    for index in affected:
+        holder = _outermost_revived(subject, index)
+        if holder is None or holder in told:
+            continue
+        told.add(holder)
+        path, layer = subject.layers[holder].path, subject.layers[index].path
+        what = "it" if holder == index else f"it, with {layer} in it,"
+        if subject.sites[holder].class_name == _LAMBDA:
+            message = (
+                f"{path} is a Lambda, whose byte code only the Python that saved it runs: others "
+                f"revive it from what was traced; {_RETRACE}, or leave it out with --set"
+            )  # a sentence
+            yield Refusal(code="revived-from-traces", message=message, path=path)
+            continue
+        message = (
+            f"{path} {_why(subject, holder)}: a loader without its code revives {what} "
+            f"from what was traced, which computes as before; {_RETRACE}{_way_out(subject, holder)}"
+        )
+        yield Refusal(code="revived-from-traces", message=message, path=path)
+
+
+def _way_out(subject: Subject, holder: int) -> str:
+    """
+    Return how to leave a layer as it is, with all below it, where that is one policy and not the
+    whole model.
+    """
+    policies = {subject.layers[index].policy for index in subject.below(holder)}
+    return (
+        f", or --set '{subject.layers[holder].path}(/.*)?={policies.pop()}' leaves it as it is"
+        if holder and len(policies) == 1
+        else ""
+    )
+
+
+def _outermost_revived(subject: Subject, index: int) -> int | None:
+    """Return the outermost revived layer that a layer is, or is in, at any of its places."""
+    site = subject.sites[index]
+    for names in (site.names, *site.also_at):
+        for end in range(1, len(names) + 1):
+            holder = subject.by_names.get(names[:end])
+            if holder is not None and is_revived(subject, holder):
+                return holder
+    return None
+
+
+def _fed_otherwise(
+    subject: Subject, decisions: Decisions, affected: list[int]
+) -> Iterator[Refusal]:
+    """
+    Yield a refusal for each revived layer that would get another dtype than it was traced with, and
+    that does not cast what it gets.
+    """
+    before, after = propagation.inputs(subject, Decisions()), propagation.inputs(subject, decisions)
+    for index, taken in after.items():
+        casts = (
+            subject.sites[index].autocast is not False
+            and subject.layers[index].compute_dtype is not None
+        )
+        if (
+            is_revived(subject, index)
+            and not casts
+            and taken != before.get(index, taken)
+            and index not in affected
+        ):
+            path = subject.layers[index].path
+            now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
+            message = (
+                f"{path} {_why(subject, index)}: a loader without its code revives it from what "
+                "was "
+                f"traced with {now}, and it would get {then}; keep what feeds it in {now} with "
+                f"--set, or {_RETRACE}"
+            )
+            yield Refusal(code="revived-from-traces", message=message, path=path)

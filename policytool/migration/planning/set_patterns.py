@@ -1,0 +1,79 @@
+"""Which layers ``--set PATTERN=POLICY`` means."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from policytool.model import policy_map
+from policytool.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from policytool.migration.planning.options import Assignment
+    from policytool.model.loaded_model import Subject
+
+
+def matches(subject: Subject, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:
+    """
+    Return which assignment decides for which site: an exact path before any regular expression.
+
+    :raises UsageError: where a pattern matches no layer, two match one, or one is no regular
+        expression.
+    """
+    exact: dict[int, Assignment] = {}
+    matched: dict[int, list[Assignment]] = {}
+    for assignment in assignments:
+        here = [
+            index
+            for index, layer in enumerate(subject.layers)
+            if assignment.pattern in {layer.path, *layer.also_at}
+        ]
+        for index in here:
+            if exact.setdefault(index, assignment) != assignment:
+                raise UsageError(
+                    f"{subject.layers[index].path} is set twice, to {exact[index].policy} and to "
+                    f"{assignment.policy}"
+                )
+        if not here:
+            found = _fully_matching(subject, assignment.pattern)
+            if not found:
+                raise UsageError(
+                    f"--set {assignment.pattern}={assignment.policy} matches no layer of "
+                    f"{subject.analysis.model.path}"
+                )
+            for index in found:
+                matched.setdefault(index, []).append(assignment)
+    for index, several in matched.items():
+        if index not in exact:
+            if len({one.pattern for one in several}) > 1:
+                patterns = " and ".join(repr(one.pattern) for one in several)
+                raise UsageError(
+                    f"{subject.layers[index].path} is matched by two patterns, {patterns}; name it "
+                    "exactly to decide"
+                )
+            exact[index] = several[0]
+    return dict(sorted(exact.items()))
+
+
+def _fully_matching(subject: Subject, pattern: str) -> list[int]:
+    """
+    Return the layers whose path a pattern matches in full: of many, those that compute in floats
+    and say so; inputs and ids are only set by name.
+    """
+    try:
+        expression = re.compile(pattern)
+    except policy_map.INVALID as error:
+        raise UsageError(
+            f"--set {pattern!r} is neither a layer path nor a regular expression: {error}"
+        ) from error
+    found = [
+        index
+        for index, layer in enumerate(subject.layers)
+        if any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))
+    ]
+    meant = [
+        index
+        for index in found
+        if subject.can_say(index) and subject.is_floating(index) and not subject.is_input(index)
+    ]
+    return meant or found

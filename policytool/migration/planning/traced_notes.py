@@ -1,0 +1,72 @@
+"""
+What a SavedModel does beside its metadata, told with a plan that changes the metadata: its
+signatures, and which loader obeys which file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.saved_model.read import GRAPH, KERAS
+from policytool.migration.plan import Kind, Note, Severity
+from policytool.support.shorten import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.migration.plan import Edit
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Signature
+
+_SIGNATURES: Final = 5
+
+
+def notes(subject: Subject, edits: Sequence[Edit]) -> Iterator[Note]:
+    """Yield what readers of a rewritten SavedModel have to know."""
+    if not edits or not subject.is_saved_object:
+        return
+    if any(edit.kind is Kind.NUMERICS for edit in edits):
+        yield from _about_signatures(subject)
+    if any(node.other_part is not None for node in subject.document.nodes.values()):
+        message = (
+            "the metadata stands in two files, and both are rewritten: TF 2.5 and later obey "
+            f"{KERAS}, TF 2.4 and older {GRAPH}"
+        )
+        yield Note(severity=Severity.NOTE, code="two-files", message=message)
+    if subject.document.format == "keras-metadata":
+        message = (
+            f"the file is part of a SavedModel: it takes effect beside the {GRAPH} and the "
+            "variables that it was saved with"
+        )
+        yield Note(severity=Severity.NOTE, code="part-of-a-model", message=message)
+
+
+def _about_signatures(subject: Subject) -> Iterator[Note]:
+    signatures = subject.analysis.model.signatures
+    if not signatures:
+        if subject.document.format == "savedmodel":
+            message = (
+                "the file has no signatures; Keras' own loaders build the layers anew and compute "
+                "as the metadata says"
+            )
+            yield Note(severity=Severity.NOTE, code="no-signatures", message=message)
+        return
+    listed = some([_told(signature) for signature in signatures], _SIGNATURES)
+    message = (
+        f"what was traced stays: {listed}. TensorFlow Serving, TFLite and tf.saved_model.load run "
+        "that, whatever the metadata says; "
+        "tf.keras.models.load_model builds the layers anew and computes as it says. --retrace "
+        "traces anew"
+    )
+    yield Note(severity=Severity.WARNING, code="signatures-as-before", message=message)
+
+
+def _told(signature: Signature) -> str:
+    if not signature.compute_dtypes:
+        return f"{signature.name} computes as before"
+    *others, last = signature.compute_dtypes
+    return (
+        f"{signature.name} still computes in {', '.join(others)} and {last}"
+        if others
+        else f"{signature.name} still computes in {last}"
+    )

@@ -1,0 +1,257 @@
+"""
+What a migration does to the saved optimizer: its wrapper's spelling, its loss scaling, and where
+its state stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import Edit, Kind, Note, Severity, Slot
+from policytool.migration.planning import loss_scale, optimizers
+from policytool.migration.planning import optimizer_state as state
+from policytool.migration.planning.optimizers import Dialect
+from policytool.migration.planning.options import LossScales, Optimizers
+from policytool.model import optimizer_config
+from policytool.releases.policy import Dynamic, Fixed
+from policytool.support.errors import SpellingError
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.migration.planning.options import Options
+    from policytool.model.loaded_model import Subject
+    from policytool.support.text.jsontext import Json
+
+_SCALED: Final = "mixed_float16"
+"""The only policy under which ``compile()`` scales losses by itself, in every release."""
+
+_BFLOAT16: Final = "bfloat16"
+_NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
+_WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
+"""What LossScaleOptimizerV3 refuses: in every Keras 2, and in all but tf_keras."""
+
+_NUMBER: Final = "shared_object_id"
+"""The key of the number that Keras gives each object in its metadata."""
+
+_LEGACY_TARGETS: Final = "tf2.1-2.3"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """What becomes of the optimizer."""
+
+    edits: tuple[Edit, ...] = ()
+    state: tuple[Slot, ...] | None = None
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass
+class _Work:
+    """The optimizer on its way through the steps."""
+
+    value: Json
+    reasons: list[str]
+    notes: list[Note]
+    kind: Kind = Kind.SPELLING
+
+    def change(self, value: Json, reason: str, kind: Kind = Kind.TRAINING) -> None:
+        """
+        Take another value, if it is another; any change of training outweighs one of spelling.
+        """
+        if value != self.value:
+            self.value = value
+            self.reasons.append(reason)
+            self.kind = kind if kind is Kind.TRAINING else self.kind
+
+
+def plan(
+    subject: Subject,
+    options: Options,
+    base: str | None,
+    *,
+    changes: bool,
+    respells: bool,
+    target: str | None,
+) -> Training:
+    """
+    Return what the options mean for the saved optimizer.
+
+    :param base: the policy that ``--to`` replaces; ``changes`` tells whether any layer's policy
+        does change
+    :param respells: whether policies lose a loss scale
+    :param target: the generation that policies are spelled for, where ``--target`` names one
+    """
+    place = optimizer_config.optimizer_place(subject.document)
+    keep = (
+        loss_scale.scale_to_keep(subject)
+        if options.loss_scale is LossScales.KEEP and respells
+        else None
+    )
+    retargeted = options.to is not None and base != options.to and changes
+    leaves = retargeted and base == _SCALED and options.optimizer is Optimizers.FOLLOW
+    said = (
+        loss_scale.notes(subject, kept=keep is not None, leaves=str(options.to) if leaves else None)
+        if respells
+        else ()
+    )
+    if place is None:
+        return Training(notes=said)
+    address, before = place
+    work = _Work(value=before, reasons=[], notes=list(said))
+    dialect = _dialect(subject)
+    if not dialect.keras3 and target != _LEGACY_TARGETS:
+        _modernise(work)
+    if keep is not None:
+        _wrap(work, keep, dialect, "--loss-scale keep")
+    if not leaves and _lost_its_wrapper(subject, before, dialect):
+        _mend_wrapper(work, dialect, keep=options.loss_scale is LossScales.KEEP)
+    if retargeted and options.optimizer is Optimizers.FOLLOW:
+        _follow(subject, work, dialect, base, str(options.to))
+    elif retargeted and {base, options.to} & {_SCALED}:
+        work.notes.append(
+            Note(
+                severity=Severity.NOTE,
+                code="optimizer-kept",
+                message="the saved optimizer stays as it is, by --optimizer keep",
+            )
+        )
+    moved = state.moved(subject, dialect, before, work.value, leaves_scaled=leaves)
+    if retargeted and options.to == _BFLOAT16:
+        work.notes += state.about_bfloat16(subject, dialect, work.value)
+    work.notes += state.notes(subject, dialect, before, work.value, moved)
+    if work.value == before:
+        return Training(state=moved, notes=tuple(work.notes))
+    edit = Edit(
+        kind=work.kind,
+        address=address,
+        path=None,
+        before=before,
+        after=work.value,
+        reason="; ".join(work.reasons),
+    )
+    return Training(
+        edits=(edit, *_copies(subject, edit, before, work.value)),
+        state=moved,
+        notes=tuple(work.notes),
+    )
+
+
+def _copies(subject: Subject, edit: Edit, before: Json, after: Json) -> Iterator[Edit]:
+    """
+    Yield the edit of the optimizer in TF 2.5's other file, where that says the same; it may lack
+    the numbers of objects.
+    """
+    for node in subject.document.nodes.values():
+        if node.part == edit.address.part and node.other_part is not None:
+            address = replace(edit.address, part=node.other_part)
+            other, bare = subject.value_at(address), jsontext.without(before, _NUMBER)
+            if other == before:
+                yield replace(edit, address=address)
+            elif other == bare:
+                yield replace(
+                    edit, address=address, before=bare, after=jsontext.without(after, _NUMBER)
+                )
+
+
+def _modernise(work: _Work) -> None:
+    try:
+        work.change(
+            optimizers.modernised(work.value),
+            "its loss-scaling wrapper is spelled as TF 2.4 and later do",
+            Kind.SPELLING,
+        )
+    except SpellingError as error:
+        message = (
+            f"the saved optimizer is left as it is: {error}; TF 2.4 and later refuse it unless the "
+            "model is loaded with compile=False"
+        )
+        work.notes.append(
+            Note(severity=Severity.WARNING, code="loss-scale-multiplier", message=message)
+        )
+
+
+def _lost_its_wrapper(subject: Subject, before: Json, dialect: Dialect) -> bool:
+    """
+    Return whether Keras 3's compile() wrapped the optimizer, and only its state shows it: such a
+    file loads with an optimizer that starts anew.
+    """
+    return (
+        dialect.keras3
+        and dialect.archive
+        and not optimizer_config.is_wrapped(before)
+        and state.is_of_wrapper(subject)
+    )
+
+
+def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
+    if keep:
+        _wrap(
+            work,
+            Dynamic(),
+            dialect,
+            "the state is that of a loss-scaling wrapper, which the config lacks",
+        )
+        return
+    message = (
+        "compile() wrapped the optimizer for loss scaling, and Keras 3 saved the wrapper's state "
+        "with the plain optimizer's config: "
+        "loading it starts with a fresh optimizer; --loss-scale keep writes the wrapper, and the "
+        "state is found"
+    )
+    work.notes.append(Note(severity=Severity.WARNING, code="wrapper-lost", message=message))
+
+
+def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) -> None:
+    if optimizer_config.is_wrapped(work.value) or optimizers.has_factor(work.value):
+        return
+    try:
+        work.change(optimizers.wrapped(work.value, scale, dialect), reason)
+    except SpellingError as error:
+        work.notes.append(
+            Note(
+                severity=Severity.WARNING,
+                code="loss-scale-lost",
+                message=f"the saved optimizer gets no loss scale: {error}",
+            )
+        )
+
+
+def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, to: str) -> None:
+    """
+    Let the optimizer follow the model's policy: to mixed_float16 it scales losses, away from it it
+    does not.
+    """
+    if to == _SCALED:
+        _wrap(work, Dynamic(), dialect, "mixed_float16 needs loss scaling")
+    elif base == _SCALED and optimizer_config.is_wrapped(work.value):
+        work.reasons.clear()  # how the wrapper is spelled no longer matters
+        work.change(optimizer_config.unwrapped(work.value), f"{to} needs no loss scaling")
+    elif base == _SCALED and optimizers.has_factor(work.value):
+        optimizer = subject.analysis.model.optimizer
+        scale = optimizer.loss_scale if optimizer else None
+        factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
+        message = (
+            f"the optimizer's own loss_scale_factor{factor} stays: {to} does not need it, and it "
+            "does no harm"
+        )
+        work.notes.append(Note(severity=Severity.NOTE, code="loss-scale-factor", message=message))
+
+
+def _dialect(subject: Subject) -> Dialect:
+    root = subject.document.config
+    module = root.get("module") if isinstance(root, dict) else None
+    package = (
+        module.partition(".engine.")[0].partition(".models.")[0]
+        if isinstance(module, str) and "." in module
+        else "keras"
+    )
+    newest = all(origin.release.id.startswith("tf_keras") for origin in subject.analysis.origins)
+    return Dialect(
+        keras3=subject.is_keras3,
+        archive=subject.document.format == "keras",
+        package=package,
+        unwrapped=_NEVER_WRAPPED if newest else _NEVER_WRAPPED | _WRAPPED_BY_TF_KERAS,
+    )

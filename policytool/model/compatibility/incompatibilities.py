@@ -1,0 +1,667 @@
+"""
+Why loaders refuse files: the rows that were measured.
+
+Each row of :data:`REFUSALS` stands for what the real loaders said of the fixtures
+(``fixtures/loads.py``); ``tests/model/compatibility/test_verdicts.py`` holds the rows against it. A
+row tells its files by their container, their policies, their classes and their keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.model import Obstacle
+from policytool.model.tree import MODEL_CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.formats.document import Document
+    from policytool.model.config_traits import Features
+
+LOADERS: Final = (
+    *(
+        "tf1.15",
+        "tf2.0",
+        "tf2.1",
+        "tf2.2",
+        "tf2.3",
+        "tf2.4",
+        "tf2.5",
+        "tf2.9",
+        "tf2.12",
+        "tf2.15",
+        "tf_keras2.21",
+    ),
+    *("keras3.0", "keras3.3", "keras3.6", "keras3.15"),
+)
+"""The loaders that were asked, oldest first within a family."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """What a refusal can be told by."""
+
+    document: Document
+    features: Features
+    releases: frozenset[str]
+    """The releases that can have written the file."""
+
+    def written_by(self, first: str, last: str) -> bool:
+        """Return whether every release that can have written the file lies between two loaders."""
+        known = [
+            LOADERS.index(release) if release in LOADERS else None for release in self.releases
+        ]
+        return all(
+            index is not None and LOADERS.index(first) <= index <= LOADERS.index(last)
+            for index in known
+        )
+
+    def has_key(self, class_names: str, *keys: str) -> bool:
+        """Return whether an object of one of the classes has one of the config keys."""
+        return any(
+            key in self.features.keys.get(name, ()) for name in class_names.split() for key in keys
+        )
+
+    @property
+    def opaque_storage(self) -> bool:
+        """Whether a variable is stored as bfloat16."""
+        return any(tensor.dtype == "bfloat16" for tensor in self.document.tensors or ())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    """Why a range of loaders refuses a kind of file."""
+
+    kind: Obstacle
+    """What of the file stands in the way."""
+
+    formats: frozenset[str]
+    first: str
+    last: str
+    reason: str
+    """A sentence part that completes "refused by ...: "."""
+
+    shows: Callable[[Evidence], bool]
+
+
+def _row(
+    kind: Obstacle, formats: str, loaders: str, reason: str, shows: Callable[[Evidence], bool]
+) -> Refusal:
+    first, _, last = loaders.partition(" to ")
+    return Refusal(
+        kind=kind,
+        formats=frozenset(formats.split()),
+        first=first,
+        last=last,
+        reason=reason,
+        shows=shows,
+    )
+
+
+def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
+    return lambda found: not found.features.policy_classes.isdisjoint(classes)
+
+
+def _class(*names: str) -> Callable[[Evidence], bool]:
+    return lambda found: not found.features.class_names.isdisjoint(names)
+
+
+def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
+    return lambda found: found.has_key(class_names, *keys)
+
+
+def _observed(code: str) -> Callable[[Evidence], bool]:
+    return lambda found: any(
+        observation.code == code for observation in found.document.observations
+    )
+
+
+def _is_functional(found: Evidence) -> bool:
+    """Whether a SavedModel is a functional model or holds one."""
+    return (
+        found.features.graph_network and found.features.root_class != "Sequential"
+    ) or found.features.nested_models
+
+
+def _untraced(found: Evidence) -> bool:
+    """Whether a SavedModel has no traces: these hang on an attribute of the model."""
+    return bool(found.document.nodes) and not any(
+        name == "keras_api" for name, _ in found.document.nodes[0].children
+    )
+
+
+def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
+    return lambda found: bool(found.features.functional_modules - set(own))
+
+
+def _is_keras3(found: Evidence) -> bool:
+    return all(release.startswith("keras3") for release in found.releases)
+
+
+def _is_keras2(found: Evidence) -> bool:
+    return not any(release.startswith("keras3") for release in found.releases)
+
+
+_ALL_CONFIGS: Final = "h5 json yaml keras"
+_KERAS3_POLICIES: Final = (
+    "DTypePolicy",
+    "FloatDTypePolicy",
+    "QuantizedDTypePolicy",
+    "QuantizedFloat8DTypePolicy",
+    "DTypePolicyMap",
+    "Int4DTypePolicy",
+    "GPTQDTypePolicy",
+    "AWQDTypePolicy",
+)
+
+_DTYPED: Final = frozenset({"Constant"})
+"""The initialiser of Keras 3 that takes a dtype."""
+
+REFUSALS: Final[tuple[Refusal, ...]] = (
+    # containers
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "keras3.0 to keras3.15",
+        "Keras 3 loads no SavedModels",
+        lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "tf1.15 to tf2.9",
+        "the .keras archive came with TF 2.12",
+        lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "h5",
+        "keras3.0 to keras3.15",
+        "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone",
+        lambda found: found.document.path.endswith(".keras"),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "yaml",
+        "tf2.3 to tf_keras2.21",
+        "TF 2.3.4 and later read no YAML, which could run code",
+        lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER, "yaml", "keras3.0 to keras3.15", "Keras 3 reads no YAML", lambda _: True
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "yaml",
+        "tf2.0 to tf2.2",
+        "it has values as calls of Python classes, which PyYAML 5.2 and later refuse",
+        _observed("python-objects"),
+    ),
+    # What no order of building exists for: releases do not end, or refuse it; see
+    # fixtures/attacks.json.
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 to keras3.15",
+        "its layers wait for each other, so that none can be built",
+        lambda found: found.features.stuck,
+    ),
+    # SavedModels
+    _row(
+        Obstacle.POLICY,
+        "savedmodel",
+        "tf1.15 to tf2.0",
+        "a policy dict is no dtype before TF 2.1",
+        _policy_dict("Policy", "PolicyV1"),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf1.15 to tf2.5",
+        "its metadata stands in keras_metadata.pb alone, which TF 2.6 is the first to read",
+        lambda found: found.written_by("tf2.9", "tf_keras2.21"),
+    ),
+    _row(
+        Obstacle.GRAPH,
+        "savedmodel",
+        "tf1.15 to tf2.9",
+        "its graph has an op of TF 2.12 (DisableCopyOnRead)",
+        lambda found: found.written_by("tf2.12", "tf_keras2.21"),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf2.1 to tf2.1",
+        "TF 2.1 cannot read the input shapes of functional models that later releases write",
+        lambda found: found.written_by("tf2.2", "tf2.9") and _is_functional(found),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "savedmodel",
+        "tf2.2 to tf2.3",
+        "saved without traces, which TF 2.4 is the first to load",
+        _untraced,
+    ),
+    _row(
+        Obstacle.POLICY,
+        "savedmodel",
+        "tf2.1 to tf2.3",
+        "PolicyV1 came with TF 2.4",
+        _policy_dict("PolicyV1"),
+    ),
+    _row(
+        Obstacle.POLICY,
+        "savedmodel",
+        "tf1.15 to tf2.4",
+        "a mixed policy is a bare name, which TF 2.5 is the first to read",
+        _policy_dict("mixed-name"),
+    ),
+    _row(
+        Obstacle.KEY,
+        "savedmodel",
+        "tf2.9 to tf2.15",
+        "MultiHeadAttention has softmax_robust_masking, a key of tf_keras 2.21",
+        _key("MultiHeadAttention", "softmax_robust_masking"),
+    ),
+    _row(
+        Obstacle.MODEL,
+        "savedmodel",
+        "tf2.2 to tf2.5",
+        "a subclassed model, whose config these loaders take for a functional one's",
+        lambda found: (
+            found.features.root_class not in MODEL_CLASSES and not found.features.graph_network
+        ),
+    ),
+    _row(
+        Obstacle.MODEL,
+        "json",
+        "tf1.15 to tf2.5",
+        "a subclassed model, whose config these loaders take for a functional one's",
+        lambda found: found.features.root_class not in MODEL_CLASSES,
+    ),
+    # .keras archives between families
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "tf2.12 to tf2.12",
+        "its model class lies in another module than keras.engine",
+        _foreign_module("keras.engine.functional"),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "tf2.15 to tf2.15",
+        "its model class lies in another module than keras.src.engine",
+        _foreign_module("keras.src.engine.functional"),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "tf_keras2.21 to tf_keras2.21",
+        "its model class lies in a module that tf_keras lacks",
+        _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
+    ),
+    _row(
+        Obstacle.CONTAINER,
+        "keras",
+        "keras3.0 to keras3.15",
+        "its model class lies in a module that Keras 3 lacks",
+        _foreign_module("keras.src.models.functional"),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "tf2.12 to tf2.12",
+        "its variables lie under other names than TF 2.12 looks for",
+        lambda found: "tf2.12" not in found.releases and found.features.root_class == "Sequential",
+    ),
+    # architectures that Keras 3 cannot place
+    _row(
+        Obstacle.MODEL,
+        "json",
+        "keras3.0 to keras3.15",
+        "Keras 2's to_json() names no module for the model",
+        lambda found: _is_keras2(found) and found.features.root_class in MODEL_CLASSES,
+    ),
+    # policies
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "tf1.15 to tf2.0",
+        "a policy dict is no dtype before TF 2.1",
+        _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "tf2.1 to tf2.3",
+        "PolicyV1 came with TF 2.4",
+        _policy_dict("PolicyV1"),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "tf1.15 to tf2.4",
+        "a mixed policy is a bare name, which TF 2.5 is the first to read",
+        _policy_dict("mixed-name", "quantized-name"),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "tf2.1 to tf_keras2.21",
+        "policies are Keras 3's dicts",
+        _policy_dict(*_KERAS3_POLICIES),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.0",
+        "policies are dicts of Keras 2 without a module",
+        lambda found: (
+            _policy_dict("Policy", "PolicyV1")(found)
+            and "Policy.module" not in found.features.policy_keys
+        ),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.3 to keras3.15",
+        "policies are dicts of Keras 2 (Policy, PolicyV1)",
+        _policy_dict("Policy", "PolicyV1"),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.0",
+        "quantised policies and policy maps came later",
+        _policy_dict("quantized-name", *_KERAS3_POLICIES[2:]),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.3 to keras3.3",
+        "quantised policies and policy maps are dicts, which came with Keras 3.4",
+        _policy_dict(*_KERAS3_POLICIES[2:]),
+    ),
+    _row(
+        Obstacle.POLICY,
+        _ALL_CONFIGS,
+        "keras3.6 to keras3.6",
+        "int4, GPTQ and AWQ came after Keras 3.6",
+        _policy_dict("Int4DTypePolicy", "GPTQDTypePolicy", "AWQDTypePolicy"),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "keras3.3 to keras3.3",
+        "quantised layers, whose variables it reads in another order from HDF5",
+        lambda found: (
+            _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found)
+            and not found.written_by("keras3.0", "keras3.3")
+        ),
+    ),
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "tf2.1 to tf2.1",
+        "a ConvLSTM2D under a mixed policy, whose kernel TF 2.1 does not cast",
+        lambda found: any(
+            name == "ConvLSTM2D" and policy.startswith("mixed_")
+            for name, policy in found.features.layer_policies
+        ),
+    ),
+    # graph ops
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 to tf2.3",
+        "op layers of TF 2.4 (TFOpLambda)",
+        _class("TFOpLambda", "SlicingOpLambda"),
+    ),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.15",
+        "op layers of Keras 2, which Keras 3 has not",
+        _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
+    ),
+    _row(
+        Obstacle.GRAPH,
+        "h5",
+        "keras3.0 to keras3.15",
+        "operations in its graph, which HDF5 cannot name",
+        lambda found: bool(found.features.operations),
+    ),
+    # layers of Keras 2 in older Keras 2
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "tf1.15 to tf2.4",
+        "an activation is a layer, which TF 2.5 is the first to read",
+        lambda found: found.features.activation_layers,
+    ),
+    _row(
+        Obstacle.GRAPH,
+        _ALL_CONFIGS,
+        "tf1.15 to tf_keras2.21",
+        "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older "
+        "saved",
+        lambda found: found.features.half_ops and not found.features.half_policies,
+    ),
+    # models that a file cannot rebuild
+    _row(
+        Obstacle.MODEL,
+        "h5",
+        "tf1.15 to keras3.15",
+        "a subclassed model, which HDF5 cannot rebuild",
+        lambda found: found.features.root_class not in MODEL_CLASSES,
+    ),
+    _row(
+        Obstacle.MODEL,
+        "keras",
+        "tf2.12 to tf2.12",
+        "a subclassed model, whose layers TF 2.15 and tf_keras have elsewhere in an archive",
+        lambda found: (
+            found.features.root_class not in MODEL_CLASSES
+            and found.written_by("tf2.15", "tf_keras2.21")
+        ),
+    ),
+    _row(
+        Obstacle.MODEL,
+        "h5",
+        "tf1.15 to keras3.15",
+        "a Sequential without an input shape, which has no variables to load into",
+        lambda found: (
+            found.features.shapeless
+            and found.features.root_class == "Sequential"
+            and bool(found.document.tensors)
+        ),
+    ),
+    # Keras 3 in older Keras 3
+    _row(
+        Obstacle.GRAPH,
+        "json keras",
+        "keras3.0 to keras3.0",
+        "slices in its graph (GetItem), which Keras 3.0 does not read",
+        lambda found: "GetItem" in found.features.operations,
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.0 to keras3.0",
+        "a Bidirectional, whose variables Keras 3.0 does not find in an archive",
+        _class("Bidirectional"),
+    ),
+    _row(
+        Obstacle.CLASS,
+        "json keras",
+        "keras3.0 to keras3.3",
+        "a TimeDistributed around a Sequential, which cannot tell its output's shape there",
+        lambda found: found.features.distributed_models,
+    ),
+    _row(
+        Obstacle.MODEL,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.3",
+        "its one output stands alone and in no list, as Keras 3.11 and later write it",
+        lambda found: found.features.flat_outputs,
+    ),
+    # layers of Keras 2 in Keras 3
+    _row(
+        Obstacle.MODEL,
+        "h5",
+        "keras3.0 to keras3.15",
+        "nested models, whose graph Keras 3 misreads",
+        lambda found: found.features.nested_in_graphs and not _is_keras3(found),
+    ),
+    *(
+        _row(
+            Obstacle.MODEL,
+            "h5",
+            f"{loader} to {loader}",
+            "a functional model in a Sequential, whose graph it misreads",
+            lambda found: found.features.nested_graphs and not _is_keras3(found),
+        )
+        for loader in ("keras3.0", "keras3.15")  # 3.3 and 3.6 load it
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "keras3.3 to keras3.3",
+        "a nested model of the class Model, whose variables it counts otherwise",
+        lambda found: (
+            found.features.nested_graphs
+            and "Model" in found.features.class_names
+            and not _is_keras3(found)
+        ),
+    ),
+    _row(
+        Obstacle.GRAPH,
+        "h5",
+        "keras3.0 to keras3.15",
+        "MultiHeadAttention gets its value by name, which Keras 3 reads as no tensor from the HDF5 "
+        "of Keras 2",
+        lambda found: (
+            _class("MultiHeadAttention")(found)
+            and not _is_keras3(found)
+            and not found.has_key("MultiHeadAttention", "query_shape")
+        ),
+    ),
+    _row(
+        Obstacle.KEY,
+        "keras",
+        "keras3.0 to keras3.15",
+        "the axis of a BatchNormalization is a list, as Keras 2 writes it, and Keras 3 takes a "
+        "number alone",
+        lambda found: "BatchNormalization" in found.features.listed_axes,
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.15",
+        "an initialiser has a dtype, as TF 1 writes it, which those of Keras 3 do not take",
+        lambda found: bool(found.features.dtyped_initializers - _DTYPED),
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.15",
+        "Discretization has trainable, a key that Keras 3 does not take",
+        _key("Discretization", "trainable"),
+    ),
+    _row(
+        Obstacle.KEY,
+        "h5 keras",
+        "keras3.0 to keras3.15",
+        "a layer's name has a slash, which Keras 3 does not take",
+        lambda found: found.features.slashed,
+    ),
+    _row(
+        Obstacle.DTYPE,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.15",
+        "a Hashing has another dtype than one of integers, as it has up to TF 2.5",
+        lambda found: found.features.float_hashes,
+    ),
+    _row(
+        Obstacle.KEY,
+        _ALL_CONFIGS,
+        "keras3.0 to keras3.6",
+        "an activation is a layer, which Keras 3.15 is the first to read",
+        lambda found: found.features.activation_layers,
+    ),
+    _row(
+        Obstacle.CLASS,
+        "h5",
+        "keras3.0 to keras3.15",
+        "layers inside others are serialised without a module",
+        lambda found: found.features.bare_nested and not _is_keras3(found),
+    ),
+    _row(
+        Obstacle.KEY,
+        "h5 json",
+        "tf1.15 to tf2.5",
+        "StringLookup says the dtype of its output, which TF 2.6 is the first to read",
+        lambda found: _class("StringLookup")(found) and found.written_by("tf2.9", "tf_keras2.21"),
+    ),
+    # storage
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "keras3.0 to keras3.0",
+        "Keras 3.0 reads the training configuration even with compile=False",
+        lambda found: found.document.training_part is not None,
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "tf1.15 to tf2.4",
+        "a layer keeps its variables in bfloat16, which these read from no HDF5",
+        lambda found: found.features.bfloat16_policies,
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "savedmodel",
+        "tf1.15 to tf_keras2.21",
+        "a part of its checkpoint is missing",
+        _observed("missing-shard"),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "h5",
+        "tf1.15 to keras3.15",
+        "bfloat16 variables, which no Keras reads from HDF5",
+        lambda found: found.opaque_storage,
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "tf_keras2.21 to tf_keras2.21",
+        "its weights are in model.weights.npz, which it does not unpickle",
+        _observed("npz-weights"),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.15 to keras3.15",
+        "its weights are in model.weights.npz, which Keras 3.10 and later do not load",
+        _observed("npz-weights"),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "keras3.0 to keras3.6",
+        "its model.weights.npz holds arrays in place of what Keras writes for a layer",
+        lambda found: _observed("npz-weights")(found) and bool(found.document.tensors),
+    ),
+    _row(
+        Obstacle.STORAGE,
+        "keras",
+        "tf2.12 to tf_keras2.21",
+        "bfloat16 variables, which Keras 2 does not read",
+        lambda found: found.opaque_storage,
+    ),
+)
+"""The first row that applies gives the reason."""

@@ -1,0 +1,307 @@
+"""What of a model leaves open whether a loader takes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.model.custom_classes import OPAQUE_CLASSES
+from policytool.model.model import Cause, Obstacle
+from policytool.model.tree import INPUT_CLASS, path_of
+from policytool.releases import known_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.formats.document import Document
+    from policytool.model.compatibility.incompatibilities import Evidence
+    from policytool.model.compatibility.serialized_objects import Alike
+    from policytool.model.config_traits import Features
+    from policytool.model.tree import Site
+    from policytool.model.writer_version import Origin
+
+UNTRIED: Final = frozenset({"keras1"})
+"""Generations that no fixture stands for."""
+
+_SHOWN: Final = 3
+_WALKED: Final = 900
+"""
+Calls deep that loaders walk with Python's own limit.
+
+At a program's top, they got 984 to 987 deep (TF 2.4, 2.9, 2.15, tf_keras 2.21, Keras 3.0, 3.15).
+"""
+
+_LAMBDA: Final = "Lambda"
+_LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization"})
+_TRIED: Final = frozenset({"Cast"})
+"""
+Operations that every Keras 3 was seen to load: models under a mixed policy of Keras 3.5 to 3.8 have
+them.
+"""
+
+_CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
+_KERAS3: Final = frozenset(loader for loader in LOADERS if loader.startswith("keras3"))
+_BEFORE_VOCABULARIES: Final = frozenset({"tf2.3", "tf2.4", "tf2.5"})
+_BEFORE_AXES: Final = frozenset({"keras3.0", "keras3.3", "keras3.6"})
+"""The releases of Keras 3 that leave out an axis that is a number, too."""
+
+_UNPICKLING: Final = frozenset({"tf2.12", "tf2.15", "keras3.0", "keras3.3", "keras3.6"})
+"""Those whose ``NpzIOStore`` has ``allow_pickle=True``."""
+
+_LAST: Final = -1
+_INNER: Final = frozenset({1, 2, -2})
+"""
+Axes that are not the last of most tensors; those beyond mostly are, so that to leave them out
+changes nothing.
+"""
+
+_OPS: Final = frozenset(
+    {
+        "TFOpLambda",
+        "SlicingOpLambda",
+        "ClassMethod",
+        "InstanceMethod",
+        "InstanceProperty",
+        "TensorFlowOpLayer",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Doubt:
+    """Something that may stand in a loader's way."""
+
+    cause: Cause
+    loaders: frozenset[str] | None = None
+    """The loaders that it is about; None for all."""
+
+
+def of(
+    evidence: Evidence, origins: Sequence[Origin], sites: Sequence[Site], found: Sequence[Alike]
+) -> tuple[Doubt, ...]:
+    """Return what is left open about a model."""
+    about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
+    return (
+        *_untried(origins),
+        *_merged((*about, *_axes(evidence.document, sites))),
+        *_deep(evidence.features),
+        *_operations(evidence.features),
+        *_calibrated(evidence.features),
+        *_shared(evidence.features, sites),
+        *_ordered(evidence, sites),
+        *_reshaped(evidence),
+        *_unpickled(evidence),
+    )
+
+
+def _deep(features: Features) -> Iterator[Doubt]:
+    if features.depth > _WALKED:
+        reason = (
+            f"loaders walk its graph {features.depth:,} calls deep by recursion, and Python allows "
+            "1,000: raise that with sys.setrecursionlimit first"
+        )
+        yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
+
+
+def _operations(features: Features) -> Iterator[Doubt]:
+    untried = features.operations - _TRIED
+    if untried:
+        reason = (
+            f"{min(untried)} is an operation and no layer, and releases differ in the arguments of "
+            "theirs"
+        )
+        yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
+
+
+def _calibrated(features: Features) -> Iterator[Doubt]:
+    if not _CALIBRATED.isdisjoint(features.policy_classes):
+        yield Doubt(
+            cause=Cause(
+                kind=Obstacle.STORAGE,
+                reason="a layer of a GPTQ or AWQ policy that was never calibrated lacks variables",
+            )
+        )
+
+
+def _shared(features: Features, sites: Sequence[Site]) -> Iterator[Doubt]:
+    """Tell of layers that Keras 3 writes in a model and in another that it holds."""
+    if not features.nested_models:
+        return
+    places: dict[tuple[str, str], list[Site]] = {}
+    for site in sites:
+        if (
+            site.parent is not None
+            and sites[site.parent].is_model
+            and not site.is_model
+            and site.class_name != INPUT_CLASS
+        ):
+            places.setdefault((site.name, site.class_name), []).append(site)
+    for (name, _), found in places.items():
+        if len({site.parent for site in found}) > 1 or any(
+            names[:-1] != site.names[:-1] for site in found for names in site.also_at
+        ):
+            layers = tuple(path_of(site.names) for site in found)
+            reason = (
+                f"{name} stands in a model and in another that it holds, and releases of Keras 3 "
+                "differ in whether they find it"
+            )
+            yield Doubt(
+                cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=layers), loaders=_KERAS3
+            )
+            return
+
+
+def _ordered(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
+    """
+    Tell of models of Keras 2 with several inputs: Keras 3.6 reads the variables by the order of its
+    own layers, which is sometimes another.
+    """
+    inputs = [site for site in sites if site.parent == 0 and site.class_name == INPUT_CLASS]
+    keras3 = any(release.startswith("keras3") for release in evidence.releases)
+    if evidence.document.format == "h5" and len(inputs) > 1 and not keras3:
+        reason = (
+            "Keras 3.6 may order the layers of a model with several inputs otherwise than the file"
+        )
+        yield Doubt(
+            cause=Cause(
+                kind=Obstacle.STORAGE,
+                reason=reason,
+                layers=tuple(path_of(site.names) for site in inputs),
+            ),
+            loaders=frozenset({"keras3.6"}),
+        )
+
+
+def _reshaped(evidence: Evidence) -> Iterator[Doubt]:
+    if evidence.document.format == "h5" and evidence.features.shape_in_layer:
+        reason = (
+            "the first layer says the shape of its input, which Keras 3 takes for that without the "
+            "batch: the model is built for a dimension more"
+        )
+        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_KERAS3)
+
+
+def _unpickled(evidence: Evidence) -> Iterator[Doubt]:
+    """
+    Tell of weights that releases unpickle, measured with Keras 3.0, 3.3 and 3.6: a dict of arrays
+    loads, and anything else runs and then fails.
+    """
+    if {"npz-weights", "pickled-weights"} <= {
+        observation.code for observation in evidence.document.observations
+    }:
+        reason = "it unpickles model.weights.npz, which may run any code and hold anything"
+        yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason), loaders=_UNPICKLING)
+
+
+def _axes(document: Document, sites: Sequence[Site]) -> Iterator[Doubt]:
+    """
+    Tell of axes that Keras 3 leaves out when it reads HDF5, and takes to be the last
+    (``saving_utils.model_from_config``, 3.0 to 3.15).
+    """
+    if document.format != "h5":
+        return
+    for site in sites:
+        axis = (
+            site.config.get("axis", _LAST)
+            if site.config is not None and site.parent is not None and sites[site.parent].is_model
+            else _LAST
+        )
+        if axis == _LAST or (isinstance(axis, list) and len(axis) == 1):
+            continue
+        several = not isinstance(axis, int)
+        if several or (site.class_name not in _OPS and axis in _INNER):
+            reason = (
+                f"the axis of {site.class_name}, {json.dumps(axis)}, is left out when it is read "
+                "from HDF5, and the last is taken"
+            )
+            cause = Cause(
+                kind=Obstacle.KEY,
+                reason=reason,
+                layers=(path_of(site.names),),
+                class_name=site.class_name,
+                keys=("axis",),
+            )
+            yield Doubt(cause=cause, loaders=_KERAS3 if several else _BEFORE_AXES)
+
+
+def _merged(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
+    """Yield the doubts, those of one reason as one with the layers of all."""
+    layers: dict[tuple[str, frozenset[str] | None], list[str]] = {}
+    first: dict[tuple[str, frozenset[str] | None], Doubt] = {}
+    for doubt in doubts:
+        key = doubt.cause.reason, doubt.loaders
+        first.setdefault(key, doubt)
+        layers.setdefault(key, []).extend(doubt.cause.layers)
+    for key, doubt in first.items():
+        yield replace(doubt, cause=replace(doubt.cause, layers=tuple(dict.fromkeys(layers[key]))))
+
+
+def _untried(origins: Sequence[Origin]) -> Iterator[Doubt]:
+    if any(origin.generation.id in UNTRIED for origin in origins):
+        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="files of Keras 1 were not tried"))
+
+
+def _about(document: Document, alike: Alike) -> Iterator[Doubt]:
+    name = alike.class_name
+    if alike.custom:
+        yield _class(alike, f"{name} is a custom class, whose code decides")
+    elif name == _LAMBDA:
+        yield _class(
+            alike, "a Lambda is byte code, and the file does not tell which Python a loader runs in"
+        )
+    elif name in _OPS:
+        yield _class(alike, f"{name} calls TensorFlow by names that a release may lack")
+    elif name in OPAQUE_CLASSES:
+        yield _class(alike, f"{name} runs what is not in the file")
+    elif not known_arguments.is_known(alike.kind, name):
+        yield _class(alike, f"no release was asked about {name}")
+    elif document.format == "savedmodel" and name in _LOOKUPS:
+        yield _class(
+            alike, f"the table of a {name} has another name in the checkpoints of other releases"
+        )
+    else:
+        if name in _LOOKUPS:
+            yield replace(
+                _class(
+                    alike,
+                    f"up to TF 2.5 the layer class {name} may need a vocabulary that is not in the "
+                    "file",
+                ),
+                loaders=_BEFORE_VOCABULARIES,
+            )
+        failing = known_arguments.may_fail(alike.kind, name, module=alike.module)
+        if failing:
+            yield replace(
+                _class(alike, f"the one {name} that it was given, its own, it refused"),
+                loaders=failing,
+            )
+        unknown = known_arguments.unknown_keys(alike.kind, name, tuple(alike.config))
+        if unknown:
+            more = len(unknown) - _SHOWN
+            reason = (
+                f"{name} has "
+                f"{', '.join(unknown[:_SHOWN])}{f' and {more} more keys' if more > 0 else ''}, "
+                "which no release was seen to write"
+            )
+            yield Doubt(
+                cause=Cause(
+                    kind=Obstacle.KEY,
+                    reason=reason,
+                    layers=tuple(alike.layers),
+                    class_name=name,
+                    keys=unknown,
+                )
+            )
+
+
+def _class(alike: Alike, reason: str) -> Doubt:
+    return Doubt(
+        cause=Cause(
+            kind=Obstacle.CLASS,
+            reason=reason,
+            layers=tuple(alike.layers),
+            class_name=alike.class_name,
+        )
+    )

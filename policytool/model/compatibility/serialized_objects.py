@@ -1,0 +1,98 @@
+"""
+The serialised objects in a model's config, those that are alike together: what a loader thinks of
+one it thinks of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import custom_classes
+from policytool.model.tree import path_of
+from policytool.releases import known_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.model.tree import Site
+    from policytool.support.text.jsontext import Json
+
+LAYERS: Final = "layers"
+ACTIVATIONS: Final = "activations"
+_KINDS: Final = {
+    "_initializer": "initializers",
+    "_regularizer": "regularizers",
+    "_constraint": "constraints",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Objects of one class whose configs have the same keys."""
+
+    kind: str
+    """
+    ``layers``, ``initializers`` and so on, as :mod:`policytool.releases.known_arguments` names
+    them.
+    """
+
+    class_name: str
+    module: bool
+    """Whether the file says the class's module."""
+
+    custom: bool
+    """Whether the class is not Keras' own."""
+
+    config: Mapping[str, Json]
+    """The config of the first."""
+
+    layers: list[str] = field(default_factory=list)
+    """The paths of the layers that are such objects, or hold them."""
+
+
+def objects(sites: Sequence[Site]) -> tuple[Alike, ...]:
+    """Return the objects in the configs of a model's layers, and the layers themselves."""
+    found: dict[tuple[object, ...], Alike] = {}
+    for site in sites:
+        if site.config is None:
+            continue
+        custom = site.class_name not in custom_classes.OPAQUE_CLASSES and custom_classes.is_opaque(
+            site
+        )
+        for kind, name, module, config in (
+            (LAYERS, site.class_name, site.module is not None, site.config),
+            *_held(site.config),
+        ):
+            known = kind != LAYERS or not custom
+            values = (
+                tuple(str(config.get(key)) for key in known_arguments.valued_keys(kind, name))
+                if known
+                else ()
+            )
+            signature = (kind, name, module, custom and kind == LAYERS, tuple(config), values)
+            alike = found.get(signature)
+            if alike is None:
+                found[signature] = alike = Alike(
+                    kind, name, module, custom and kind == LAYERS, config
+                )
+            alike.layers.append(path_of(site.names))
+    return tuple(found.values())
+
+
+def _held(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping[str, Json]]]:
+    """Yield the initialisers, regularisers, constraints and activations in a layer's config."""
+    for key, value in config.items():
+        if type(value) is str:
+            if key.endswith("activation"):
+                yield ACTIVATIONS, value, False, {}
+        elif (
+            type(value) is dict
+            and key.endswith("activation")
+            and value.get("class_name") == "function"
+        ):
+            yield ACTIVATIONS, str(value.get("config")), False, {}
+        elif type(value) is dict and (kind := _KINDS.get(key[key.rfind("_") :])) is not None:
+            name, inner = value.get("class_name"), value.get("config")
+            if isinstance(name, str) and isinstance(inner, dict):
+                yield kind, name, isinstance(value.get("module"), str), inner

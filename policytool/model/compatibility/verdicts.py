@@ -1,0 +1,188 @@
+"""
+Which loaders take a file, as far as its container and its config decide it: ``load_model(path,
+compile=False)`` under a default global policy.
+
+There are three answers. A loader refuses a file for a cause that was measured: a row of
+:mod:`policytool.model.compatibility.incompatibilities`, a class or a key of
+:mod:`policytool.releases.known_arguments`, a dtype of :mod:`policytool.releases.dtype_support`. It
+    loads a file in which nothing is left open. Otherwise it is not judged, and
+    :mod:`policytool.model.compatibility.open_questions` says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.compatibility import open_questions as doubts
+from policytool.model.compatibility import serialized_objects
+from policytool.model.compatibility.incompatibilities import LOADERS, REFUSALS, Evidence, Refusal
+from policytool.model.custom_classes import OPAQUE_CLASSES
+from policytool.model.model import Cause, Obstacle, Verdict
+from policytool.model.tree import MODEL_CLASSES
+from policytool.releases import dtype_support, known_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.formats.document import Document
+    from policytool.model.compatibility.serialized_objects import Alike
+    from policytool.model.config_traits import Features
+    from policytool.model.tree import Site
+    from policytool.model.writer_version import Origin
+
+_EVERYWHERE: Final = "float32"
+"""
+What every loader builds everything in; models of it alone are judged without the data, which takes
+milliseconds to read.
+"""
+
+_CLASS: Final = {"OrthogonalInitializer": "Orthogonal"}
+"""The name that Keras 3.0 to 3.6 write for a class that others call otherwise."""
+
+NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
+"""Formats that no ``load_model`` takes: part of a model, or what a converter makes a model of."""
+
+
+def verdicts(
+    document: Document, origins: Sequence[Origin], features: Features, sites: Sequence[Site]
+) -> tuple[Verdict, ...]:
+    """
+    Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for what
+    no loader is given.
+    """
+    exported = (
+        document.format == "savedmodel" and not document.nodes
+    )  # a TF 1 export, from which no load_model makes a Keras model
+    if exported or document.format in NOT_LOADED:
+        return ()
+    evidence = Evidence(
+        document=document,
+        features=features,
+        releases=frozenset(origin.release.id for origin in origins),
+    )
+    showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
+    found = serialized_objects.objects(sites)
+    open_questions = doubts.of(evidence, origins, sites, found)
+    return tuple(_verdict(loader, evidence, showing, found, open_questions) for loader in LOADERS)
+
+
+def _verdict(
+    loader: str,
+    evidence: Evidence,
+    showing: Sequence[Refusal],
+    found: Sequence[Alike],
+    open_questions: Sequence[doubts.Doubt],
+) -> Verdict:
+    causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if _reaches(row, loader)]
+    objections = tuple(_objections(loader, found))
+    left = [
+        doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
+    ]
+    if evidence.document.format == "savedmodel":
+        # what it cannot build it may revive from what was traced, and models it puts together
+        # itself
+        left += [
+            replace(cause, reason=f"{cause.reason}, and may be revived from what was traced")
+            for cause in objections
+            if cause.class_name not in MODEL_CLASSES
+        ]
+    else:
+        causes += (*objections, *_unbuildable(loader, evidence.features))
+    causes.sort(
+        key=lambda cause: cause.kind is Obstacle.POLICY
+    )  # which migrate mends: what it does not mend is the reason to tell
+    return Verdict(
+        loader=loader,
+        reason=causes[0].reason if causes else None,
+        causes=tuple(causes),
+        doubts=tuple(left),
+    )
+
+
+def _objections(loader: str, found: Sequence[Alike]) -> Iterator[Cause]:
+    """Yield the classes and the keys that a loader does not take."""
+    gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
+    for alike in found:
+        if alike.custom or not known_arguments.is_known(alike.kind, alike.class_name):
+            continue
+        objection = known_arguments.objection(
+            loader, alike.kind, alike.class_name, alike.config, module=alike.module
+        )
+        if objection is not None:
+            for obstacle, reason, keys in _told(alike, objection):
+                gathered.setdefault((obstacle, reason, alike.class_name, keys), []).extend(
+                    alike.layers
+                )
+    for (obstacle, reason, class_name, keys), layers in gathered.items():
+        yield Cause(
+            kind=obstacle,
+            reason=reason,
+            layers=tuple(dict.fromkeys(layers)),
+            class_name=class_name,
+            keys=keys,
+        )
+
+
+def _told(
+    alike: Alike, objection: known_arguments.Objection
+) -> Iterator[tuple[Obstacle, str, tuple[str, ...]]]:
+    """Yield an objection's parts, each with its reason and its keys."""
+    name = alike.class_name
+    if objection.missing:
+        yield Obstacle.CLASS, f"no {_WORDS[alike.kind]} {name} there", ()
+    if objection.broken:
+        yield Obstacle.CLASS, f"no {name} is rebuilt there, not even one saved there", ()
+    if objection.refused:
+        yield (
+            Obstacle.KEY,
+            f"{name} takes no {', '.join(objection.refused)} there",
+            objection.refused,
+        )
+    for key, value in objection.values:
+        yield Obstacle.KEY, f"{name} takes no {key} of {value} there", (key,)
+    if objection.lacking:
+        yield (
+            Obstacle.KEY,
+            f"{name} needs {', '.join(objection.lacking)} there, which the file lacks",
+            objection.lacking,
+        )
+
+
+_WORDS: Final = {
+    "layers": "layer class",
+    "initializers": "initialiser",
+    "regularizers": "regulariser",
+    "constraints": "constraint",
+    "activations": "activation",
+}
+
+
+def _unbuildable(loader: str, features: Features) -> Iterator[Cause]:
+    """Yield what a loader cannot build in its dtype."""
+    for class_name, policy in sorted(
+        found
+        for found in features.layer_policies
+        if found[1] != _EVERYWHERE and found[0] not in OPAQUE_CLASSES
+    ):
+        if dtype_support.unbuildable(loader, class_name, policy) is not None:
+            yield Cause(
+                kind=Obstacle.DTYPE,
+                reason=f"no {class_name} can be built under {policy} there",
+                class_name=class_name,
+            )
+    for initializer, policy in sorted(found for found in features.drawn if found[1] != _EVERYWHERE):
+        dtype = "float32" if policy.startswith("mixed_") else policy
+        if (
+            dtype_support.undrawable(loader, _CLASS.get(initializer, initializer), dtype)
+            is not None
+        ):
+            yield Cause(
+                kind=Obstacle.DTYPE,
+                reason=f"the initialiser {initializer} makes no {dtype} variables there",
+                class_name=initializer,
+            )
+
+
+def _reaches(row: Refusal, loader: str) -> bool:
+    return LOADERS.index(row.first) <= LOADERS.index(loader) <= LOADERS.index(row.last)

@@ -1,0 +1,296 @@
+"""What a model's config shows of the release that wrote it, gathered in one pass over its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import inbound_nodes
+from policytool.releases.layer_classes import is_operation
+from policytool.support.text.jsontext import text_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policytool.support.text.jsontext import Json
+
+
+_CONTAINERS: Final = frozenset({dict, list})
+_HALVES: Final = ("float16", "mixed_float16")
+_MODELS: Final = frozenset({"Functional", "Model", "Sequential"})
+_INPUT: Final = "InputLayer"
+
+
+@dataclass
+class Features:
+    """
+    The marks of a config; filled while walking, read by :mod:`policytool.model.writer_version` and
+    :mod:`policytool.model.compatibility`.
+    """
+
+    class_names: set[str] = field(default_factory=set)
+    keys: dict[str, set[str]] = field(default_factory=dict)
+    """Class name to the config keys that some object of the class has."""
+
+    common_keys: dict[str, set[str]] = field(default_factory=dict)
+    """Class name to the config keys that every object of the class has."""
+
+    policy_classes: set[str] = field(default_factory=set)
+    """
+    How dtypes are spelled: class names of dicts, ``name`` for a bare float dtype, ``mixed-name``
+    and ``quantized-name`` for bare policies.
+    """
+
+    policy_keys: set[str] = field(default_factory=set)
+    """
+    ``Class.key`` for each config key of a policy dict, and ``Class.module`` where such a dict has a
+    module.
+    """
+
+    root_keys: frozenset[str] = frozenset()
+    root_class: str | None = None
+    graph_network: bool = False
+    """Whether a SavedModel's root says that it is functional, whatever its class."""
+
+    operations: set[str] = field(default_factory=set)
+    """Class names of graph entries of Keras 3 that are operations and no layers."""
+
+    bare_nested: bool = False
+    """Whether a layer inside another's config is serialised without its ``module``."""
+
+    activation_layers: bool = False
+    """Whether some activation is itself a layer."""
+
+    nested_models: bool = False
+    nested_graphs: bool = False
+    """Whether a model is nested that is functional, or is nested in one that is."""
+
+    nested_in_graphs: bool = False
+    """Whether a model is nested in a functional one."""
+
+    distributed_models: bool = False
+    """Whether a TimeDistributed wraps a Sequential."""
+
+    shapeless: bool = False
+    """Whether a Sequential holds nothing of its input's shape."""
+
+    shape_in_layer: bool = False
+    """
+    Whether the root is a Sequential whose first layer is none of input and says the input's shape,
+    itself or in a model, as Keras up to TF 2.1 writes it.
+    """
+
+    dtyped_initializers: set[str] = field(default_factory=set)
+    """Class names of initialisers that say a dtype."""
+
+    slashed: bool = False
+    """Whether a layer's name has a slash."""
+
+    listed_axes: set[str] = field(default_factory=set)
+    """Class names of layers whose axis is a list."""
+
+    float_hashes: bool = False
+    """Whether a Hashing gives numbers of buckets under a dtype that is none of integers."""
+
+    half_ops: bool = False
+    """Whether an op layer of TF 1.15 to 2.3 has the type float16 written into its op."""
+
+    layer_policies: set[tuple[str, str]] = field(default_factory=set)
+    """Class name and policy name of each layer that says a policy."""
+
+    drawn: set[tuple[str, str]] = field(default_factory=set)
+    """Class name of each initialiser and the policy of the layer whose variables it makes."""
+
+    half_policies: bool = False
+    """Whether some dtype is a policy that computes in float16, as a bare name or in a dict."""
+
+    bfloat16_policies: bool = False
+    """Whether some dtype is the pure bfloat16, whose variables are bfloat16 too."""
+
+    functional_modules: set[str] = field(default_factory=set)
+    """Modules of functional models, the root and nested ones."""
+
+    stuck: bool = False
+    """Whether a functional model has a call that cannot be made."""
+
+    depth: int = 0
+    """
+    How many calls deep a loader is when it walks the graph of a functional model, the deepest of
+    several.
+    """
+
+    flat_outputs: bool = False
+    """
+    Whether a functional model writes its single output as ``["x", 0, 0]`` and not as a list of
+    such.
+    """
+
+
+def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Features:
+    """
+    Return the features of a model's config and of its training configuration.
+
+    :param objects: the metadata of a SavedModel's objects, of which only the policies are read:
+        what a subclassed model holds is nowhere else
+    """
+    found = Features()
+    for metadata in objects:
+        if isinstance(metadata, dict) and "dtype" in metadata:
+            _note_dtype(metadata["dtype"], found)
+    if isinstance(config, dict):
+        found.root_keys = frozenset(config)
+        found.root_class = str(config.get("class_name"))
+        found.graph_network = config.get("is_graph_network") is True
+        found.shape_in_layer = _says_shape(config)
+    pending: list[Json] = [config, training]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            _note(value, found)
+            pending += [item for item in value.values() if type(item) in _CONTAINERS]
+        elif isinstance(value, list):
+            pending += [item for item in value if type(item) in _CONTAINERS]
+    return found
+
+
+def _note(value: dict[str, Json], found: Features) -> None:
+    class_name, config, module = value.get("class_name"), value.get("config"), value.get("module")
+    if isinstance(class_name, str):
+        found.class_names.add(class_name)
+        if isinstance(config, dict):
+            _note_config(class_name, config, found)
+            if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
+                found.operations.add(class_name)
+        if class_name == "Functional" and isinstance(module, str):
+            found.functional_modules.add(module)
+    if "dtype" in value:
+        _note_dtype(value["dtype"], found)
+
+
+def _note_config(class_name: str, config: dict[str, Json], found: Features) -> None:
+    if class_name in found.keys:
+        found.keys[class_name].update(config)
+        found.common_keys[class_name].intersection_update(config)
+    else:
+        found.keys[class_name] = set(config)
+        found.common_keys[class_name] = set(config)
+    if "trainable" in config:
+        _note_nested(config, found)
+        _note_policy(class_name, config, found)
+        _note_arguments(class_name, config, found)
+    if "output_layers" in config:
+        _note_outputs(config, found)
+    if "node_def" in config and "DT_HALF" in str(config["node_def"]):
+        found.half_ops = True
+    if "layers" in config:
+        _note_model(class_name, config, found)
+    if class_name == "TimeDistributed":
+        layer = config.get("layer")
+        found.distributed_models |= (
+            isinstance(layer, dict) and layer.get("class_name") == "Sequential"
+        )
+
+
+def _note_policy(class_name: str, config: dict[str, Json], found: Features) -> None:
+    dtype = config.get("dtype")
+    inner = dtype.get("config") if isinstance(dtype, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else dtype
+    if not isinstance(name, str):
+        return
+    found.layer_policies.add((class_name, name))
+    for key, value in config.items():
+        if key.endswith("_initializer") and isinstance(value, dict):
+            found.drawn.add((str(value.get("class_name")), name))
+
+
+def _note_arguments(class_name: str, config: dict[str, Json], found: Features) -> None:
+    for key, value in config.items():
+        if (
+            key.endswith("_initializer")
+            and isinstance(value, dict)
+            and isinstance(inner := value.get("config"), dict)
+            and "dtype" in inner
+        ):
+            found.dtyped_initializers.add(str(value.get("class_name")))
+    name = config.get("name")
+    found.slashed |= isinstance(name, str) and "/" in name
+    if isinstance(config.get("axis"), list):
+        found.listed_axes.add(class_name)
+    if class_name == "Hashing" and config.get("output_mode", "int") == "int":
+        dtype = config.get("dtype")
+        found.float_hashes |= isinstance(dtype, str) and not dtype.startswith("int")
+
+
+def _says_shape(root: dict[str, Json]) -> bool:
+    config = root.get("config")
+    layers = config.get("layers") if isinstance(config, dict) else None
+    first = (
+        layers[0]
+        if root.get("class_name") == "Sequential" and isinstance(layers, list) and layers
+        else None
+    )
+    name, inner = (
+        (text_at(first, "class_name"), first.get("config"))
+        if isinstance(first, dict)
+        else (None, None)
+    )
+    return isinstance(inner, dict) and (
+        name in _MODELS or (name != _INPUT and "batch_input_shape" in inner)
+    )
+
+
+def _note_nested(config: dict[str, Json], found: Features) -> None:
+    for key, value in config.items():
+        first = value[0] if isinstance(value, list) and value and key == "cells" else value
+        inner = first.get("config") if isinstance(first, dict) else None
+        if isinstance(first, dict) and isinstance(inner, dict) and "trainable" in inner:
+            found.bare_nested |= "module" not in first
+            found.activation_layers |= key == "activation"
+
+
+def _note_model(class_name: str, config: dict[str, Json], found: Features) -> None:
+    listed = config["layers"]
+    layers = (
+        [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
+    )
+    nested = {text_at(layer, "class_name") for layer in layers} & _MODELS
+    found.nested_models |= bool(nested)
+    found.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
+    found.nested_in_graphs |= bool(nested) and class_name != "Sequential"
+    if class_name == "Sequential" and layers and "build_input_shape" not in config:
+        first = layers[0].get("config")
+        found.shapeless |= (
+            isinstance(first, dict)
+            and not {"batch_input_shape", "batch_shape"} & set(first)
+            and "layers" not in first
+        )
+
+
+def _note_outputs(config: dict[str, Json], found: Features) -> None:
+    found.stuck |= bool(inbound_nodes.stuck(config))
+    found.depth = max(found.depth, inbound_nodes.depth(config))
+    outputs = config.get("output_layers")
+    if isinstance(outputs, list) and outputs and isinstance(outputs[0], str):
+        found.flat_outputs = True
+
+
+def _note_dtype(dtype: Json, found: Features) -> None:
+    if isinstance(dtype, str):
+        found.policy_classes.add(
+            "quantized-name"
+            if "_from_" in dtype
+            else "mixed-name"
+            if dtype.startswith("mixed_")
+            else "name"
+        )
+        found.half_policies |= dtype in _HALVES
+        found.bfloat16_policies |= dtype == "bfloat16"
+    elif isinstance(dtype, dict):
+        class_name, config = str(dtype.get("class_name")), dtype.get("config")
+        found.policy_classes.add(class_name)
+        if "module" in dtype:
+            found.policy_keys.add(f"{class_name}.module")
+        if isinstance(config, dict):
+            found.policy_keys.update(f"{class_name}.{key}" for key in config)
+            found.half_policies |= text_at(config, "name") in _HALVES
+            found.bfloat16_policies |= config.get("name") == "bfloat16"

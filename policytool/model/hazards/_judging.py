@@ -1,0 +1,371 @@
+"""
+What one object of a config does to whoever loads it: an object that says a class by its name, or
+one of Keras' own words for values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import inbound_nodes
+from policytool.model.hazards import _wrapped
+from policytool.model.hazards._harm import Harm
+from policytool.releases import known_arguments
+from policytool.releases.symbols import class_names
+from policytool.releases.symbols.harmful import is_foreign, is_harmful, is_own
+from policytool.support.errors import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.hazards._harm import Found
+    from policytool.support.text.jsontext import Json
+
+LAMBDA: Final = "Lambda"
+_CHECKPOINT: Final = "ckpt_to_load_from"
+"""The argument of a feature column that names a checkpoint."""
+
+_LOOKUPS: Final = ("Lookup", "TextVectorization")
+_PAYLOAD: Final = "__lambda__"
+_TYPE_SPEC: Final = "__typespec__"
+_SPEC: Final = "TypeSpec"
+_TYPE: Final = "_type"
+_BYTE_CODE: Final = "byte code"
+_FUNCTION: Final = "function"
+_OPENING: Final = {
+    "TFSMLayer": ("filepath", "loads the SavedModel at {}, whose graph runs"),
+    "TorchModuleWrapper": ("module", "holds a pickled PyTorch module, which its loader unpickles"),
+    "KerasLayer": ("handle", "loads TensorFlow Hub's {}, whose graph runs"),
+}
+"""Class to the config key that names what is loaded, and what it does."""
+
+_NAMING: Final = ("activation", "initializer", "regularizer", "constraint", "init")
+"""
+Ends of the arguments whose text Keras looks up as the name of a function or class; Keras 1 has
+``init``.
+"""
+
+_KERAS1: Final = (
+    "init",
+    "_regularizer",
+    "_constraint",
+    "inner_activation",
+    "border_mode",
+    "dim_ordering",
+    "consume_less",
+    "mode",
+    "input_dtype",
+)
+"""
+Ends of the arguments of Keras 1 that have text, which no measured release writes (keras/layers of
+Keras 1.2.2).
+"""
+
+_CALLING: Final = ("fn", "partitioner")
+"""
+Ends of the arguments that hold a function: of metrics (``fn``), wrappers of RNN cells
+(``residual_fn``) and feature columns (``normalizer_fn``).
+"""
+
+_LAYERS: Final = "layers"
+_PUBLIC: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
+"""The one class of Keras 3 that is registered under another name than it is found by."""
+
+
+def found(value: dict[str, Json]) -> Iterator[Found]:
+    """Yield what one object of a config does, whatever object it stands in."""
+    for key, kind in value.items():
+        if kind == "lambda" and key.endswith(_TYPE) and value.get(key.removesuffix(_TYPE)):
+            yield (
+                Harm.CODE,
+                _BYTE_CODE,
+                f"holds Python's byte code ({key.removesuffix(_TYPE)}), which the loader runs",
+            )
+    class_name, config = value.get("class_name"), value.get("config")
+    if not isinstance(class_name, str):
+        if isinstance(class_name, dict):
+            yield (
+                Harm.UNKNOWN,
+                "class_name",
+                (
+                    "says its class by an object, such as bytes, which loaders take for its text, "
+                    "and "
+                    "no release writes it so"
+                ),
+            )
+        return
+    if class_name == _PAYLOAD:
+        yield Harm.CODE, _BYTE_CODE, f"holds Python's byte code ({_PAYLOAD}), which the loader runs"
+    elif class_name in {_SPEC, _TYPE_SPEC}:
+        yield from _of_spec(value)
+    elif class_name == _FUNCTION and isinstance(config, str):
+        yield from _of_function(value, config)
+    elif isinstance(config, dict):
+        yield from _of_object(value, class_name, config)
+    else:
+        yield from _of_class(value, class_name)
+    if (
+        isinstance(config, dict)
+        and "output_layers" in config
+        and (stuck := inbound_nodes.stuck(config))
+    ):
+        yield Harm.ENDLESS, "graph", f"has {inbound_nodes.told(stuck)}"
+
+
+def _of_object(value: dict[str, Json], class_name: str, config: dict[str, Json]) -> Iterator[Found]:
+    special = (
+        _of_lambda(config)
+        if class_name == LAMBDA
+        else _wrapped.found(class_name, config, value)
+        if class_name in _wrapped.WRAPPERS
+        else _opened(class_name, config)
+    )
+    met = False
+    for one in special:
+        met = True
+        yield one
+    if not met or class_name not in _OPENING:
+        yield from _of_class(value, class_name)
+    yield from _arguments(class_name, config)
+
+
+def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
+    """
+    Yield what a Lambda runs: byte code, unless it names functions, which Keras 2 takes from any
+    module that is loaded.
+    """
+    function = config.get("function")
+    for key in ("function", "output_shape", "mask"):
+        module, name = (
+            config.get("module" if key == "function" else f"{key}_module"),
+            config.get(key),
+        )
+        if isinstance(module, str) and isinstance(name, str) and is_harmful(module, name):
+            yield (
+                Harm.NAMED,
+                f"{module}.{name}",
+                f"calls {short(f'{module}.{name}')}, which is no part of a model",
+            )
+    if isinstance(function, str) and config.get("function_type") != "lambda":
+        yield (
+            Harm.CUSTOM,
+            f"{function} of a {LAMBDA}",
+            f"is a Lambda of the Python function {short(function)}",
+        )
+    elif isinstance(function, list) or not isinstance(function, dict):
+        yield Harm.CODE, _BYTE_CODE, "is a Lambda, whose byte code the loader runs"
+
+
+def _opened(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
+    """Yield what other file a layer of Keras opens when it is built."""
+    if class_name in _OPENING:
+        key, what = _OPENING[class_name]
+        told = config.get(key)
+        if told:
+            yield (
+                Harm.FILE,
+                key,
+                what.format(short(told) if isinstance(told, str) else "another file"),
+            )
+    elif (
+        class_name.endswith(_LOOKUPS)
+        and isinstance(config.get("vocabulary"), str)
+        and config["vocabulary"]
+    ):
+        yield (
+            Harm.FILE,
+            "vocabulary",
+            (
+                f"reads its vocabulary from {short(str(config['vocabulary']))}, wherever the model "
+                "is "
+                "loaded"
+            ),
+        )
+    elif config.get(_CHECKPOINT):
+        yield (
+            Harm.FILE,
+            _CHECKPOINT,
+            (
+                f"reads its weights from {short(str(config[_CHECKPOINT]))}, wherever the model is "
+                "loaded"
+            ),
+        )
+
+
+def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
+    """
+    Yield a type of tensors that is looked up: by its module in Keras' own format, by a registered
+    name in metadata.
+    """
+    names, module = (
+        [value[key] for key in ("type_spec", "spec_name") if value.get(key)],
+        value.get("module"),
+    )  # each is looked up by another loader
+    name = next(
+        (one for one in names if not (isinstance(one, str) and class_names.is_pure_spec(one))),
+        names[0] if names else None,
+    )
+    outside = (
+        module is not None
+        and not str(module).startswith("tensorflow.python.framework.")
+        and not str(module).startswith("tensorflow.python.ops.")
+    )
+    if (
+        not isinstance(name, str)
+        or not class_names.is_pure_spec(name)
+        or outside
+        or value.get("registered_name")
+    ):
+        yield (
+            Harm.UNKNOWN,
+            str(name),
+            (
+                f"names the type {short(f'{module}.{name}' if module else str(name))}, which is no "
+                "type of tensors that a model takes"
+            ),
+        )
+
+
+def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
+    """
+    Yield a function that is looked up by its module, or by the name that it was registered under,
+    which older releases take for it.
+    """
+    module, registered = value.get("module"), value.get("registered_name")
+    where = module if isinstance(module, str) and module else None
+    full = f"{where}.{name}" if where else name
+    if where and is_harmful(where, name):
+        yield Harm.NAMED, full, f"names {short(full)}, which is no part of a model"
+    elif (
+        isinstance(registered, str)
+        and registered not in {name, _FUNCTION}
+        and (where is None or not is_foreign(where))
+    ):
+        yield Harm.CUSTOM, registered, f"needs {registered}, which someone registered"
+    elif not class_names.is_pure_function_of(where, name):
+        if where and not is_foreign(where):
+            yield (
+                Harm.UNKNOWN,
+                full,
+                f"names {short(full)}, which is not on the list of functions that only compute",
+            )
+        else:
+            yield (
+                Harm.CUSTOM,
+                name,
+                f"needs {name} of {where}"
+                if where
+                else f"needs {name}, which is no function of Keras'",
+            )
+
+
+def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
+    """Yield a class that is not known to only compute."""
+    module, registered = value.get("module") or None, value.get("registered_name")
+    name = class_name.rpartition(">")[2] if is_own(class_name) else class_name
+    own = registered if isinstance(registered, str) else class_name
+    judged = name == LAMBDA or name in _wrapped.WRAPPERS  # by what they call
+    if isinstance(module, str) and (
+        is_harmful(module, name) or is_foreign(module) or class_name.startswith("__")
+    ):
+        yield from _of_other_module(value, module, name, own)
+    elif ">" in name or (
+        _PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)
+    ):
+        yield Harm.CUSTOM, own, f"needs {own}, which someone registered"
+    elif not judged and (reason := class_names.left_out(name)):
+        yield Harm.UNKNOWN, name, f"is of the class {name}, which {reason}"
+    elif not (judged or class_names.is_pure_class(name)):
+        yield Harm.CUSTOM, own, f"needs {own}, which is no class of Keras'"
+    elif isinstance(module, str) and not class_names.is_modelling(module):
+        yield (
+            Harm.UNKNOWN,
+            f"{module}.{name}",
+            f"names {short(f'{module}.{name}')}, and that module holds no layers",
+        )
+
+
+def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -> Iterator[Found]:
+    """
+    Yield a class of a module outside Keras, which a loader imports unless it knows the class by the
+    name that it is registered by.
+    """
+    full = short(f"{module}.{name}")
+    if is_harmful(module, name):
+        yield Harm.NAMED, f"{module}.{name}", f"names {full}, which is no part of a model"
+    elif name.startswith("__"):
+        yield (
+            Harm.UNKNOWN,
+            f"{module}.{name}",
+            f"names {full}, a word for values with a module, as no release writes it",
+        )
+    elif not class_names.is_pure_class_of(module, name):
+        if isinstance(value.get("registered_name", ""), str):
+            yield Harm.CUSTOM, own, f"needs {name} of {module}"
+        else:
+            yield (
+                Harm.UNKNOWN,
+                f"{module}.{name}",
+                (
+                    f"names {full} without a name that it is registered by, so that loaders import "
+                    "the "
+                    "module"
+                ),
+            )
+
+
+def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
+    """
+    Yield text that Keras looks up as the name of somebody's function, and text in an argument that
+    no release writes.
+    """
+    for key, text in config.items():
+        if (
+            isinstance(text, str)
+            and text
+            and key.endswith(_NAMING + _CALLING)
+            and not class_names.is_pure_name(text)
+        ):
+            yield (
+                Harm.CUSTOM,
+                text,
+                (
+                    f"needs {short(text)}, which is no "
+                    f"{'function' if key.endswith(_CALLING) else key.rpartition('_')[2]} of Keras'"
+                ),
+            )
+        elif isinstance(text, list) and text and key.endswith(_CALLING):
+            yield (
+                Harm.CODE,
+                _BYTE_CODE,
+                f"holds Python's byte code ({short(key)}), which the loader runs",
+            )
+    if known_arguments.is_known(_LAYERS, class_name):
+        for key in known_arguments.unknown_keys(
+            _LAYERS,
+            class_name,
+            tuple(
+                key for key, item in config.items() if not key.endswith(_KERAS1) and _has_text(item)
+            ),
+        ):
+            yield (
+                Harm.UNKNOWN,
+                key,
+                f"has the argument {short(key)}, which no release writes for {class_name}",
+            )
+
+
+def _has_text(value: Json) -> bool:
+    """
+    Return whether there is text in a value, at any depth: numbers do nothing, whatever argument
+    they are given for.
+    """
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            return True
+        pending += (
+            item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        )
+    return False

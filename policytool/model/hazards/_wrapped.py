@@ -1,0 +1,138 @@
+"""
+Layers of Keras 2 around TensorFlow's own functions, methods and ops, which are looked up by their
+names and called with what the config holds.
+
+Sources: tf_keras/src/layers/core/tf_op_layer.py of 2.21.0; ``TensorFlowOpLayer`` of
+tensorflow/python/keras/engine/base_layer.py, TF 1.15 to 2.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import inbound_nodes
+from policytool.model.hazards._harm import Harm
+from policytool.releases.symbols import functions as _functions
+from policytool.releases.symbols import ops
+from policytool.releases.symbols.harmful import in_tensorflow, op
+from policytool.support.errors import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.hazards._harm import Found
+    from policytool.support.text.jsontext import Json
+
+_CALLS: Final = frozenset({"TFOpLambda", "SlicingOpLambda"})
+_CLASS_METHOD: Final = "ClassMethod"
+_ATTRIBUTES: Final = frozenset({"InstanceMethod", "InstanceProperty"})
+_NODE_DEF: Final = "TensorFlowOpLayer"
+WRAPPERS: Final = _CALLS | _ATTRIBUTES | {_CLASS_METHOD, _NODE_DEF}
+
+_CONSTANT: Final = "_CONSTANT_VALUE"
+"""What Keras 2 writes in the place of a layer where a call takes a constant."""
+
+_RAW_OPS: Final = "raw_ops."
+_NOT_PURE: Final = "which is not on the list of functions that only compute"
+
+
+def found(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> Iterator[Found]:
+    """
+    Yield what a wrapper calls that is not known to only compute.
+
+    :param entry: the layer's entry in its model, with its calls (``inbound_nodes``).
+    """
+    if class_name in _CALLS:
+        yield from _of_function(config.get("function"))
+    elif class_name == _CLASS_METHOD:
+        yield from _of_class_method(config)
+    elif class_name in _ATTRIBUTES:
+        yield from _of_attribute(class_name, config.get("attr_name"))
+    else:
+        yield from _of_node_def(config.get("node_def"))
+    if any(
+        all(name == _CONSTANT for name, _ in inbound_nodes.tensors(node)) for node in _calls(entry)
+    ):
+        yield Harm.UNKNOWN, "constants", "is called with constants alone, as no release writes it"
+
+
+def _calls(entry: dict[str, Json]) -> list[Json]:
+    nodes = entry.get("inbound_nodes")
+    return nodes if isinstance(nodes, list) else []
+
+
+def _of_function(name: Json) -> Iterator[Found]:
+    if not isinstance(name, str):
+        yield Harm.UNKNOWN, "function", "names no function of TensorFlow"
+    elif not (
+        _functions.is_pure_function(name)
+        or (name.startswith(_RAW_OPS) and ops.is_pure_op(name.removeprefix(_RAW_OPS)))
+    ):
+        yield from _called(f"tensorflow.{name}", harmful=in_tensorflow(name))
+
+
+def _of_class_method(config: dict[str, Json]) -> Iterator[Found]:
+    """
+    Yield a method of a class: of a class that no release wraps, whatever it is, it is looked up in
+    all of TensorFlow's names.
+    """
+    owner, method = config.get("cls_symbol"), config.get("method_name")
+    if not (
+        isinstance(owner, str)
+        and isinstance(method, str)
+        and _functions.is_class_method(owner, method)
+    ):
+        yield from _called(f"tensorflow.{owner}.{method}", harmful=True)
+
+
+def _of_attribute(class_name: str, name: Json) -> Iterator[Found]:
+    if not (isinstance(name, str) and _functions.is_tensor_attribute(class_name, name)):
+        yield (
+            Harm.UNKNOWN,
+            str(name),
+            (
+                f"takes the attribute {short(str(name))} of a tensor, which is not on the list of "
+                "those that Keras wraps"
+            ),
+        )
+
+
+def _of_node_def(node: Json) -> Iterator[Found]:
+    """
+    Yield the op of a layer that holds one: its definition is JSON in every release, and text would
+    be taken for protobuf.
+    """
+    name = node.get("op") if isinstance(node, dict) else None
+    if not isinstance(node, dict) or not isinstance(name, str):
+        yield (
+            Harm.UNKNOWN,
+            "node_def",
+            "holds an op that is not written as JSON, as every release writes it",
+        )
+    elif harmful := op(name):
+        yield Harm.NAMED, name, f"runs the op {name}, which {harmful.what}"
+    elif not ops.is_pure_op(name) or _has_function(node.get("attr")):
+        yield (
+            Harm.UNKNOWN,
+            name,
+            f"runs the op {short(name)}, which is not on the list of ops that only compute",
+        )
+
+
+def _has_function(attributes: Json) -> bool:
+    """Return whether an attribute names a function, which no config holds."""
+    values = attributes.values() if isinstance(attributes, dict) else ()
+    return any(
+        isinstance(value, dict)
+        and (
+            "func" in value or (isinstance(listed := value.get("list"), dict) and "func" in listed)
+        )
+        for value in values
+    )
+
+
+def _called(name: str, *, harmful: bool) -> Iterator[Found]:
+    if harmful:
+        yield Harm.NAMED, name, f"calls {short(name)}, which reaches beyond the model"
+    else:
+        yield Harm.UNKNOWN, name, f"calls {short(name)}, {_NOT_PURE}"

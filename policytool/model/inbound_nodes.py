@@ -1,0 +1,211 @@
+"""
+Which call of a layer takes what of which other call, in a functional model's config, and what no
+loader can build of it.
+
+Loaders make the calls as the config lists them, each layer's in their order, and come back to a
+call whose tensors are not there yet. Where calls wait for each other, for themselves, or for one
+that the config does not have, Keras 2 comes back for ever (``reconstruct_from_config`` in
+keras/engine/functional.py), as Keras 3 does up to 3.14 with nodes that are spelled as Keras 2's;
+``fixtures/attacks.json`` has what was measured.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Final
+
+from policytool.support.errors import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.support.text.jsontext import Json
+
+Node = tuple[str, int]
+"""One call of a layer: the layer's name, and the call's number in the config."""
+
+_REFERENCE: Final = 3
+"""The least items of a reference to a tensor: layer, call, output."""
+
+_LISTED: Final = 3
+"""Layers that a message names."""
+
+
+def tensors(value: Json) -> Iterator[Node]:
+    """
+    Yield the calls whose tensors a value refers to, in its order: ``["layer", call, output, ...]``,
+    or ``keras_history`` of Keras 3.
+    """
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            history = item.get("keras_history")
+            if isinstance(history, list) and history and isinstance(history[0], str):
+                yield (
+                    history[0],
+                    history[1] if len(history) > 1 and isinstance(history[1], int) else 0,
+                )
+            else:
+                pending += reversed(item.values())
+        elif isinstance(item, list):
+            if (
+                len(item) >= _REFERENCE
+                and isinstance(item[0], str)
+                and isinstance(item[1], int)
+                and isinstance(item[2], int)
+            ):
+                yield item[0], item[1]
+                pending += reversed(item[_REFERENCE:])
+            else:
+                pending += reversed(item)
+
+
+def name(entry: Mapping[str, Json]) -> str:
+    """Return the name of a layer's entry."""
+    config = entry.get("config")
+    inner = config.get("name") if isinstance(config, dict) else None
+    return str(entry.get("name") or inner)
+
+
+def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
+    """
+    Return the layers of a functional model's config that have a call which cannot be made, in the
+    order of the config; nothing for a model of any release.
+
+    A nested model's calls count from 0 or from 1, and a layer that a nested model has too counts
+    its call there in Keras 3.0 (:mod:`policytool.migration.convert._numbering`): of these, any call
+    stands for the first.
+    """
+    entries = _entries(config)
+    calls = {
+        layer: nodes if isinstance(nodes := entry.get("inbound_nodes"), list) else []
+        for layer, entry in entries.items()
+    }
+    within = {inner for entry in entries.values() for inner in _below(entry)}
+    loose = {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
+    if _in_order(calls, loose):
+        return ()
+    order: TopologicalSorter[Node] = TopologicalSorter()
+    for layer, nodes in calls.items():
+        for number, node in enumerate(nodes):
+            taken = list(_taken(node, calls, loose))
+            order.add((layer, number), *([(layer, number - 1)] if number else []), *taken)
+            for other, call in taken:
+                if call >= max(len(calls[other]), 1):
+                    order.add(
+                        (other, call), (other, call)
+                    )  # there is no such call, and there will be none
+    made = set(_made(order))
+    return tuple(
+        layer
+        for layer, nodes in calls.items()
+        if any((layer, number) not in made for number in range(len(nodes)))
+    )
+
+
+def told(layers: Sequence[str]) -> str:
+    """
+    Return what is wrong with a model that has these stuck layers, as a part of a sentence: the
+    first of them, and how many more there are.
+    """
+    more = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
+    return (
+        "layers that wait for each other, or for a call that is not there: "
+        f"{', '.join(map(short, layers[:_LISTED]))}{more}"
+    )
+
+
+def depth(config: Mapping[str, Json]) -> int:
+    """
+    Return how many calls deep a loader is when it walks a functional model's graph back from the
+    outputs, into the first tensor first.
+
+    Every Keras does so by recursion (``_build_map_helper`` in keras/engine/functional.py,
+    keras/src/ops/function.py of Keras 3).
+    """
+    entries = _entries(config)
+    met: set[Node] = set()
+    under_way: list[Iterator[Node]] = [tensors(config.get("output_layers"))]
+    deepest = 0
+    while under_way:
+        node = next(under_way[-1], None)
+        if node is None:
+            under_way.pop()
+        elif node not in met and node[0] in entries:
+            met.add(node)
+            nodes = entries[node[0]].get("inbound_nodes")
+            under_way.append(
+                tensors(
+                    nodes[max(0, min(node[1], len(nodes) - 1))]
+                    if isinstance(nodes, list) and nodes
+                    else None
+                )
+            )
+            deepest = max(deepest, len(under_way) - 1)
+    return deepest
+
+
+def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
+    """Return the entries of a model's layers by their names."""
+    listed = config.get("layers")
+    return {
+        name(entry): entry
+        for entry in (listed if isinstance(listed, list) else ())
+        if isinstance(entry, dict)
+    }
+
+
+def _in_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
+    """
+    Return whether each call takes what was made before it, as in most files; a graph of half a
+    million calls takes a quarter of a gigabyte.
+    """
+    made = {layer: 0 if nodes else 1 for layer, nodes in calls.items()}
+    for layer, nodes in calls.items():
+        for node in nodes:
+            if any(call >= made[other] for other, call in _taken(node, calls, loose)):
+                return False
+            made[layer] += 1
+    return True
+
+
+def _made(order: TopologicalSorter[Node]) -> Iterator[Node]:
+    """Yield the calls that can be made."""
+    with suppress(CycleError):  # those before the circle can be had all the same
+        order.prepare()
+    while ready := order.get_ready():
+        yield from ready
+        order.done(*ready)
+
+
+def _taken(node: Json, calls: Mapping[str, list[Json]], loose: set[str]) -> Iterator[Node]:
+    """Yield the calls that one takes tensors of, as far as the config has their layers."""
+    for layer, call in tensors(node):
+        if layer in calls:
+            yield layer, 0 if layer in loose or call < 0 else call
+
+
+def _is_model(entry: Mapping[str, Json]) -> bool:
+    config = entry.get("config")
+    return isinstance(config, list) or (isinstance(config, dict) and "layers" in config)
+
+
+def _below(entry: Mapping[str, Json]) -> Iterator[str]:
+    """Yield the names of the layers of a nested model, and of those nested in it."""
+    pending: list[Json] = [entry.get("config")] if _is_model(entry) else []
+    while pending:
+        config = pending.pop()
+        layers = (
+            config
+            if isinstance(config, list)
+            else config.get("layers")
+            if isinstance(config, dict)
+            else None
+        )
+        for inner in layers if isinstance(layers, list) else ():
+            if isinstance(inner, dict):
+                yield name(inner)
+                if _is_model(inner):
+                    pending.append(inner.get("config"))

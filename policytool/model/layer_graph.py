@@ -1,0 +1,164 @@
+"""
+Which layer feeds which: the graphs of functional models and the chains of sequential ones, as their
+configs have them.
+
+A Keras 2 node is ``["layer", node, tensor, {kwargs}]``, with tensors in the kwargs spelled
+``["layer", node, tensor]`` (TF 2.4 on); a Keras 3 node is ``{"args", "kwargs"}`` with
+``__keras_tensor__`` objects. Both are walked for what names a layer of the same model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from policytool.model import inbound_nodes
+from policytool.model.tree import LAYERS, MODEL_CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.model.tree import Site
+    from policytool.support.text.jsontext import Json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One layer or operation of a model's graph."""
+
+    name: str
+    class_name: str
+    site: int | None
+    """The layer's site; None for an operation of Keras 3."""
+
+    pointer: str
+    """Where its entry stands in the config."""
+
+    entry: Mapping[str, Json]
+    parents: tuple[str, ...]
+    """The nodes whose tensors it takes, at any of its calls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """One model's graph."""
+
+    model: int
+    nodes: Mapping[str, Node]
+    """In the order of the config."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @cached_property
+    def ordered(self) -> tuple[Node, ...]:
+        """
+        The nodes, each after those that feed it; a circle, which no model has, is broken where the
+        config begins it.
+        """
+        waiting = {
+            node.name: {parent for parent in node.parents if parent in self.nodes}
+            for node in self.nodes.values()
+        }
+        children = self.children()
+        order: dict[str, Node] = {}
+        for start in self.nodes:
+            ready = [start] if not waiting[start] and start not in order else []
+            while ready:
+                name = ready.pop()
+                order[name] = self.nodes[name]
+                for child in children.get(name, ()):
+                    waiting[child].discard(name)
+                    if not waiting[child] and child not in order:
+                        ready.append(child)
+        return (*order.values(), *(node for node in self.nodes.values() if node.name not in order))
+
+    def children(self) -> dict[str, list[str]]:
+        """Return which nodes take each node's tensors."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for node in self.nodes.values():
+            for parent in node.parents:
+                found[parent].append(node.name)
+        return found
+
+
+def graphs(sites: Sequence[Site]) -> dict[int, Graph]:
+    """Return the graph of each functional and sequential model, by the model's site."""
+    by_names: dict[tuple[str, ...], int] = {}
+    for index, site in enumerate(sites):
+        for names in ((*site.names[:-1], site.given_name or site.name), site.names, *site.also_at):
+            by_names.setdefault(names, index)
+    found = {}
+    for index, site in enumerate(sites):
+        if site.is_model and site.class_name in MODEL_CLASSES:
+            functional = site.config is not None and "output_layers" in site.config
+            found[index] = (
+                _functional(index, site, by_names) if functional else _sequential(index, sites)
+            )
+    return found
+
+
+def _sequential(model: int, sites: Sequence[Site]) -> Graph:
+    """Return the chain of a sequential model's layers."""
+    nodes: dict[str, Node] = {}
+    last: tuple[str, ...] = ()
+    for index, site in enumerate(sites):
+        if site.parent == model and site.attribute == LAYERS:
+            pointer = site.address.pointer.removesuffix("/config/dtype") if site.address else ""
+            nodes[site.name] = Node(
+                name=site.name,
+                class_name=site.class_name,
+                site=index,
+                pointer=pointer,
+                entry={},
+                parents=last,
+            )
+            last = (site.name,)
+    first = next(iter(nodes), None)
+    return Graph(
+        model=model, nodes=nodes, inputs=(first,) if first is not None else (), outputs=last
+    )
+
+
+def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int]) -> Graph:
+    config = site.config or {}
+    base = site.address.pointer.removesuffix("/dtype") if site.address else ""
+    listed = config.get(LAYERS)
+    entries = [
+        (position, entry)
+        for position, entry in enumerate(listed if isinstance(listed, list) else ())
+        if isinstance(entry, dict)
+    ]
+    names = {inbound_nodes.name(entry) for _, entry in entries}
+    nodes = {}
+    for position, entry in entries:
+        name = inbound_nodes.name(entry)
+        nodes[name] = Node(
+            name=name,
+            class_name=str(entry.get("class_name")),
+            site=by_names.get((*site.names, name)),
+            pointer=f"{base}/{LAYERS}/{position}",
+            entry=entry,
+            parents=tuple(
+                dict.fromkeys(
+                    parent for parent in references(entry.get("inbound_nodes")) if parent in names
+                )
+            ),
+        )
+    return Graph(
+        model=model,
+        nodes=nodes,
+        inputs=_ends(config.get("input_layers"), names),
+        outputs=_ends(config.get("output_layers"), names),
+    )
+
+
+def _ends(value: Json, names: set[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in references(value) if name in names))
+
+
+def references(value: Json) -> Iterator[str]:
+    """Yield the names of the layers whose tensors a value refers to, in its order."""
+    return (layer for layer, _ in inbound_nodes.tensors(value))

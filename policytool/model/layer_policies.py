@@ -1,0 +1,250 @@
+"""
+From a place in a file to a layer: what its policy is, what it computes in, and why we say so.
+
+Where several releases can have written the file and their rules differ, the difference is left
+unknown and told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.document import Observation
+from policytool.model import custom_classes, policy_map
+from policytool.model.model import Layer, Source, Variable
+from policytool.model.tree import INPUT_CLASS, Site, Unspelled, path_of
+from policytool.releases import dtypes, generations, policy
+from policytool.releases.generations import SubPolicy, Unsaid
+from policytool.releases.policy import Auto, Policy, PolicyMap
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.model.tree.storage import Placed
+    from policytool.model.writer_version import Origin
+
+_DEPRECATED_CLASSES: Final = frozenset({"Policy", "PolicyV1"})
+_LOOKUP_DTYPES: Final = {
+    "StringLookup": "string",
+    "TextVectorization": "string",
+    "IntegerLookup": "int64",
+}
+"""
+Keras 3 ignores the policy of lookup layers; they say the dtype of their vocabulary
+(keras/src/layers/preprocessing/index_lookup.py).
+"""
+
+_FULL_MATCH_SINCE: Final = 12
+"""The minor of Keras 3 from which policy maps match keys in full."""
+
+_LONGEST: Final = 5.0
+"""
+Seconds of the processor's time for the policy maps of one file; those of models that people made
+take thousandths.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reading:
+    """A layer's policy as read."""
+
+    policy: Policy | None
+    source: Source
+    deprecated: bool = False
+
+
+@dataclass
+class Resolver:
+    """Reads the policies of one file's layers; gathers what it has to say about them."""
+
+    origins: tuple[Origin, ...]
+    floatx: str | None
+    """
+    The dtype that all unsaid layers of a Keras 1 or 2 model share; None where the generation has no
+    such rule.
+    """
+
+    observations: list[Observation] = field(default_factory=list)
+    spent: float = 0.0
+    """Seconds of the processor's time that policy maps took."""
+
+    def layer(self, site: Site, placed: Placed, index: int) -> Layer:
+        """Return the layer that stands at ``site``."""
+        reading = self._read(site)
+        found = reading.policy
+        compute, variable = self._dtypes(site, found)
+        scale = found.effective_loss_scale if found else None
+        return Layer(
+            path=path_of(site.names),
+            also_at=tuple(path_of(names) for names in site.also_at),
+            name=site.given_name or site.name,
+            class_name=site.class_name,
+            registered_name=site.registered_name,
+            policy=found.name if found else None,
+            compute_dtype=compute,
+            variable_dtype=variable,
+            source=reading.source,
+            loss_scale=scale,
+            loss_scale_default=scale is not None
+            and found is not None
+            and isinstance(found.loss_scale, Auto),
+            quantization=found.quantization if found else None,
+            deprecated=reading.deprecated,
+            autocast=site.autocast,
+            opaque=custom_classes.is_opaque(site),
+            variables=placed.variables.get(index, ()),
+            address=site.address,
+        )
+
+    def _read(self, site: Site) -> _Reading:
+        if site.sub_policy is SubPolicy.GLOBAL:
+            return _Reading(policy=None, source=Source.LOADER)
+        if site.class_name == INPUT_CLASS:
+            return self._read_input(site)
+        if site.spelled is Unspelled.ABSENT or site.spelled is None:
+            return self._read_unsaid(site)
+        try:
+            found = generations.parse(site.spelled, self._generation.generation)
+        except SpellingError as error:
+            self._observe("unknown-policy", f"{path_of(site.names)}: {error}", site)
+            return _Reading(policy=None, source=Source.UNKNOWN)
+        spelled_class = site.spelled.get("class_name") if isinstance(site.spelled, dict) else None
+        deprecated = spelled_class in _DEPRECATED_CLASSES or (
+            isinstance(found, Policy) and policy.is_removed(found)
+        )
+        source = Source.DEFAULT if site.sub_policy else Source.DECLARED
+        if isinstance(found, PolicyMap):
+            return self._read_map(site, found, source)
+        return _Reading(policy=self._settled(found, site), source=source, deprecated=deprecated)
+
+    @property
+    def _generation(self) -> Origin:
+        return self.origins[-1]
+
+    def _read_input(self, site: Site) -> _Reading:
+        """Return the dtype of an input layer's tensor; float32 where it is unsaid."""
+        declared = isinstance(site.spelled, str) and site.spelled in dtypes.NAMES
+        name = str(site.spelled) if declared else self.floatx or "float32"
+        return _Reading(
+            policy=policy.named(name), source=Source.DECLARED if declared else Source.DEFAULT
+        )
+
+    def _read_unsaid(self, site: Site) -> _Reading:
+        if self.floatx is not None and not site.is_model:
+            return _Reading(policy=policy.named(self.floatx), source=Source.DEFAULT)
+        return _Reading(policy=None, source=Source.LOADER)
+
+    def _read_map(self, site: Site, found: PolicyMap, source: Source) -> _Reading:
+        answers = set()
+        began = time.process_time()
+        try:
+            for full_match in {self._matches_in_full(origin) for origin in self.origins}:
+                answers.add(
+                    policy_map.resolve(
+                        found,
+                        keras_path(site),
+                        full_match=full_match,
+                        until=began + _LONGEST - self.spent,
+                    )
+                )
+        except policy_map.UnclearPolicyError as error:
+            self._observe("unclear-policy-map", f"{path_of(site.names)}: {error}", site)
+            return _Reading(policy=None, source=Source.UNKNOWN)
+        finally:
+            self.spent += time.process_time() - began
+        if len(answers) > 1:
+            self._observe(
+                "unclear-policy-map",
+                f"{path_of(site.names)}: Keras up to 3.11 and from 3.12 on read its policy map "
+                "differently",
+                site,
+            )
+            return _Reading(policy=None, source=Source.UNKNOWN)
+        answer = answers.pop()
+        return _Reading(policy=answer, source=source if answer else Source.LOADER)
+
+    @staticmethod
+    def _matches_in_full(origin: Origin) -> bool:
+        minor = origin.release.id.removeprefix("keras3.")
+        return minor.isdigit() and int(minor) >= _FULL_MATCH_SINCE
+
+    def _settled(self, found: Policy, site: Site) -> Policy:
+        """
+        Return the policy with a loss scale only where every release that can have written the file
+        agrees on it.
+        """
+        candidates = {origin.generation.id: origin.generation for origin in self.origins}
+        if len(candidates) == 1:
+            return found
+        readings = set()
+        for generation in candidates.values():
+            try:
+                other = generation.parse(site.spelled)  # type: ignore[arg-type]  # only spelled values come here
+            except SpellingError:
+                continue
+            readings.add(other.effective_loss_scale if isinstance(other, Policy) else None)
+        if len(readings) > 1:
+            self._observe(
+                "loss-scale-unknown",
+                "the file does not tell TF 2.3, whose mixed_float16 scales losses by itself, from "
+                "TF 2.4, whose does not: "
+                "the loss scale of its policies is unknown",
+                None,
+            )
+            return Policy(
+                name=found.name,
+                compute_dtype=found.compute_dtype,
+                variable_dtype=found.variable_dtype,
+            )
+        return found
+
+    def _dtypes(self, site: Site, found: Policy | None) -> tuple[str | None, str | None]:
+        if found is None:
+            return None, None
+        lookup = _LOOKUP_DTYPES.get(site.class_name)
+        if lookup and self._generation.release.id.startswith("keras3"):
+            return lookup, lookup
+        return found.compute_dtype, found.variable_dtype
+
+    def _observe(self, code: str, message: str, site: Site | None) -> None:
+        observation = Observation(
+            code=code, message=message, where=path_of(site.names) if site else None
+        )
+        if observation not in self.observations:
+            self.observations.append(observation)
+
+
+def floatx(
+    origins: tuple[Origin, ...], sites: Sequence[Site], variables: Sequence[Variable]
+) -> str | None:
+    """
+    Return the backend's ``floatx`` of a Keras 1 or standalone Keras 2 model: what its variables are
+    stored in, else what its first dtype says.
+
+    None for other generations, where the loader's policy decides what is unsaid.
+    """
+    if not all(origin.generation.unsaid is Unsaid.FLOATX for origin in origins):
+        return None
+    stored = Counter(variable.dtype for variable in variables if dtypes.is_float(variable.dtype))
+    if stored:
+        return stored.most_common(1)[0][0]
+    return next(
+        (
+            site.spelled
+            for site in sites
+            if isinstance(site.spelled, str) and dtypes.is_float(site.spelled)
+        ),
+        "float32",
+    )
+
+
+def keras_path(site: Site) -> str:
+    """
+    Return the path that Keras 3 gives a layer of a functional model: names below the model, which
+    itself is in no path.
+    """
+    return "/".join(site.names[1:] if len(site.names) > 1 else site.names)

@@ -1,0 +1,351 @@
+"""A read model with what planning asks of it again and again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from policytool.model import custom_classes, hazards
+from policytool.model.layer_graph import graphs
+from policytool.model.model import Address
+from policytool.model.reading import KERAS3
+from policytool.model.tree import INPUT_CLASS, LAYERS, Unspelled, places
+from policytool.releases import dtypes, generations, policy
+from policytool.support.errors import SpellingError
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.formats.document import Document
+    from policytool.migration.plan import Plan
+    from policytool.migration.planning.options import Options
+    from policytool.model.hazards import Hazard
+    from policytool.model.layer_graph import Graph
+    from policytool.model.model import Layer
+    from policytool.model.reading import Analysis
+    from policytool.model.tree import Site
+    from policytool.releases.generations import Generation
+    from policytool.releases.policy import Policy, PolicyMap
+    from policytool.support.text.jsontext import Json
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that a plan is made for."""
+
+    analysis: Analysis
+
+    @property
+    def document(self) -> Document:
+        """The file's contents."""
+        return self.analysis.document
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The places of its layers."""
+        return self.analysis.placed.sites
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers, with the same indices as :attr:`sites`."""
+        return self.analysis.model.layers
+
+    @property
+    def generation(self) -> Generation:
+        """The newest generation that can have written the file."""
+        return self.analysis.origins[-1].generation
+
+    @property
+    def is_keras3(self) -> bool:
+        """Whether Keras 3 wrote the file."""
+        return self.analysis.family == KERAS3
+
+    @property
+    def loader(self) -> str:
+        """
+        The newest release of the library that loads files of this kind, as
+        :mod:`policytool.model.compatibility.incompatibilities` names it.
+        """
+        return "keras3.15" if self.is_keras3 else "tf_keras2.21"
+
+    @cached_property
+    def children(self) -> Mapping[int, tuple[int, ...]]:
+        """Site index to those directly below."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for index, site in enumerate(self.sites):
+            if site.parent is not None:
+                found[site.parent].append(index)
+        return defaultdict(tuple, {parent: tuple(below) for parent, below in found.items()})
+
+    @cached_property
+    def plans(self) -> dict[Options, Plan]:
+        """
+        What :func:`policytool.migration.planning.planned` made of the model, for who asks again.
+        """
+        return {}
+
+    @cached_property
+    def conversions(self) -> dict[Options, Plan]:
+        """
+        What :func:`policytool.migration.convert.conversion_plan.planned` made of the model where
+        nobody named a container, for who asks again.
+        """
+        return {}
+
+    @property
+    def configs(self) -> tuple[tuple[Address, Json], ...]:
+        """
+        The JSON values that layers stand in, and where they stand: every object's metadata in a
+        SavedModel, else the model's config.
+        """
+        if self.document.nodes:
+            return tuple(
+                (Address(part=part, pointer=""), value)
+                for part, value in self.document.parts.items()
+            )
+        return (
+            (
+                Address(part=self.document.config_part or "", pointer=self.document.config_pointer),
+                self.document.config,
+            ),
+        )
+
+    @cached_property
+    def dtypes(self) -> tuple[tuple[Address, Json], ...]:
+        """Every ``dtype`` of the configs, copies included, and where it stands."""
+        found = (
+            (root, place, value)
+            for root, config in self.configs
+            for place, value in dtype_places(config)
+        )
+        return tuple(
+            (Address(part=root.part, pointer=root.pointer + place), value)
+            for root, place, value in found
+        )
+
+    @property
+    def is_saved_object(self) -> bool:
+        """Whether the file is a SavedModel or its metadata, whose objects are loaded one by one."""
+        return bool(self.document.nodes)
+
+    @cached_property
+    def places(self) -> Mapping[Address, tuple[int, ...]]:
+        """Where a layer's ``dtype`` stands, or would stand, to the sites that have it there."""
+        return places(self.document, self.sites)
+
+    @cached_property
+    def hazards(self) -> tuple[Hazard, ...]:
+        """
+        What of the file runs code, names code, or opens other files when the model is loaded; of
+        its configs, not of its graph.
+        """
+        return hazards.of(self.document, self.places)
+
+    @cached_property
+    def addresses(self) -> Mapping[int, tuple[Address, ...]]:
+        """Every place where a site's ``dtype`` stands."""
+        found: dict[int, list[Address]] = defaultdict(list)
+        for address, indices in self.places.items():
+            for index in indices:
+                found[index].append(address)
+        return defaultdict(tuple, {index: tuple(addresses) for index, addresses in found.items()})
+
+    @cached_property
+    def makers(self) -> Mapping[int, int]:
+        """
+        The layers of a SavedModel that another makes by itself, as MultiHeadAttention and LSTM do,
+        and which: their config does not mention them.
+
+        Each is an object with metadata of its own, which no loader looks at: the layer that makes
+        it says its policy.
+        """
+        found: dict[int, int] = {}
+        for index, site in enumerate(self.sites):
+            parent = site.parent
+            if (
+                parent is None
+                or not self.is_saved_object
+                or self.sites[parent].is_model
+                or custom_classes.is_opaque(self.sites[parent])
+            ):
+                continue
+            node = self.document.nodes.get(self.sites[parent].node or 0)
+            if node is not None and not any(
+                address.part == node.part for address in self.addresses[index]
+            ):
+                found[index] = parent
+        return found
+
+    @cached_property
+    def by_names(self) -> Mapping[tuple[str, ...], int]:
+        """
+        The names from the root down to the site that has them, a shared layer at each of its
+        places.
+        """
+        return {
+            names: index
+            for index, site in reversed(list(enumerate(self.sites)))
+            for names in (site.names, *site.also_at)
+        }
+
+    def value_at(self, address: Address) -> Json | Unspelled:
+        """Return what stands at a place; ``ABSENT`` where nothing does."""
+        try:
+            holder, key = jsontext.place(self.document.parts[address.part], address.pointer)
+            value: Json = holder[key]
+        except (LookupError, TypeError):
+            return Unspelled.ABSENT
+        return value
+
+    @cached_property
+    def graphs(self) -> Mapping[int, Graph]:
+        """The graph of each functional and sequential model, by its site."""
+        return graphs(self.sites)
+
+    @cached_property
+    def spelled(self) -> Mapping[int, Policy | PolicyMap]:
+        """
+        The policy, or the map of policies, that each site's own config spells; nothing for those
+        that spell none.
+        """
+        found = {}
+        for index, site in enumerate(self.sites):
+            if isinstance(site.spelled, str | dict) and site.sub_policy is None:
+                try:
+                    found[index] = generations.parse(site.spelled, self.generation)
+                except SpellingError:
+                    continue  # inspect has told it as unknown-policy; it is left alone
+        return found
+
+    def below(self, index: int) -> Iterator[int]:
+        """Yield a site and everything below it."""
+        pending = [index]
+        while pending:
+            found = pending.pop()
+            yield found
+            pending += reversed(self.children[found])
+
+    def is_input(self, index: int) -> bool:
+        """Return whether the site is an input layer."""
+        return self.sites[index].class_name == INPUT_CLASS
+
+    def is_root_input(self, index: int) -> bool:
+        """Return whether the site is an input layer of the outermost model."""
+        return (
+            self.is_input(index)
+            and self.sites[index].parent == 0
+            and self.sites[index].attribute == LAYERS
+        )
+
+    def is_floating(self, index: int) -> bool:
+        """Return whether the layer computes in floats, or in whatever its first input has."""
+        layer = self.layers[index]
+        return layer.policy is not None and (
+            layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)
+        )
+
+    def has_weights(self, index: int) -> bool:
+        """
+        Return whether the layer, or one it makes by itself, has variables: stored ones, or
+        initialisers in its config where a file stores none.
+        """
+        if self.document.tensors is not None:
+            own = (
+                index,
+                *(
+                    child
+                    for child in self.children[index]
+                    if self.sites[child].sub_policy is not None
+                ),
+            )
+            return any(
+                not variable.dtype.startswith("string")
+                for part in own
+                for variable in self.layers[part].variables
+            )
+        config = self.sites[index].config
+        return config is not None and any(key.endswith("_initializer") for key in config)
+
+    def can_say(self, index: int) -> bool:
+        """
+        Return whether the file has a place for the layer's policy: a ``dtype`` of its own, or a
+        config of a generation whose layers left it out.
+        """
+        site = self.sites[index]
+        if site.sub_policy is not None or site.address is None or site.config is None:
+            return False
+        if isinstance(site.spelled, str | dict):
+            return True
+        unsaid = (
+            site.spelled is Unspelled.ABSENT
+            and self.layers[index].policy is not None
+            and not self.is_input(index)
+            and not site.is_model
+        )
+        return unsaid and not custom_classes.is_opaque(
+            site
+        )  # a class of someone else's may take no dtype
+
+    def policy_name(self, index: int) -> str | None:
+        """
+        Return the name of the layer's policy as it is written today: removed names by their
+        replacement, quantised ones by their source.
+        """
+        layer = self.layers[index]
+        if layer.quantization is not None:
+            return layer.quantization.source
+        return replaced(layer.policy)
+
+    def config(self, index: int) -> Mapping[str, object]:
+        """Return the layer's config; an empty one where it has none."""
+        return self.sites[index].config or {}
+
+
+def replaced(name: str | None) -> str | None:
+    """
+    Return what computes the same as a removed name; the name itself where it is current, or where
+    nothing does.
+    """
+    if name is None:
+        return None
+    known = policy.named(name)
+    life = policy.lifecycle(known)
+    if (
+        known.compute_dtype is None
+        or not life.replacement
+        or not name.endswith("_with_float32_vars")
+    ):  # what replaces infer_with_float32_vars, the inputs decide
+        return name
+    candidate = policy.named(life.replacement)
+    same = (candidate.compute_dtype, candidate.variable_dtype) == (
+        known.compute_dtype,
+        known.variable_dtype,
+    )
+    return candidate.name if same else name
+
+
+def dtype_places(config: Json) -> Iterator[tuple[str, Json]]:
+    """
+    Yield the pointer and the value of every ``dtype`` in a config, in its order; those inside a
+    policy itself are part of it.
+    """
+    pending: list[tuple[tuple[str | int, ...], Json]] = [((), config)]
+    while pending:
+        steps, value = pending.pop()
+        if isinstance(value, dict):
+            below: list[tuple[tuple[str | int, ...], Json]] = []
+            for key, item in value.items():
+                if key == "dtype" and isinstance(item, str | dict):
+                    yield jsontext.pointer(*steps, key), item
+                elif isinstance(item, dict | list):
+                    below.append(((*steps, key), item))
+            pending += reversed(below)
+        elif isinstance(value, list):
+            pending += [
+                ((*steps, position), item)
+                for position, item in reversed(list(enumerate(value)))
+                if isinstance(item, dict | list)
+            ]

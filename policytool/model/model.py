@@ -1,0 +1,259 @@
+"""
+A saved model as policytool sees it, whatever file and generation it came from.
+
+These are the values that the reports render and that ``policytool.inspect`` returns; their fields
+are design section 5's JSON contract.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from policytool.formats.document import Observation, Signature, TracedOp, Writer
+from policytool.releases import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.releases.policy import Dynamic, Fixed, Quantization
+
+__all__ = [
+    "Address",
+    "Cause",
+    "Layer",
+    "Model",
+    "Observation",
+    "Obstacle",
+    "Optimizer",
+    "Signature",
+    "Source",
+    "Summary",
+    "TracedOp",
+    "Variable",
+    "Verdict",
+    "Writer",
+]
+
+
+class Source(StrEnum):
+    """Why a layer's dtypes are what the report says."""
+
+    DECLARED = "declared"
+    """The file says so."""
+
+    DEFAULT = "default"
+    """The file leaves it unsaid, and the rule of the generation that wrote it fills it."""
+
+    LOADER = "loader"
+    """The global policy of whoever loads the file decides."""
+
+    UNKNOWN = "unknown"
+    """The file cannot tell."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Address:
+    """Where a dtype stands: a JSON document in the file and a JSON Pointer in it."""
+
+    part: str
+    pointer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variable:
+    """A stored variable of a layer."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    """None where the shape is not known when the model is built."""
+
+    dtype: str
+    """The stored dtype."""
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers it holds."""
+        return 0 if self.shape is None or -1 in self.shape else math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """What its numbers take when stored; 0 for strings."""
+        return self.parameters * dtypes.itemsize(self.dtype)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    """One layer, once, at its first place in the model."""
+
+    path: str
+    """Names from the root down, joined by ``/``; a ``/`` inside a name is written ``~1``."""
+
+    also_at: tuple[str, ...] = ()
+    """The other places of a shared layer."""
+
+    name: str
+    class_name: str | None
+    """None where the file has only the layer's variables."""
+
+    registered_name: str | None = None
+    policy: str | None = None
+    compute_dtype: str | None = None
+    variable_dtype: str | None = None
+    source: Source
+    loss_scale: Dynamic | Fixed | None = None
+    loss_scale_default: bool = False
+    """Whether the file left the loss scale to its generation's rule."""
+
+    quantization: Quantization | None = None
+    deprecated: bool = False
+    """Whether the policy is spelled in a way that current releases no longer write."""
+
+    autocast: bool | None = None
+    """None where the format does not hold it."""
+
+    opaque: bool = False
+    """
+    Whether the class is one whose computation the declared policy does not prove: custom code,
+    Lambda, graph ops, other frameworks.
+    """
+
+    traced_dtypes: tuple[str, ...] = ()
+    """The float dtypes of the ops at the layer's scope, where the file has a graph."""
+
+    traced_ops: tuple[TracedOp, ...] = ()
+    """Of those ops, the ones that mixed precision has an opinion on."""
+
+    variables: tuple[Variable, ...] = ()
+    address: Address | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Optimizer:
+    """The optimizer that the file was saved with."""
+
+    class_name: str
+    """The optimizer's own class, without the loss-scaling wrapper around it."""
+
+    loss_scale: Dynamic | Fixed | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """Totals over the layers."""
+
+    layers: int
+    parameters: int
+    bytes: int
+    policies: Mapping[str, int]
+    """How many layers have each policy; layers without one are not counted."""
+
+
+class Obstacle(StrEnum):
+    """What of a file stands in a loader's way."""
+
+    CONTAINER = "container"
+    """The format, or what it is wrapped in."""
+
+    MODEL = "model"
+    """How the model as a whole is described: subclassed, nested, without an input."""
+
+    POLICY = "policy"
+    """How its policies are spelled."""
+
+    CLASS = "class"
+    """A class that the loader lacks, or cannot find by what the file says of it."""
+
+    KEY = "key"
+    """An argument of a class that the loader does not take, or misses."""
+
+    GRAPH = "graph"
+    """An op of its graph."""
+
+    DTYPE = "dtype"
+    """A layer or an initialiser without a kernel for its dtype."""
+
+    STORAGE = "storage"
+    """How its variables are stored."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """One thing that stands in a loader's way, enough by itself for a refusal."""
+
+    kind: Obstacle
+    reason: str
+    """A sentence part that completes "refused by ...: "."""
+
+    layers: tuple[str, ...] = ()
+    """
+    The paths of the layers that do it; none where it is the file as a whole, or where the file does
+    not tell.
+    """
+
+    class_name: str | None = None
+    """The class that it is about: a layer's, or that of something in its config."""
+
+    keys: tuple[str, ...] = ()
+    """The config keys that it is about."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Whether a loader takes a file."""
+
+    loader: str
+    """A release, such as ``tf2.4`` or ``keras3.15``."""
+
+    reason: str | None
+    """Why it refuses; None where nothing known stands in the way."""
+
+    causes: tuple[Cause, ...] = ()
+    """Everything that stands in its way, the first of which is the reason."""
+
+    doubts: tuple[Cause, ...] = ()
+    """What may stand in its way, and cannot be known from the file."""
+
+    @property
+    def loads(self) -> bool:
+        """
+        Whether it takes the file for certain: nothing stands in the way, and nothing is left open.
+        """
+        return self.reason is None and not self.doubts
+
+    @property
+    def not_judged(self) -> str | None:
+        """What leaves open whether it takes the file; None where that is known."""
+        return self.doubts[0].reason if self.reason is None and self.doubts else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """One saved model."""
+
+    path: str
+    format: str
+    generation: str | None
+    """The narrowest set of releases that the file proves: ``tf2.3-2.4``, ``keras3.4+``, or None."""
+
+    writer: Writer
+    layers: tuple[Layer, ...]
+    optimizer: Optimizer | None = None
+    signatures: tuple[Signature, ...] = ()
+    observations: tuple[Observation, ...] = ()
+    loaders: tuple[Verdict, ...] = ()
+    """What each loader makes of the file, as far as its policies and its container decide it."""
+
+    @property
+    def summary(self) -> Summary:
+        """Totals; each stored variable counts once."""
+        variables = [variable for layer in self.layers for variable in layer.variables]
+        return Summary(
+            layers=len(self.layers),
+            parameters=sum(variable.parameters for variable in variables),
+            bytes=sum(variable.bytes for variable in variables),
+            policies=Counter(layer.policy for layer in self.layers if layer.policy),
+        )

@@ -1,0 +1,210 @@
+"""
+The optimizer a file was saved with, and its loss scale, in every spelling of
+``LossScaleOptimizer``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.model import Address, Optimizer
+from policytool.releases.generations import _spelling
+from policytool.releases.policy import Auto, Dynamic, Fixed, Unscaled
+from policytool.support.errors import SpellingError
+from policytool.support.text.jsontext import pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats.document import Document
+    from policytool.support.text.jsontext import Json
+
+WRAPPERS: Final = frozenset({"LossScaleOptimizer", "LossScaleOptimizerV1", "LossScaleOptimizerV3"})
+ALIASES: Final = {
+    name.lower(): name
+    for name in (
+        "Adadelta",
+        "Adafactor",
+        "Adagrad",
+        "Adam",
+        "Adamax",
+        "AdamW",
+        "Ftrl",
+        "Lamb",
+        "Lion",
+        "Muon",
+        "Nadam",
+        "RMSprop",
+        "SGD",
+        "TFOptimizer",
+    )
+}
+"""
+What ``compile("adam")`` stands for: Keras looks the lower-cased name up among its optimizers
+(``keras.optimizers.get``).
+"""
+
+_MAX_WRAPPERS: Final = 8
+_INNER: Final = ("inner_optimizer", "optimizer")
+_NEW_STYLE_KEYS: Final = frozenset({"jit_compile", "use_ema", "is_legacy_optimizer"})
+"""Keys that optimizers of TF 2.11 on write and those of the old kind do not."""
+
+
+def optimizer_place(document: Document) -> tuple[Address, Json] | None:
+    """
+    Return where the serialised optimizer stands, and it.
+
+    It stands in HDF5's ``training_config``, in a SavedModel's root, or in Keras 3's
+    ``compile_config``; None where the model was not compiled.
+    """
+    for address, holder in _holders(document):
+        for key in ("optimizer_config", "optimizer"):
+            if holder.get(key) is not None:
+                return Address(part=address.part, pointer=address.pointer + pointer(key)), holder[
+                    key
+                ]
+    return None
+
+
+def configuration(document: Document) -> Json:
+    """
+    Return the training configuration that holds the optimizer, its loss and its metrics; None where
+    the model was not compiled.
+    """
+    return next(
+        (
+            holder
+            for _, holder in _holders(document)
+            if holder.get("optimizer_config", holder.get("optimizer")) is not None
+        ),
+        None,
+    )
+
+
+def _holders(document: Document) -> Iterator[tuple[Address, dict[str, Json]]]:
+    """Yield the training configurations of a file, and where they stand."""
+    root = document.config
+    found: list[tuple[str, str, Json]] = [
+        (document.training_part or "", document.training_pointer, document.training)
+    ]
+    if isinstance(root, dict):
+        found += [
+            (document.config_part or "", document.config_pointer + pointer(key), root.get(key))
+            for key in ("training_config", "compile_config")
+        ]
+    for part, base, holder in found:
+        if isinstance(holder, dict):
+            yield Address(part=part, pointer=base), holder
+
+
+def optimizer_config(document: Document) -> Json:
+    """Return the serialised optimizer; None where the model was not compiled."""
+    place = optimizer_place(document)
+    return place[1] if place else None
+
+
+def read(config: Json) -> Optimizer | None:
+    """
+    Return the optimizer of a serialised one; a bare name stands for its defaults.
+
+    :raises SpellingError: for what no release writes.
+    """
+    if config is None:
+        return None
+    if isinstance(config, str):
+        return Optimizer(class_name=ALIASES.get(config.lower(), config))
+    scale: Dynamic | Fixed | None = None
+    for _ in range(_MAX_WRAPPERS):
+        class_name, inner = _spelling.class_and_config(config)
+        name = class_name.rpartition(">")[2]
+        if name not in WRAPPERS:
+            factor = inner.get("loss_scale_factor")
+            if scale is None and factor is not None:
+                scale = Fixed(value=_spelling.number(inner, "loss_scale_factor"))
+            return Optimizer(class_name=name, loss_scale=scale)
+        scale = scale or scale_of(inner)
+        config = inner.get("optimizer", inner.get("inner_optimizer"))
+        if isinstance(config, str):
+            return Optimizer(class_name=ALIASES.get(config.lower(), config), loss_scale=scale)
+    raise SpellingError(f"the optimizer is wrapped more than {_MAX_WRAPPERS} times")
+
+
+def innermost(config: Json) -> tuple[str, dict[str, Json]] | None:
+    """
+    Return the class and the config of a serialised optimizer, without wrappers; an empty config for
+    a bare name, None where there is no optimizer.
+
+    :raises SpellingError: for what no release writes.
+    """
+    for _ in range(_MAX_WRAPPERS):
+        if config is None:
+            return None
+        if isinstance(config, str):
+            return ALIASES.get(config.lower(), config), {}
+        class_name, inner = _spelling.class_and_config(config)
+        name = class_name.rpartition(">")[2]
+        if name not in WRAPPERS:
+            return name, inner
+        config = inner.get("optimizer", inner.get("inner_optimizer"))
+    raise SpellingError(f"the optimizer is wrapped more than {_MAX_WRAPPERS} times")
+
+
+def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
+    """
+    Return the loss scale in a LossScaleOptimizer's config, of any release.
+
+    :raises SpellingError: for a loss scale that no release writes.
+    """
+    if _spelling.LOSS_SCALE in config:  # TF 2.0 to 2.3
+        scale = _spelling.parse_loss_scale(config)
+        return None if isinstance(scale, Auto | Unscaled) else scale
+    initial = _spelling.number(config, "initial_scale", Dynamic().initial)
+    if config.get("dynamic", True) is False:
+        return Fixed(value=initial)
+    return Dynamic(
+        initial=initial,
+        growth_steps=_spelling.whole(config, "dynamic_growth_steps", Dynamic().growth_steps),
+    )
+
+
+def is_wrapped(value: Json) -> bool:
+    """Return whether the optimizer stands in a loss-scaling wrapper."""
+    return isinstance(value, dict) and str(value.get("class_name")).rpartition(">")[2] in WRAPPERS
+
+
+def inner_of(value: Json) -> tuple[str, Json] | None:
+    """
+    Return the key and the value of the optimizer in a wrapper; None for a wrapper without one.
+    """
+    config = value.get("config") if isinstance(value, dict) else None
+    if isinstance(config, dict):
+        for key in _INNER:
+            if key in config:
+                return key, config[key]
+    return None
+
+
+def unwrapped(value: Json) -> Json:
+    """Return the optimizer without its loss-scaling wrappers."""
+    while is_wrapped(value) and (inner := inner_of(value)) is not None:
+        value = inner[1]
+    return value
+
+
+def class_of(value: Json) -> str:
+    """Return the class of an optimizer without its wrapper."""
+    inner = unwrapped(value)
+    return str(inner.get("class_name") if isinstance(inner, dict) else inner).rpartition(">")[2]
+
+
+def is_new_style(value: Json) -> bool:
+    """
+    Return whether an optimizer of Keras 2 is one of TF 2.11 on, which its own kind of wrapper goes
+    around.
+    """
+    config = value.get("config") if isinstance(value, dict) else None
+    return (
+        isinstance(config, dict)
+        and not _NEW_STYLE_KEYS.isdisjoint(config)
+        and config.get("is_legacy_optimizer") is not True
+    )

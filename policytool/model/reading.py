@@ -1,0 +1,340 @@
+"""
+From a path to a model: recognise the format, read the document, find its generation, build the
+layers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import format_detection
+from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
+from policytool.model import (
+    compatibility,
+    config_traits,
+    optimizer_config,
+    traced_dtypes,
+    tree,
+    writer_version,
+)
+from policytool.model.layer_policies import Resolver, floatx
+from policytool.model.model import Layer, Model, Optimizer, Source, Variable
+from policytool.model.tree import NOT_WEIGHTS, path_of
+from policytool.releases import dtypes
+from policytool.support import limits
+from policytool.support.errors import LimitError, ModelFileError, SpellingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.model.config_traits import Features
+    from policytool.model.traced_dtypes import Tally
+    from policytool.model.tree.storage import Placed
+    from policytool.model.writer_version import Origin
+
+_INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
+_TENSORFLOW_JS: Final = "float32"
+"""What TensorFlow.js computes in."""
+
+_LAST_UNMIXED: Final = "tf1.4-2.0"
+"""The last generation whose files cannot show a mixed policy."""
+
+_BEYOND: Final = "layer-limit"
+
+KERAS2: Final = "keras2"
+KERAS3: Final = "keras3"
+"""The families of releases that load each other's files."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Analysis:
+    """
+    A model together with what it was read from; its layers and the placed sites have the same
+    indices.
+    """
+
+    document: Document
+    origins: tuple[Origin, ...]
+    """The releases that can have written the file, oldest first."""
+
+    placed: Placed
+    model: Model
+
+    @property
+    def family(self) -> str:
+        """Whose releases wrote the file, and load it: those of Keras 2 and 1, or of Keras 3."""
+        return KERAS3 if self.origins[-1].release.id.startswith(KERAS3) else KERAS2
+
+
+def read(path: Path, shown: str) -> Model:
+    """
+    Return the model at ``path``, which reports call ``shown``.
+
+    :raises ModelFileError: for what is no model that can be read, with a code and a sentence.
+    """
+    return model_of(format_detection.document(path, shown))
+
+
+def model_of(document: Document) -> Model:
+    """
+    Return what a document says as a model.
+
+    :raises ModelFileError: for a config that is no serialised model.
+    """
+    return _without_config(document) if document.config_part is None else analysed(document).model
+
+
+def analysed(document: Document) -> Analysis:
+    """
+    Return the model of a document that has a config, with what it was read from.
+
+    :raises ModelFileError: for a config that is no serialised model.
+    """
+    objects = (
+        document.parts[node.part] for node in document.nodes.values() if node.part is not None
+    )
+    marks = config_traits.of(document.config, document.training, objects)
+    writer = _writer(document)
+    origins, contradiction = writer_version.candidates(writer, marks)
+    try:
+        placed = tree.build(document, origins[-1])
+        variables = [variable for owned in placed.variables.values() for variable in owned]
+        resolver = Resolver(origins=origins, floatx=floatx(origins, placed.sites, variables))
+        layers = tuple(
+            resolver.layer(site, placed, index) for index, site in enumerate(placed.sites)
+        )
+        at_scope, own = traced_dtypes.of_layers(document, placed)
+    except SpellingError as error:
+        raise ModelFileError(
+            document.path,
+            _BEYOND if isinstance(error, LimitError) else "config-not-keras",
+            str(error),
+        ) from error
+    layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
+    optimizer, about_optimizer = _optimizer(document)
+    model = Model(
+        path=document.path,
+        format=document.format,
+        generation=writer_version.label(origins),
+        writer=writer,
+        layers=layers,
+        optimizer=optimizer,
+        signatures=traced_dtypes.signatures(document),
+        observations=(
+            *traced_dtypes.disagreements(layers, placed.sites, own),
+            *document.observations,
+            *_about_origin(origins, writer, contradiction=contradiction),
+            *resolver.observations,
+            *about_optimizer,
+            *(
+                _about_tensorflow_js(layers, marks)
+                if document.format == "tfjs"
+                else _about_storage(layers)
+            ),
+        ),
+        loaders=compatibility.verdicts(document, origins, marks, placed.sites),
+    )
+    return Analysis(document=document, origins=origins, placed=placed, model=model)
+
+
+def _with_trace(layer: Layer, tally: Tally | None) -> Layer:
+    return (
+        layer
+        if tally is None
+        else replace(layer, traced_dtypes=tuple(sorted(tally.dtypes)), traced_ops=tally.ops)
+    )
+
+
+def _writer(document: Document) -> Writer:
+    """Return the writer; a SavedModel's Keras version stands in its root's metadata."""
+    root = document.config
+    if document.writer.keras is None and document.nodes and isinstance(root, dict):
+        version, backend = root.get("keras_version"), root.get("backend")
+        return Writer(
+            keras=version if isinstance(version, str) else None,
+            tensorflow=document.writer.tensorflow,
+            backend=backend if isinstance(backend, str) else document.writer.backend,
+        )
+    return document.writer
+
+
+def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation, ...]]:
+    """
+    Return the optimizer; one that no release writes is told, and the layers are reported all the
+    same.
+    """
+    try:
+        return optimizer_config.read(optimizer_config.optimizer_config(document)), ()
+    except SpellingError as error:
+        return None, (
+            Observation(
+                code="unknown-optimizer", message=f"the saved optimizer is not understood: {error}"
+            ),
+        )
+
+
+def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
+    """
+    Tell of kernels that are stored as integers though no quantised policy says so (a quantised
+    MultiHeadAttention of Keras 3 writes such files).
+    """
+    for layer in layers:
+        stored = {
+            variable.dtype
+            for variable in layer.variables
+            if variable.shape and len(variable.shape) > 1
+        } & _INTEGER_KERNELS
+        if stored and layer.quantization is None and dtypes.is_float(layer.compute_dtype):
+            message = (
+                f"{layer.path} declares {layer.policy} and stores a kernel in "
+                f"{', '.join(sorted(stored))}: quantised without a word of it"
+            )
+            yield Observation(code="quantized-undeclared", message=message, where=layer.path)
+
+
+def _about_tensorflow_js(layers: tuple[Layer, ...], marks: Features) -> Iterator[Observation]:
+    """
+    Tell what TensorFlow.js, which was asked, makes of a file: it loads every policy, and computes
+    in float32; it builds no input layer of Keras 3.
+    """
+    if "batch_shape" in marks.keys.get("InputLayer", ()):
+        message = (
+            "its input layers have Keras 3's batch_shape: neither TensorFlow.js 4.22 nor the "
+            "converter that wrote the file loads it"
+        )
+        yield Observation(code="tfjs-keras3", message=message)
+    others = sorted(
+        {layer.policy for layer in layers if layer.policy and dtypes.is_float(layer.compute_dtype)}
+        - {_TENSORFLOW_JS}
+    )
+    if others:
+        message = (
+            f"TensorFlow.js computes in float32, whatever the policies say ({', '.join(others)}); "
+            "they count where a Keras model is made of the file"
+        )
+        yield Observation(code="tfjs-float32", message=message)
+
+
+def _about_origin(
+    origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool
+) -> Iterator[Observation]:
+    if contradiction:
+        what = (
+            f"releases that do not write keras_version {writer.keras}"
+            if writer.keras
+            else "several releases, none of which writes them all"
+        )
+        yield Observation(
+            code="mixed-generations",
+            message=f"its config has marks of {what}: it was edited or converted",
+        )
+    if {origin.generation.id for origin in origins} == {_LAST_UNMIXED}:
+        yield Observation(
+            code="policy-not-stored",
+            message="TF 2.0 and older write the variable dtype alone: a mixed policy, if the model "
+            "had "
+            "one, is not in the file",
+        )
+
+
+def _without_config(document: Document) -> Model:
+    """
+    Return a model of variables alone, grouped by the layer or scope that their names begin with.
+    """
+    groups = grouped(document)
+    others = (
+        len(document.state)
+        + len(document.tensors or ())
+        - sum(len(tensors) for tensors in groups.values())
+    )
+    numbers = {
+        names: [tensor.node for tensor in tensors if tensor.node is not None]
+        for names, tensors in groups.items()
+    }
+    tallies = traced_dtypes.of_scopes(document, numbers, numbered=document.numbered)
+    held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
+    if beyond := limits.LAYERS.beyond(len(held_in)):
+        raise ModelFileError(document.path, _BEYOND, f"holds, scopes among them, {beyond}")
+    layers = tuple(
+        _with_trace(
+            Layer(
+                path=path_of(names),
+                name=document.layer_names.get("/".join(names), names[-1]),
+                class_name=None,
+                source=Source.UNKNOWN,
+                variables=tuple(
+                    Variable(
+                        name=tensor.path[-1].removesuffix(":0"),
+                        shape=tensor.shape,
+                        dtype=tensor.dtype,
+                    )
+                    for tensor in groups.get(names, ())
+                ),
+            ),
+            tallies.get(names),
+        )
+        for names in held_in
+    )
+    stored = sorted({variable.dtype for layer in layers for variable in layer.variables})
+    held = f"its variables are stored as {', '.join(stored)}" if stored else "it holds no variables"
+    what = (
+        "a weights file holds no policy"
+        if document.format == "weights"
+        else "a SavedModel without Keras metadata holds no policy"
+    )
+    return Model(
+        path=document.path,
+        format=document.format,
+        generation=None,
+        writer=document.writer,
+        layers=layers,
+        signatures=traced_dtypes.signatures(document),
+        observations=(
+            Observation(code="no-policy", message=f"{what}; {held}"),
+            *_about_others(others),
+            *document.observations,
+        ),
+        loaders=(),
+    )
+
+
+def _about_others(count: int) -> Iterator[Observation]:
+    """Tell of stored variables that belong to no layer."""
+    if count:
+        variables = (
+            "1 stored variable belongs" if count == 1 else f"{count} stored variables belong"
+        )
+        yield Observation(
+            code="training-state",
+            message=f"{variables} to an optimizer, to metrics or to the training loop, and no "
+            "layer "
+            "has them",
+        )
+
+
+def grouped(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
+    """
+    Return the variables of a document without a config, by the layer or scope that their names
+    begin with.
+
+    The layers of its model are these groups, in this order; after them come scopes of its graph
+    that hold no variables.
+    """
+    groups: dict[tuple[str, ...], list[Tensor]] = defaultdict(list)
+    for tensor in document.tensors or ():
+        if document.layout is not Layout.OBJECT_PATHS or tensor.path[0] not in NOT_WEIGHTS:
+            groups[_group(tensor, document.layout)].append(tensor)
+    return groups
+
+
+def _group(tensor: Tensor, layout: Layout | None) -> tuple[str, ...]:
+    """Return the layer that a variable without a config belongs to, by its name alone."""
+    if layout is Layout.LEGACY_H5:
+        return tensor.path[:1]
+    path = tensor.path[:-1]
+    if path and path[-1] == "vars":
+        path = path[:-1]
+    return path or tensor.path[-1:]

@@ -1,0 +1,99 @@
+"""Which stored values a layer rounds to fewer bits before it computes with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import custom_classes
+from policytool.releases import dtype_support, dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policytool.formats.document import Tensor
+    from policytool.model.loaded_model import Subject
+
+_CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+def deciding(subject: Subject, index: int) -> int:
+    """
+    Return the layer whose policy says what a layer computes in: in Keras 3, the layer in a
+    TimeDistributed computes as the TimeDistributed does.
+    """
+    site = subject.sites[index]
+    if (
+        subject.is_keras3
+        and site.parent is not None
+        and site.attribute == "layer"
+        and subject.sites[site.parent].class_name == "TimeDistributed"
+    ):
+        return deciding(subject, site.parent)
+    return index
+
+
+def compute_dtype(subject: Subject, index: int) -> str | None:
+    """Return what a layer computes in."""
+    return subject.layers[deciding(subject, index)].compute_dtype
+
+
+def narrowed(subject: Subject, libraries: Iterable[str]) -> Mapping[tuple[str, ...], str]:
+    """
+    Return the stored variables that a layer rounds, by their paths, and to which dtype.
+
+    Classes that are not Keras' own, quantised layers and layers built with ``autocast=False`` may
+    do as they like, and are left out.
+    """
+    asked = tuple(libraries)
+    found = {}
+    for index in range(len(subject.sites)):
+        for name, tensor in variables(subject, index):
+            dtype = _rounded_to(subject, index, name, asked)
+            if (
+                dtype is not None
+                and tensor.dtype in _CASTABLE
+                and dtypes.itemsize(dtype) < dtypes.itemsize(tensor.dtype)
+            ):
+                found[tensor.path] = dtype
+    return found
+
+
+def variables(subject: Subject, index: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield a layer's variables by their names, each with the tensor that holds it."""
+    placed = subject.analysis.placed
+    for variable, tensor in zip(
+        placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
+    ):
+        yield variable.name, tensor
+
+
+def _rounded_to(subject: Subject, index: int, name: str, libraries: tuple[str, ...]) -> str | None:
+    site, layer = subject.sites[index], subject.layers[index]
+    if (
+        custom_classes.is_opaque(site)
+        or layer.quantization is not None
+        or layer.autocast is False
+        or layer.policy is None
+    ):
+        return None
+    computes = compute_dtype(subject, index)
+    if computes not in _CASTABLE:
+        return None
+    kept = [
+        dtype_support.variable_dtype(library, site.class_name, layer.policy, name)
+        for library in libraries
+    ]
+    if any(kept):
+        return None
+    if (
+        layer.variable_dtype == computes
+    ):  # the values are rounded as they are loaded, before anything is computed
+        return computes
+    return (
+        None
+        if any(
+            dtype_support.computes_as_stored(library, site.class_name, name)
+            for library in libraries
+        )
+        else computes
+    )

@@ -1,0 +1,338 @@
+"""
+What the ops of a saved graph say of its layers and signatures: which layer an op belongs to, and
+what it computes in.
+
+An op belongs to the layer whose name its scope has. Scopes of a second call carry a number
+(``dense_1/MatMul`` is a call of ``dense``, and ``dense_1_2/MatMul`` one of ``dense_1``); which
+layer is meant is told by the variables that are read there. In what Keras 3 exports, every scope
+has such a number.
+
+One dtype for a layer is not defined: under mixed_float16 a BatchNormalization rightly has casts to
+float16 around float32 arithmetic. So a layer has all float dtypes at its scope, and is judged by
+its matrix products, convolutions and RNN kernels alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+from policytool.formats.document import Observation, TracedOp
+from policytool.releases import graph_ops
+from policytool.support.shorten import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from policytool.formats.document import Document, GraphOp, Signature, Trace
+    from policytool.model.model import Layer
+    from policytool.model.tree import Site
+    from policytool.model.tree.storage import Placed
+
+_NUMBER: Final = re.compile(r"_\d+$")
+
+Scope: TypeAlias = tuple[str, ...]
+Owner = TypeVar("Owner")
+
+
+@dataclass
+class Tally:
+    """What ops there are; filled while counting."""
+
+    dtypes: set[str] = field(default_factory=set)
+    """The float dtypes of all of them."""
+
+    computing: set[str] = field(default_factory=set)
+    """Of those that compute."""
+
+    listed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """
+    How often each op with a dtype stands there, of those that mixed precision has an opinion on.
+    """
+
+    def add(self, op: GraphOp, count: int) -> None:
+        """Count ops of one kind."""
+        self.dtypes.update(op.dtypes)
+        if op.op not in graph_ops.MOVES:
+            self.computing.update(op.dtypes)
+            for dtype in op.dtypes:
+                self.listed[op.op, dtype] += count
+
+    def include(self, other: Tally) -> None:
+        """Count what stands elsewhere too."""
+        self.dtypes |= other.dtypes
+        self.computing |= other.computing
+        self.listed += other.listed
+
+    def meet(self, other: Tally) -> None:
+        """Take in what another entry point was seen to do, which mostly does the same."""
+        self.dtypes |= other.dtypes
+        self.computing |= other.computing
+        self.listed |= other.listed
+
+    @property
+    def ops(self) -> tuple[TracedOp, ...]:
+        """The ops that some list of mixed precision has, those of one list together."""
+        found = [
+            TracedOp(op=op, dtype=dtype, count=count, amp=graph_ops.amp_list(op, dtype))
+            for (op, dtype), count in self.listed.items()
+        ]
+        order = ("allow", "infer", "deny", "clear")
+        return tuple(
+            sorted(
+                (op for op in found if op.amp),
+                key=lambda op: (order.index(op.amp or ""), op.op, op.dtype),
+            )
+        )
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """The dtypes of matrix products, convolutions and RNN kernels."""
+        return frozenset(
+            dtype for op, dtype in self.listed if graph_ops.amp_list(op, dtype) == graph_ops.ALLOW
+        )
+
+
+def signatures(document: Document) -> tuple[Signature, ...]:
+    """Return the signatures with what each computes in."""
+    traces = {trace.entry: trace for trace in document.traces if trace.signature}
+    found = []
+    for signature in document.signatures:
+        tally = _tally(traces[signature.name].ops) if signature.name in traces else Tally()
+        found.append(
+            replace(signature, compute_dtypes=tuple(sorted(tally.computing)), ops=tally.ops)
+        )
+    return tuple(found)
+
+
+def of_layers(
+    document: Document, placed: Placed
+) -> tuple[Mapping[int, Tally], Mapping[int, Tally]]:
+    """
+    Return, by site index, what stands at each layer's scope with the layers below it, and what
+    stands there alone.
+    """
+    own: dict[int, Tally] = defaultdict(Tally)
+    total: dict[int, Tally] = defaultdict(Tally)
+    if not document.traces or not placed.sites:
+        return total, own
+    lines = {
+        tensor.node: _line(placed.sites, index)
+        for index, tensors in placed.tensors.items()
+        for tensor in tensors
+        if tensor.node is not None
+    }
+    names = _Names(placed.sites)
+    for trace in document.traces:
+        known = _known(trace, lines)
+        places: dict[Scope, int] = {}
+        seen: dict[int, Tally] = defaultdict(Tally)
+        for op, count in trace.ops:
+            if op.scope not in places:
+                places[op.scope] = names.site(op.scope, known)
+            seen[places[op.scope]].add(op, count)
+        for index, tally in seen.items():
+            own[index].meet(tally)
+    for index, tally in own.items():
+        above: int | None = index
+        while above is not None:
+            total[above].include(tally)
+            above = placed.sites[above].parent
+    return total, own
+
+
+def of_scopes(
+    document: Document, groups: Mapping[Scope, Sequence[int]], *, numbered: bool
+) -> Mapping[Scope, Tally]:
+    """
+    Return what stands at each scope of a graph without Keras metadata: by the group of variables
+    that it reads, else by its own name.
+
+    :param groups: the name of a group of variables to its variables, as
+        :attr:`policytool.formats.document.Tensor.node` says them.
+    :param numbered: whether every scope carries the number of a call, which is left out then (Keras
+        3).
+    """
+    lines = {
+        number: tuple(zip(group, _prefixes(group), strict=True))
+        for group, numbers in groups.items()
+        for number in numbers
+    }
+    found: dict[Scope, Tally] = {group: Tally() for group in groups}
+    for trace in document.traces:
+        known = {scope: group for scope, group in _known(trace, lines).items() if group in groups}
+        models = {scope[0] for scope in known if len(scope) > 1} if numbered else set()
+        seen: dict[Scope, Tally] = defaultdict(Tally)
+        for op, count in trace.ops:
+            group = next(
+                (
+                    known[op.scope[:end]]
+                    for end in range(len(op.scope), 0, -1)
+                    if op.scope[:end] in known
+                ),
+                None,
+            )
+            if group is None:
+                inner = op.scope[1:] if op.scope and op.scope[0] in models else op.scope
+                group = tuple(_NUMBER.sub("", part) for part in inner) if numbered else inner
+            seen[group].add(op, count)
+        for group, tally in seen.items():
+            if group in groups or tally.computing:  # a scope that only carries values is no layer
+                found.setdefault(group, Tally()).meet(tally)
+    return found
+
+
+def disagreements(
+    layers: Sequence[Layer], sites: Sequence[Site], own: Mapping[int, Tally]
+) -> Iterator[Observation]:
+    """Yield what the graph computes otherwise than the layers declare."""
+    judged = {
+        index: tally.judged
+        for index, tally in own.items()
+        if tally.judged and not sites[index].is_model and layers[index].compute_dtype is not None
+    }
+    wrong = [
+        index
+        for index, dtypes in judged.items()
+        if layers[index].compute_dtype not in dtypes and layers[index].autocast is not False
+    ]
+    if not wrong:
+        return
+    by_declared: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for index in sorted(wrong):
+        by_declared[layers[index].policy or "", ", ".join(sorted(judged[index]))].append(
+            layers[index].path
+        )
+    for (policy, dtypes), paths in by_declared.items():
+        says = (
+            f"declares {policy} and computes"
+            if len(paths) == 1
+            else f"declare {policy} and compute"
+        )
+        message = (
+            f"{len(paths)} of {len(judged)} layers with matrix products {says} them in {dtypes} in "
+            f"the saved graph ({some(paths)}): "
+            "signatures run what was traced, whatever the metadata says"
+        )
+        yield Observation(
+            code="traced-differs", message=message, where=paths[0] if len(paths) == 1 else None
+        )
+
+
+def _tally(ops: Iterable[tuple[GraphOp, int]]) -> Tally:
+    tally = Tally()
+    for op, count in ops:
+        tally.add(op, count)
+    return tally
+
+
+def _prefixes(names: Scope) -> Iterator[Scope]:
+    return (names[:end] for end in range(1, len(names) + 1))
+
+
+def _line(sites: Sequence[Site], index: int) -> tuple[tuple[str, int], ...]:
+    """Return the names from the model down to a layer, each with the index of its site."""
+    found: list[tuple[str, int]] = []
+    above: int | None = index
+    while above is not None:
+        found.append((sites[above].name, above))
+        above = sites[above].parent
+    return tuple(reversed(found))
+
+
+def _known(trace: Trace, lines: Mapping[int, Sequence[tuple[str, Owner]]]) -> dict[Scope, Owner]:
+    """
+    Return whose scopes those are in which variables are read: of the layer that holds them, and of
+    those above it.
+    """
+    known: dict[Scope, Owner] = {}
+    for scope, numbers in trace.reads.items():
+        for number in numbers:
+            start = 0
+            for name, owner in lines.get(number, ()):
+                parts = name.split("/")
+                ends = range(start + len(parts), len(scope) + 1)
+                end = next(
+                    (end for end in ends if _is_call(scope[end - len(parts) : end], parts)), None
+                )
+                if end is not None:
+                    known.setdefault(scope[:end], owner)
+                    start = end
+    return known
+
+
+def _is_call(scope: Sequence[str], name: Sequence[str]) -> bool:
+    """
+    Return whether a scope is that of a call of the layer: its name, or its name with a number.
+    """
+    return (*scope[:-1], _NUMBER.sub("", scope[-1])) == (*name[:-1], name[-1]) or (*scope,) == (
+        *name,
+    )
+
+
+class _Names:
+    """Finds layers by the names in a scope."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._parents = [site.parent for site in sites]
+        self._longest = 1 + max(site.name.count("/") for site in sites)
+        children: dict[int | None, dict[str, int]] = defaultdict(dict)
+        self._first = {
+            index
+            for index, site in enumerate(sites)
+            if children[site.parent].setdefault(site.name, index) == index
+        }
+        depths: list[int] = []
+        self._named: dict[str, list[int]] = defaultdict(list)
+        for site in sites:  # a parent stands before its children
+            depths.append(0 if site.parent is None else depths[site.parent] + 1)
+        for index in sorted(range(len(sites)), key=depths.__getitem__):
+            self._named[sites[index].name].append(index)
+        self._found: dict[tuple[int, str], int | None] = {}
+
+    def site(self, scope: Scope, known: Mapping[Scope, int]) -> int:
+        """
+        Return the deepest layer that a scope names, beginning with what is known of it; what names
+        none is the model's own.
+        """
+        start = next((end for end in range(len(scope), 0, -1) if scope[:end] in known), 0)
+        index = known[scope[:start]] if start else 0
+        while start < len(scope):
+            for end in range(min(len(scope), start + self._longest), start, -1):
+                name = "/".join(scope[start:end])
+                found = self._below(index, name)
+                if found is None:
+                    found = self._below(index, _NUMBER.sub("", name))
+                if found is not None:
+                    index, start = found, end
+                    break
+            else:
+                start += 1
+        return index
+
+    def _below(self, index: int, name: str) -> int | None:
+        """Return the first layer of this name below another, those that are nearer to it first."""
+        if name not in self._named:
+            return None
+        if (index, name) not in self._found:
+            self._found[index, name] = next(
+                (
+                    found
+                    for found in self._named[name]
+                    if found != index and self._is_below(found, index)
+                ),
+                None,
+            )
+        return self._found[index, name]
+
+    def _is_below(self, index: int, other: int) -> bool:
+        """
+        Return whether the way up from a layer leads to the other, by layers that are the first of
+        their name where they stand.
+        """
+        above: int | None = index
+        while above is not None and above != other and above in self._first:
+            above = self._parents[above]
+        return above == other

@@ -1,0 +1,50 @@
+"""The layers of a document, each once, with the variables that belong to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.model.model import Address
+from policytool.model.tree import configs, objects, storage
+from policytool.model.tree.duplicate_metadata import places
+from policytool.model.tree.site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, path_of
+from policytool.model.tree.storage import NOT_WEIGHTS
+
+if TYPE_CHECKING:
+    from policytool.formats.document import Document
+    from policytool.model.tree.storage import Placed
+    from policytool.model.writer_version import Origin
+
+
+def build(document: Document, origin: Origin) -> Placed:
+    """
+    Return the layers of a document that has a config, in model order, and their variables.
+
+    :raises SpellingError: for a config that is no serialised model.
+    """
+    if document.nodes:
+        sites = objects.sites(document)
+    else:
+        part = document.config_part or ""
+        composites = {**origin.generation.composites, **origin.release.composites}
+        keras3 = origin.release.id.startswith("keras3")
+        sites = configs.sites(
+            Address(part=part, pointer=document.config_pointer),
+            document.config,
+            composites,
+            keras3=keras3,
+        )
+    return storage.place(document, sites)
+
+
+__all__ = [
+    "INPUT_CLASS",
+    "LAYERS",
+    "MODEL_CLASSES",
+    "NOT_WEIGHTS",
+    "Site",
+    "Unspelled",
+    "build",
+    "path_of",
+    "places",
+]

@@ -1,0 +1,308 @@
+"""
+The layers of a model's config, nested to any depth.
+
+Layers stand in a model's ``layers``, in wrappers (``layer``, ``backward_layer``), in RNNs
+(``cell``, ``cells``), as activations, and wherever a custom class puts them. What tells a layer
+from an initialiser, a metric, a quantiser or an optimizer is its config: ``Layer.get_config``
+writes ``name`` and ``trainable`` in every Keras from 1.0 to 3.15, the others never write
+``trainable``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.model import Address
+from policytool.model.tree.site import (
+    INPUT_CLASS,
+    LAYERS,
+    MODEL_CLASSES,
+    Site,
+    Unspelled,
+    split_class,
+    with_shared_places,
+)
+from policytool.releases.layer_classes import is_operation
+from policytool.releases.naming import snake_case
+from policytool.support import limits
+from policytool.support.errors import LimitError, SpellingError
+from policytool.support.text.jsontext import pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.releases.generations import SubLayer
+    from policytool.support.text.jsontext import Json
+
+_NOT_LAYERS: Final = frozenset(
+    {
+        "inbound_nodes",
+        "input_layers",
+        "output_layers",
+        "build_config",
+        "compile_config",
+        "dtype",
+        "quantization_config",
+    }
+)
+"""Keys below which no layer's config stands."""
+
+_BIDIRECTIONAL_KEYS: Final = frozenset({"layer", "merge_mode"})
+"""What tells a class derived from Bidirectional."""
+
+_LAYER_SLOTS: Final = frozenset({LAYERS, "layer", "backward_layer", "cell", "cells"})
+"""
+Keys below which everything serialised is a layer, even a custom one whose config lacks ``name`` and
+``trainable``.
+"""
+
+Steps = tuple[str | int, ...]
+
+
+@dataclass
+class _Walk:
+    """What one walk knows and gathers."""
+
+    root: Address
+    """Where the config stands."""
+
+    composites: Mapping[str, tuple[SubLayer, ...]]
+    keras3: bool
+    each: bool
+    sites: list[Site] = field(default_factory=list)
+    shared: dict[int, int] = field(default_factory=dict)
+    """Shared object id to the index of its first site."""
+
+    also_at: defaultdict[int, list[tuple[str, ...]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """By the index of a shared layer's first site, its further places."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Place:
+    """Where a layer was found."""
+
+    steps: Steps
+    """The way to it through the JSON document."""
+
+    parent: int | None
+    attribute: str
+    listed: bool = False
+    """Whether it stands in a list or a dict there."""
+
+    prefix: str = ""
+    """What a Bidirectional puts before the name of the layer that it builds."""
+
+
+def sites(
+    root: Address,
+    config: Json,
+    composites: Mapping[str, tuple[SubLayer, ...]],
+    *,
+    keras3: bool,
+    each: bool = False,
+) -> tuple[Site, ...]:
+    """
+    Return every layer of a serialised model, the model itself first, in model order; ``root`` is
+    where the config stands.
+
+    :param each: whether a shared layer is returned at each of its places, and not once
+    :raises SpellingError: for a config that is no serialised model, or beyond the bound on layers.
+    """
+    walk = _Walk(root=root, composites=composites, keras3=keras3, each=each)
+    if (
+        not isinstance(config, dict)
+        or not isinstance(config.get("class_name"), str)
+        or not isinstance(config.get("config"), dict | list)
+    ):
+        raise SpellingError(
+            f"{root.part} holds no serialised model: expected an object with class_name and config"
+        )
+    _visit(walk, config, _Place(steps=(), parent=None, attribute=LAYERS))
+    return with_shared_places(walk.sites, walk.also_at)
+
+
+def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
+    """
+    Add the layer ``value`` and all below it; a layer that was already met gets a further place.
+    """
+    if beyond := limits.LAYERS.beyond(len(walk.sites) + 1, counting=True):
+        raise LimitError(f"{walk.root.part} holds {beyond}")
+    site = _site(walk, value, place)
+    identity = value.get("shared_object_id")
+    if isinstance(identity, int) and not place.prefix and not walk.each:
+        first = walk.shared.setdefault(identity, len(walk.sites))
+        if first != len(walk.sites):
+            walk.also_at[first].append(site.names)
+            return
+    index = len(walk.sites)
+    walk.sites.append(site)
+    steps = (*place.steps, "config")
+    if site.config is not None and (
+        site.class_name == "Bidirectional" or site.config.keys() >= _BIDIRECTIONAL_KEYS
+    ):
+        _visit_directions(walk, site.config, steps, index)
+    else:
+        _visit_children(walk, value.get("config"), steps, index)
+    _add_sub_layers(walk, site.class_name, index)
+
+
+def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
+    """Return the site of the layer ``value`` alone."""
+    config = value.get("config")
+    class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
+    name = _name(value, config, class_name)
+    built = (
+        name
+        if name.startswith(place.prefix) or (walk.keras3 and place.attribute == "backward_layer")
+        else place.prefix + name
+    )
+    above = walk.sites[place.parent].names if place.parent is not None else ()
+    spelled: Json | Unspelled = Unspelled.ABSENT
+    if isinstance(config, dict):
+        spelled = config.get(
+            "dtype",
+            config.get("input_dtype", Unspelled.ABSENT)
+            if class_name == INPUT_CLASS
+            else Unspelled.ABSENT,
+        )
+    module = value.get("module")
+    return Site(
+        names=(*above, built),
+        given_name=name if name != built else None,
+        class_name=class_name,
+        registered_name=registered,
+        module=module if isinstance(module, str) else None,
+        attribute=place.attribute,
+        listed=place.listed,
+        parent=place.parent,
+        spelled=spelled,
+        address=Address(
+            part=walk.root.part,
+            pointer=walk.root.pointer + pointer(*place.steps, "config", "dtype"),
+        ),
+        is_model=class_name in MODEL_CLASSES
+        or (place.parent is None and _layer_list(config) is not None),
+        config=config if isinstance(config, dict) else None,
+    )
+
+
+def _visit_children(walk: _Walk, config: Json, steps: Steps, index: int) -> None:
+    """Add the layers in the config of the layer at ``index``."""
+    if isinstance(config, list):  # a Sequential of Keras 1 and of 2.0 to 2.2.2
+        config = {LAYERS: config}
+        steps = steps[:-1]
+    if not isinstance(config, dict):
+        return
+    for key, item in config.items():
+        if isinstance(item, dict | list) and key not in _NOT_LAYERS:
+            below = (*steps, key) if steps[-1:] == ("config",) else (*steps, "config")
+            for found_steps, found in _layers_below(item, below, slot=key in _LAYER_SLOTS):
+                _visit(
+                    walk,
+                    found,
+                    _Place(
+                        steps=found_steps,
+                        parent=index,
+                        attribute=key,
+                        listed=len(found_steps) > len(below),
+                    ),
+                )
+
+
+def _visit_directions(walk: _Walk, config: dict[str, Json], steps: Steps, index: int) -> None:
+    """
+    Add both directions of a Bidirectional; without a ``backward_layer`` both are built from one
+    config and share its address.
+    """
+    forward, backward = config.get("layer"), config.get("backward_layer")
+    own_backward = isinstance(backward, dict) and isinstance(backward.get("class_name"), str)
+    directions = (
+        ("forward_layer", "forward_", "layer", forward),
+        (
+            "backward_layer",
+            "backward_",
+            "backward_layer" if own_backward else "layer",
+            backward if own_backward else forward,
+        ),
+    )
+    for attribute, prefix, key, value in directions:
+        if isinstance(value, dict) and isinstance(value.get("class_name"), str):
+            _visit(
+                walk,
+                value,
+                _Place(steps=(*steps, key), parent=index, attribute=attribute, prefix=prefix),
+            )
+    rest: dict[str, Json] = {
+        key: item for key, item in config.items() if key not in {"layer", "backward_layer"}
+    }
+    _visit_children(walk, rest, steps, index)
+
+
+def _layers_below(
+    value: Json, steps: Steps, *, slot: bool
+) -> Iterator[tuple[Steps, dict[str, Json]]]:
+    """Yield the layers directly in ``value``: itself, or in lists and plain dicts of it."""
+    if isinstance(value, list):
+        for position, item in enumerate(value):
+            if isinstance(item, dict | list):
+                yield from _layers_below(item, (*steps, position), slot=slot)
+    elif isinstance(value, dict):
+        if not isinstance(value.get("class_name"), str) or "config" not in value:
+            for key, item in value.items():
+                if isinstance(item, dict | list) and key not in _NOT_LAYERS:
+                    yield from _layers_below(item, (*steps, key), slot=False)
+        elif _is_layer(value) or (slot and not is_operation(value)):
+            yield steps, value
+
+
+def _is_layer(value: dict[str, Json]) -> bool:
+    config = value["config"]
+    if isinstance(config, dict) and "name" in config and "trainable" in config:
+        return True
+    return value["class_name"] in MODEL_CLASSES and _layer_list(config) is not None
+
+
+def _layer_list(config: Json) -> list[Json] | None:
+    if isinstance(config, list):
+        return config
+    if isinstance(config, dict):
+        listed = config.get(LAYERS)
+        return listed if isinstance(listed, list) else None
+    return None
+
+
+def _name(value: dict[str, Json], config: Json, class_name: str) -> str:
+    """
+    Return the layer's name; where the file has none (a Sequential of Keras 1), the one that Keras
+    would give.
+    """
+    for holder in (value, config):  # an op layer's own name stands only in the entry
+        if isinstance(holder, dict) and isinstance(holder.get("name"), str) and holder["name"]:
+            return str(holder["name"])
+    return snake_case(class_name)
+
+
+def _add_sub_layers(walk: _Walk, class_name: str, index: int) -> None:
+    """
+    Add the layers that a built-in layer makes by itself, as far as nothing below it has their name.
+    """
+    owner = walk.sites[index]
+    taken = {site.name for site in walk.sites[index + 1 :] if site.parent == index}
+    for sub in walk.composites.get(class_name, ()):
+        if sub.name not in taken:
+            walk.sites.append(
+                Site(
+                    names=(*owner.names, sub.name),
+                    class_name=sub.class_name,
+                    attribute=sub.attribute,
+                    parent=index,
+                    spelled=owner.spelled,
+                    address=owner.address,
+                    sub_policy=sub.policy,
+                    numbered=sub.numbered,
+                )
+            )

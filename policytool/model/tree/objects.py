@@ -1,0 +1,169 @@
+"""
+The layers of a SavedModel's object graph.
+
+Each Keras object is one node with metadata of its own; a model's config repeats its layers several
+times, and a custom layer's children stand nowhere else. So nodes are counted, along the edges by
+which one object holds another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.model import Address
+from policytool.model.tree.site import (
+    BOOKKEEPING,
+    CONTAINERS,
+    LAYERS,
+    MODEL_CLASSES,
+    Site,
+    Unspelled,
+    split_class,
+    with_shared_places,
+)
+from policytool.releases.naming import snake_case
+from policytool.support import limits
+from policytool.support.errors import LimitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats.document import Document, Node
+    from policytool.support.text.jsontext import Json
+
+_LAYER: Final = re.compile(r"_tf_keras_(?!metric)\w+")
+_LISTED: Final = re.compile(r"layer-(\d{1,9})")
+
+_LAST: Final = frozenset({"layers", "_layers", "_self_tracked_trackables", "loss", "metrics"})
+"""
+Edges that mostly lead to what others lead to, and sometimes are an attribute of the user's:
+followed last.
+"""
+
+
+@dataclass
+class _Walk:
+    """What one walk knows and gathers."""
+
+    document: Document
+    sites: list[Site] = field(default_factory=list)
+    index_of: dict[int, int] = field(default_factory=dict)
+    also_at: defaultdict[int, dict[tuple[str, ...], None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """By the number of a layer, its further places, each once."""
+
+
+def sites(document: Document) -> tuple[Site, ...]:
+    """
+    Return every layer of the object graph once, the model itself first; those that a ``tf.Module``
+    holds, where the root is one.
+
+    :raises LimitError: for a graph beyond the bounds.
+    """
+    walk = _Walk(document=document)
+    root = document.nodes.get(0)
+    if root is not None and _is_layer(document, root):
+        _visit(walk, root, None, LAYERS, 0)
+    elif root is not None:
+        for label, node in _layer_edges(document, root):
+            _visit(walk, node, None, label, 1)
+    return with_shared_places(walk.sites, walk.also_at)
+
+
+def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: int) -> None:
+    if beyond := limits.LAYERS.beyond(len(walk.sites) + 1, counting=True):
+        raise LimitError(f"its object graph holds {beyond}")
+    if beyond := limits.LAYER_DEPTH.beyond(depth, counting=True):
+        raise LimitError(f"its object graph nests layers in {beyond}")
+    metadata = _metadata(walk.document, node)
+    class_name, registered = split_class(
+        str(metadata.get("class_name")), metadata.get("registered_name")
+    )
+    config = metadata.get("config")
+    name = metadata.get("name")
+    above = walk.sites[parent].names if parent is not None else ()
+    names = (*above, name if isinstance(name, str) and name else snake_case(class_name))
+    known = walk.index_of.get(node.id)
+    if known is not None:
+        if names != walk.sites[known].names:
+            walk.also_at[known].setdefault(names)
+        return
+    walk.index_of[node.id] = len(walk.sites)
+    index = len(walk.sites)
+    in_config = isinstance(config, dict) and "dtype" in config
+    spelled: Json | Unspelled = (
+        config["dtype"]
+        if in_config and isinstance(config, dict)
+        else metadata.get("dtype", Unspelled.ABSENT)
+    )
+    autocast = metadata.get("autocast")
+    walk.sites.append(
+        Site(
+            names=names,
+            class_name=class_name,
+            registered_name=registered,
+            attribute=attribute,
+            parent=parent,
+            spelled=spelled,
+            address=Address(
+                part=node.part or "", pointer="/config/dtype" if in_config else "/dtype"
+            ),
+            autocast=autocast if isinstance(autocast, bool) else None,
+            is_model=class_name in MODEL_CLASSES
+            or node.identifier in {"_tf_keras_model", "_tf_keras_network", "_tf_keras_sequential"},
+            config=config if isinstance(config, dict) else None,
+            node=node.id,
+        )
+    )
+    for label, child in _layer_edges(walk.document, node):
+        _visit(walk, child, index, label, depth + 1)
+
+
+def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
+    """
+    Yield the layers that an object holds: a model's in their order, then those held by attributes,
+    through lists and dicts.
+    """
+    listed: dict[int, int] = {
+        int(match[1]): child
+        for label, child in node.children
+        if (match := _LISTED.fullmatch(label))
+    }
+    for position in sorted(listed):
+        child = document.nodes.get(listed[position])
+        if child is not None and _is_layer(document, child):
+            yield LAYERS, child
+    seen = {node.id, *listed.values()}
+    pending = [
+        (label, child)
+        for label, child in reversed(node.children)
+        if label not in BOOKKEEPING and child not in seen
+    ]
+    pending.sort(key=lambda edge: edge[0] not in _LAST)  # stable; taken from the end
+    while pending:
+        label, number = pending.pop()
+        child = document.nodes.get(number)
+        if child is None or number in seen:
+            continue
+        seen.add(number)
+        if _is_layer(document, child):
+            yield label, child
+        elif child.identifier in CONTAINERS:
+            pending += [
+                (f"{label}/{inner}", grandchild) for inner, grandchild in reversed(child.children)
+            ]
+
+
+def _is_layer(document: Document, node: Node) -> bool:
+    return _LAYER.fullmatch(node.identifier) is not None and isinstance(
+        _metadata(document, node).get("class_name"), str
+    )
+
+
+def _metadata(document: Document, node: Node) -> dict[str, Json]:
+    metadata = document.parts.get(node.part or "")
+    return metadata if isinstance(metadata, dict) else {}

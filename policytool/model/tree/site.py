@@ -1,0 +1,167 @@
+"""A place where a layer stands in a file, before its policy is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
+
+from policytool.support import limits
+from policytool.support.errors import LimitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from policytool.model.model import Address
+    from policytool.releases.generations import SubPolicy
+    from policytool.support.text.jsontext import Json
+
+MODEL_CLASSES: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
+"""
+Classes of Keras whose config lists layers.
+
+``Network`` is the Functional of TF 1.13 to 2.2 where it is no ``Model``.
+"""
+
+PUBLIC_NAMES: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
+"""The only layer of Keras 3 whose public name, which ``.keras`` holds, is not its class's."""
+
+INPUT_CLASS: Final = "InputLayer"
+LAYERS: Final = "layers"
+
+CONTAINERS: Final = frozenset(
+    {
+        "trackable_list_wrapper",
+        "trackable_dict_wrapper",
+        "trackable_tuple_wrapper",
+        "_generic_user_object",
+    }
+)
+"""Identifiers of nodes in a SavedModel that only hold others."""
+
+BOOKKEEPING: Final = frozenset(
+    {
+        *(
+            "keras_api",
+            "signatures",
+            "optimizer",
+            "losses",
+            "regularization_losses",
+            "call_and_return_all_conditional_losses",
+        ),
+        *(
+            "variables",
+            "trainable_variables",
+            "non_trainable_variables",
+            "weights",
+            "trainable_weights",
+            "non_trainable_weights",
+        ),
+        *("layer_metrics", "layer_regularization_losses"),
+    }
+)
+"""Edges of Keras' own that lead to no layer, or to variables under names that say nothing."""
+
+
+class Unspelled(Enum):
+    """Told apart from JSON's null, which some releases write."""
+
+    ABSENT = auto()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """One layer, at its first place."""
+
+    names: tuple[str, ...]
+    """Names from the root down."""
+
+    also_at: tuple[tuple[str, ...], ...] = ()
+    class_name: str
+    registered_name: str | None = None
+    module: str | None = None
+    attribute: str
+    """
+    What the parent holds it by: :data:`LAYERS` for a model's layers, else the attribute or config
+    key.
+    """
+
+    listed: bool = False
+    """Whether the parent holds it in a list or a dict of that name."""
+
+    parent: int | None
+    """Index of the parent's site; None for the root."""
+
+    spelled: Json | Unspelled
+    """The value of the ``dtype`` key."""
+
+    address: Address | None
+    given_name: str | None = None
+    """The name in the file, where the built layer has another (directions of a Bidirectional)."""
+
+    sub_policy: SubPolicy | None = None
+    """For a layer that its parent makes by itself: whose policy it takes."""
+
+    numbered: bool = False
+    """Whether the true name may carry a number that only the weights' names tell."""
+
+    autocast: bool | None = None
+    is_model: bool = False
+    config: dict[str, Json] | None = None
+    node: int | None = None
+    """The node of a SavedModel's object graph."""
+
+    @property
+    def name(self) -> str:
+        """The layer's own name as it is built."""
+        return self.names[-1]
+
+
+def path_of(names: tuple[str, ...]) -> str:
+    """Return a layer path as reports show it: ``/`` inside a name becomes ``~1``."""
+    return "/".join(name.replace("/", "~1") for name in names)
+
+
+def split_class(class_name: str, registered_name: Json = None) -> tuple[str, str | None]:
+    """
+    Return class name and registered name; H5 and SavedModels of Keras 2 write ``package>Class`` as
+    the class name.
+    """
+    registered = registered_name if isinstance(registered_name, str) else None
+    class_name = PUBLIC_NAMES.get(class_name, class_name)
+    if ">" in class_name:
+        return class_name.rpartition(">")[2], registered or class_name
+    return class_name, registered
+
+
+def with_shared_places(
+    sites: list[Site], also_at: Mapping[int, Iterable[tuple[str, ...]]]
+) -> tuple[Site, ...]:
+    """
+    Return the sites with their further places, by their number, and those that layers below a
+    shared one have; a parent stands before its children.
+
+    :raises LimitError: where there are more places than a model has layers, or their paths are
+        longer.
+    """
+    found: list[Site] = []
+    places = characters = 0
+    for index, one in enumerate(sites):
+        site = replace(one, also_at=tuple(also_at[index])) if index in also_at else one
+        above = found[site.parent].also_at if site.parent is not None else ()
+        places += 1 + len(site.also_at) + len(above)
+        characters += (1 + len(site.also_at) + len(above)) * (
+            len(site.names) + sum(map(len, site.names))
+        )
+        if beyond := limits.LAYERS.beyond(places, counting=True) or limits.PATH_CHARACTERS.beyond(
+            characters, counting=True
+        ):
+            raise LimitError(
+                "the model has, counting every place of a layer and the names on the way to it, "
+                f"{beyond}"
+            )
+        inherited = tuple((*names, site.name) for names in above)
+        own = frozenset(site.also_at) if inherited else frozenset()
+        new = tuple(names for names in inherited if names not in own)
+        found.append(replace(site, also_at=(*site.also_at, *new)) if new else site)
+    return tuple(found)

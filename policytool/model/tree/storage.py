@@ -1,0 +1,398 @@
+"""
+Which stored variable belongs to which layer.
+
+Each layout names variables in its own way: legacy HDF5 by the layers' names, ``.keras`` by classes
+and attributes, a SavedModel by edges of the object graph. What matches no layer below stays with
+the deepest layer that does match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.document import Layout
+from policytool.model.model import Variable
+from policytool.model.tree.site import BOOKKEEPING, CONTAINERS, LAYERS, Site
+from policytool.releases.naming import USUAL_VARIABLES, snake_case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policytool.formats.document import Document, Tensor
+
+_CONTAINERS: Final = (LAYERS, "_layer_checkpoint_dependencies")
+"""What Keras 2.15 on, and 2.12 to 2.14, call the group of a model's layers."""
+
+_VARS: Final = "vars"
+_SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
+NOT_WEIGHTS: Final = frozenset({"optimizer", "metrics"})
+"""Groups at the root that hold no layer's variables."""
+
+Owned = dict[int, list[tuple[Variable, "Tensor"]]]
+"""By site index, each variable with the stored tensor it was read from."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placed:
+    """Sites with the names that storage revealed, and the variables of each."""
+
+    sites: tuple[Site, ...]
+    variables: Mapping[int, tuple[Variable, ...]]
+    """By site index; each variable of a layer once."""
+
+    tensors: Mapping[int, tuple[Tensor, ...]]
+    """By site index; a shared layer's variables as often as they are stored."""
+
+    sources: Mapping[int, tuple[Tensor, ...]]
+    """By site index, for each of its variables the tensor that it was read from."""
+
+
+def place(document: Document, sites: tuple[Site, ...]) -> Placed:
+    """Return the sites and the stored variables of each, by site index."""
+    children: dict[int | None, list[int]] = defaultdict(list)
+    for index, site in enumerate(sites):
+        children[site.parent].append(index)
+    if document.layout in {Layout.LEGACY_H5, Layout.SCOPES}:
+        sites = _numbered(sites, children, document.tensors or ())
+        owned = _by_names(sites, children, document.tensors or ())
+    elif document.layout is Layout.VARIABLE_NAMES:
+        grouped = tuple(
+            replace(tensor, path=(tensor.path[0], *tensor.path))
+            for tensor in document.tensors or ()
+        )  # as HDF5 has them, in a layer's group
+        sites = _numbered(sites, children, grouped)
+        found = _by_names(sites, children, grouped)
+        owned = {
+            index: [(variable, replace(tensor, path=tensor.path[1:])) for variable, tensor in pairs]
+            for index, pairs in found.items()
+        }
+    elif document.layout is Layout.OBJECT_PATHS:
+        owned = _by_paths(document, sites, children)
+    elif document.layout is Layout.GRAPH:
+        owned = _by_edges(document, sites)
+    else:
+        owned = {}
+    tensors = {index: tuple(tensor for _, tensor in pairs) for index, pairs in owned.items()}
+    once = {index: _once(pairs, sites[index]) for index, pairs in owned.items()}
+    return Placed(
+        sites=sites,
+        variables={
+            index: tuple(variable for variable, _ in pairs) for index, pairs in once.items()
+        },
+        tensors=tensors,
+        sources={index: tuple(tensor for _, tensor in pairs) for index, pairs in once.items()},
+    )
+
+
+def _once(pairs: list[tuple[Variable, Tensor]], site: Site) -> list[tuple[Variable, Tensor]]:
+    """
+    Return the variables of a site, each once; legacy HDF5 stores those of a shared layer at each of
+    its places.
+    """
+    if not site.also_at:
+        return pairs
+    first: dict[Variable, Tensor] = {}
+    for variable, tensor in pairs:
+        first.setdefault(variable, tensor)
+    return list(first.items())
+
+
+def _by_names(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]
+) -> Owned:
+    """
+    Legacy HDF5 and TF 1 graphs: the path begins with a layer of the model, scopes lead on, the last
+    component is the variable.
+    """
+    owned: Owned = defaultdict(list)
+    children = _with_shared(sites, children)
+    top = (
+        {tuple(sites[index].name.split("/")): index for index in children[0]} if sites else {}
+    )  # a "/" in a name makes a group of its own
+    longest = 1 + max((site.name.count("/") for site in sites), default=0)
+    for tensor in tensors:
+        end = next(
+            (
+                end
+                for end in range(min(longest, len(tensor.path) - 1), 0, -1)
+                if tensor.path[:end] in top
+            ),
+            0,
+        )
+        index, scopes = top.get(tensor.path[:end], 0), tensor.path[end:-1]
+        name = tensor.path[-1].removesuffix(":0")
+        index = (
+            _deepest(sites, children, index, scopes, longest)
+            if scopes
+            else _prefixed(sites, children, index, name)
+        )
+        owned[_holder(sites, children, index, name)].append((_variable(tensor, name), tensor))
+    return owned
+
+
+def _with_shared(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+) -> dict[int | None, list[int]]:
+    """Return the children with shared layers below each of the parents that hold them."""
+    by_names = {site.names: index for index, site in enumerate(sites)}
+    found = defaultdict(list, {parent: list(below) for parent, below in children.items()})
+    for index, site in enumerate(sites):
+        for names in site.also_at:
+            parent = by_names.get(names[:-1])
+            if parent is not None:
+                found[parent].append(index)
+    return found
+
+
+def _deepest(
+    sites: tuple[Site, ...],
+    children: Mapping[int | None, list[int]],
+    start: int,
+    scopes: tuple[str, ...],
+    longest: int,
+) -> int:
+    """
+    Return the site that a variable's scopes lead to from ``start``; scopes that name no layer below
+    are passed over.
+    """
+    index, position = start, 0
+    while position < len(scopes):
+        for length in range(min(longest, len(scopes) - position), 0, -1):
+            name = "/".join(scopes[position : position + length])
+            found = _below(sites, children, index, name)
+            if found is not None:
+                index = found
+                break
+        else:
+            length = 1
+        position += length
+    return index
+
+
+def _prefixed(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str
+) -> int:
+    """
+    Return the site below ``start`` whose name the variable's begins with, the longest such;
+    ``start`` where there is none: Keras 1 writes no scopes.
+    """
+    pending, found = list(children.get(start, ())), start
+    longest = ""
+    while pending:
+        index = pending.pop()
+        pending += children.get(index, ())
+        if name.startswith(f"{sites[index].name}_") and len(sites[index].name) > len(longest):
+            longest, found = sites[index].name, index
+    return found
+
+
+def _below(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str
+) -> int | None:
+    """Return the first site of this name below ``start``, breadth first."""
+    level = list(children.get(start, ()))
+    while level:
+        for index in level:
+            if sites[index].name == name:
+                return index
+        level = [grandchild for index in level for grandchild in children.get(index, ())]
+    return None
+
+
+def _holder(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], index: int, name: str
+) -> int:
+    """
+    Return who holds a variable whose scopes lead no further than ``index``.
+
+    An RNN's are its cell's, a TimeDistributed's its layer's. Of another wrapper's, those with usual
+    names are its layer's, the rest its own (``vector_u`` of SpectralNormalization).
+    """
+    while True:
+        inner = [
+            child
+            for child in children.get(index, ())
+            if sites[child].attribute in {"cell", "layer"}
+        ]
+        if len(inner) != 1:
+            return index
+        own = (
+            sites[inner[0]].attribute == "layer"
+            and sites[index].class_name != "TimeDistributed"
+            and name not in USUAL_VARIABLES
+        )
+        if own:
+            return index
+        index = inner[0]
+
+
+def _numbered(
+    sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]
+) -> tuple[Site, ...]:
+    """
+    Return the sites with the true names of cells, which carry a number (``lstm_cell_3``) that
+    stands in variable names alone.
+    """
+    if not any(site.numbered for site in sites):
+        return sites
+    scopes: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for tensor in tensors:
+        scopes[tensor.path[0]].append(tensor.path[1:-1])
+    renamed = list(sites)
+    for top in children.get(0, ()):
+        below = scopes.get(sites[top].name, ())
+        pending = [top]
+        while pending:
+            index = pending.pop()
+            pending += children.get(index, ())
+            site = renamed[index]
+            if site.parent is not None:
+                parent = renamed[site.parent]
+                name = _true_name(site, parent.name, below) if site.numbered else site.name
+                renamed[index] = replace(site, names=(*parent.names, name))
+    return tuple(renamed)
+
+
+def _true_name(site: Site, parent: str, scopes: Iterable[tuple[str, ...]]) -> str:
+    for scope in scopes:
+        if parent in scope:
+            for candidate in scope[scope.index(parent) + 1 :]:
+                match = _SUFFIX.fullmatch(candidate)
+                if match and match["base"] in {site.name, snake_case(site.class_name)}:
+                    return candidate
+    return site.name
+
+
+def _by_paths(
+    document: Document, sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+) -> Owned:
+    """``.keras``: the longest path of a site that a variable's path begins with."""
+    owned: Owned = defaultdict(list)
+    places = _storage_paths(document, sites, children)
+    for tensor in document.tensors or ():
+        if tensor.path[0] in NOT_WEIGHTS:
+            continue
+        end = len(tensor.path)
+        while end and tensor.path[:end] not in places:
+            end -= 1
+        index = places.get(tensor.path[:end], 0)
+        name = "/".join(part for part in tensor.path[end:] if part != _VARS)
+        owned[index].append((_variable(tensor, name), tensor))
+    return owned
+
+
+def _storage_paths(
+    document: Document, sites: tuple[Site, ...], children: Mapping[int | None, list[int]]
+) -> dict[tuple[str, ...], int]:
+    stored = _stored_names(document)
+    places: dict[tuple[str, ...], int] = {}
+    pending: list[tuple[int, tuple[str, ...]]] = [(0, ())] if sites else []
+    while pending:
+        index, path = pending.pop()
+        places[path] = index
+        listed: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for child in children.get(index, ()):
+            site = sites[child]
+            if site.listed:
+                listed[site.attribute][snake_case(site.class_name)].append(child)
+            elif (*path, site.attribute) in stored or sites[index].parent is not None:
+                pending.append((child, (*path, site.attribute)))
+            else:
+                # Keras 2 stores what a subclassed model's attributes hold by class, below its
+                # layers
+                listed[LAYERS][snake_case(site.class_name)].append(child)
+        for attribute, by_class in listed.items():
+            for container in _CONTAINERS if attribute == LAYERS else (attribute,):
+                pending += _members((*path, container), by_class, stored)
+    return places
+
+
+def _stored_names(document: Document) -> dict[tuple[str, ...], set[str]]:
+    """Return the names directly below each group that leads to a variable."""
+    stored: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for tensor in document.tensors or ():
+        for end in range(1, len(tensor.path)):
+            stored[tensor.path[:end]].add(tensor.path[end])
+    return stored
+
+
+def _members(
+    container: tuple[str, ...],
+    listed: Mapping[str, list[int]],
+    stored: Mapping[tuple[str, ...], set[str]],
+) -> list[tuple[int, tuple[str, ...]]]:
+    """
+    Pair a container's members with the groups they are stored in: by class, and by count within the
+    class.
+    """
+    groups: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name in stored.get(container, ()):
+        match = _SUFFIX.fullmatch(name)
+        if match:
+            groups[match["base"]].append((int(match["number"] or 0), name))
+            groups[name].append(
+                (0, name)
+            )  # a class whose own name ends in a number, such as Block_2
+    found: list[tuple[int, tuple[str, ...]]] = []
+    for base, members in listed.items():
+        numbers = dict(sorted(groups.get(base, ())))
+        if container[-1] == _CONTAINERS[1] and len(numbers) == len(
+            members
+        ):  # 2.12 and 2.13 count a layer with weights twice
+            found += [
+                (member, (*container, name))
+                for member, name in zip(members, numbers.values(), strict=True)
+            ]
+            continue
+        found += [
+            (member, (*container, numbers[position]))
+            for position, member in enumerate(members)
+            if position in numbers
+        ]
+    return found
+
+
+def _by_edges(document: Document, sites: tuple[Site, ...]) -> Owned:
+    """
+    SavedModel: variables that a layer's node holds, directly or in a list or dict, each at the
+    deepest layer that holds it.
+    """
+    owned: Owned = defaultdict(list)
+    taken: set[int] = set()
+    for index in sorted(range(len(sites)), key=lambda index: -len(sites[index].names)):
+        for label, number in _variable_edges(document, sites[index].node or 0):
+            variable = document.nodes[number].variable
+            if number not in taken and variable is not None:
+                taken.add(number)
+                owned[index].append((_variable(variable, label), variable))
+    return owned
+
+
+def _variable_edges(document: Document, start: int) -> Iterator[tuple[str, int]]:
+    """
+    Yield the variables that a node holds, with the attribute that leads there; Keras' own lists of
+    them are passed over.
+    """
+    pending = [
+        (label, number)
+        for label, number in reversed(document.nodes[start].children)
+        if not label.startswith("_") and label not in BOOKKEEPING
+    ]
+    seen = {start}
+    while pending:
+        label, number = pending.pop()
+        node = document.nodes.get(number)
+        if node is None or number in seen:
+            continue
+        seen.add(number)
+        if node.variable is not None:
+            yield label, number
+        elif node.identifier in CONTAINERS:
+            pending += [(f"{label}/{inner}", child) for inner, child in reversed(node.children)]
+
+
+def _variable(tensor: Tensor, name: str) -> Variable:
+    return Variable(name=name, shape=tensor.shape, dtype=tensor.dtype)

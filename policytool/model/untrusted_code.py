@@ -1,0 +1,156 @@
+"""
+Why a model is not given to TensorFlow without ``--trust``.
+
+TensorFlow gets a model only if every class, function, op and path in it is on a list of what only
+computes (:mod:`policytool.model.hazards`). ``--custom-objects`` trusts the classes and functions
+that it defines, and nothing else; the process with TensorFlow makes sure that it defines those that
+the model needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import hazards
+from policytool.model.hazards import LAMBDA, Harm
+from policytool.model.loaded_model import Subject
+from policytool.support.errors import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.formats.document import Document
+    from policytool.model.hazards import Hazard
+    from policytool.model.reading import Analysis
+
+REFUSED: Final = frozenset(
+    {
+        *(
+            *hazards.OUTSIDE,
+            "unstored-values",
+            "escaping-member",
+            "duplicate-member",
+            "duplicate-key",
+            "duplicate-function",
+        ),
+        *("op-path", "several-graphs", "several-models", "stray-metadata", "pickled-weights"),
+    }
+)
+"""
+What readers observe that makes a loader open other files, run a pickle, ask for memory without
+bound, or read something else than was looked at.
+"""
+
+_TRUST: Final = (
+    "TensorFlow would do what the file says; --trust allows it, for files whose origin you know"
+)
+_DEFINE: Final = (
+    "--custom-objects MODULE names the module that defines it, and --trust allows everything in "
+    "the file"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """One thing in a model for which it needs trust."""
+
+    what: str
+    """Which layer, part or op it is, and what it does: a sentence without its end."""
+
+    is_custom: bool = False
+    """Whether ``--custom-objects`` can define it."""
+
+    @property
+    def message(self) -> str:
+        """The whole sentence."""
+        return f"{self.what}: {_DEFINE if self.is_custom else _TRUST}"
+
+
+def reasons(analysis: Analysis, *, compiles: bool = False) -> Iterator[Reason]:
+    """
+    Yield what of a model needs trust, in the order of the file; what ``--custom-objects`` can
+    define comes last.
+
+    :param compiles: whether the model is to be compiled as it was, with the losses and metrics that
+        its training configuration names.
+    """
+    subject = Subject(analysis)
+    found = tuple(subject.hazards)
+    for hazard in found:
+        if hazard.harm is not Harm.CUSTOM or _is_of_lambda(analysis, hazard):
+            yield Reason(what=f"{_where(analysis, hazard)} {hazard.what}")
+    for site in subject.sites:
+        if (name := hazards.leading_out(site)) is not None:
+            yield Reason(
+                what=f"the layer name {short(name)!r} is a path that leads out of where a loader "
+                "keeps its files"
+            )
+    yield from of_file(analysis.document)
+    for hazard in needed(analysis, found, compiles=compiles):
+        yield Reason(what=f"{_where(analysis, hazard)} {hazard.what}", is_custom=True)
+
+
+def of_file(document: Document) -> Iterator[Reason]:
+    """
+    Yield the same of the ops of a SavedModel's graph and of what its reader observed, which is all
+    that there is to a file without Keras metadata.
+    """
+    for name in sorted(document.ops):
+        if not (hazards.is_pure_op(name) or hazards.is_placed_op(name)):
+            harmful = hazards.op(name)
+            yield Reason(
+                what=f"its graph has the op {short(name)}, which "
+                f"{harmful.what if harmful else 'is not on the list of ops that only compute'}"
+            )
+    yield from (
+        Reason(what=observation.message)
+        for observation in document.observations
+        if observation.code in REFUSED
+    )
+
+
+def needed(
+    analysis: Analysis, found: tuple[Hazard, ...], *, compiles: bool = False
+) -> Iterator[Hazard]:
+    """
+    Yield the classes and functions of someone's own that a loader needs.
+
+    A SavedModel's traces stand in for a class that is not at hand, if the file names no module that
+    could be imported for it.
+    """
+    for hazard in found:
+        revived = bool(analysis.document.nodes) and hazard.module is None
+        asked = compiles or not hazards.trains(analysis.document, hazard.address)
+        if (
+            hazard.harm is Harm.CUSTOM
+            and asked
+            and not revived
+            and not _is_of_lambda(analysis, hazard)
+        ):
+            yield hazard
+
+
+def names_needed(analysis: Analysis) -> list[str]:
+    """Return the names by which the file calls what ``--custom-objects`` has to define."""
+    return sorted({hazard.name for hazard in needed(analysis, Subject(analysis).hazards)})
+
+
+def refusal(found: Iterator[Reason], *, custom_objects: bool = False) -> str | None:
+    """
+    Return why a file is not given to TensorFlow; None if nothing of it needs trust, or only what
+    ``--custom-objects`` may define, where that is given.
+    """
+    first = next((reason for reason in found if not (reason.is_custom and custom_objects)), None)
+    return None if first is None else first.message
+
+
+def _where(analysis: Analysis, hazard: Hazard) -> str:
+    return "a config" if hazard.site is None else analysis.model.layers[hazard.site].path
+
+
+def _is_of_lambda(analysis: Analysis, hazard: Hazard) -> bool:
+    """
+    Return whether a function is called by a Lambda, which finds it in whatever module is loaded.
+    """
+    return hazard.site is not None and analysis.placed.sites[hazard.site].class_name == LAMBDA

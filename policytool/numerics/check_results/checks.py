@@ -1,0 +1,116 @@
+"""A check: what ran against what, on which devices, with which inputs, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.numerics.check_results.devices import Device, Missing, Timing
+    from policytool.numerics.check_results.gradients import Gradients
+    from policytool.numerics.check_results.graphs import Rewrite
+    from policytool.numerics.check_results.inputs import Inputs
+    from policytool.numerics.check_results.layers import Call, Output
+    from policytool.numerics.check_results.verdicts import Verdict
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Side:
+    """The reference or the candidate."""
+
+    path: str
+    """The file, as reports show it."""
+
+    policy: str | None
+    """
+    The policy that its layers were given for this check; None where they have those of the file.
+    """
+
+    policies: Mapping[str, int]
+    """How many layers compute under each policy."""
+
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Layers that do not follow ``policy``, with the reason."""
+
+    library: str = ""
+    """What it was loaded with, such as ``tf_keras 2.21.0``."""
+
+    weights: str = "file"
+    """Where its weights are from: ``file``, or ``random`` for an architecture without any."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """What was measured on one device, of the model's own call or of one signature."""
+
+    device: Device
+    signature: str | None
+    """None for the model's own call."""
+
+    inputs: Inputs
+    calls: tuple[Call, ...]
+    """
+    Every call of a layer, in the order in which they were made, the innermost first where one holds
+    another; the model itself last.
+    """
+
+    outputs: tuple[Output, ...]
+    verdict: Verdict
+    rewrite: Rewrite | None = None
+    """
+    What TensorFlow's own automatic mixed precision changed, where the model could only be run as a
+    graph.
+    """
+
+    fallbacks: tuple[Missing, ...] = ()
+    """Ops that run on the CPU instead, for want of a kernel on the device."""
+
+    missing: tuple[Missing, ...] = ()
+    """
+    Ops of the candidate that have no kernel in their dtype; where there are any nothing was run.
+    """
+
+    gradients: Gradients | None = None
+    timings: Mapping[str, Timing] = field(default_factory=dict)
+    """``reference`` and ``candidate``."""
+
+    unmatched: tuple[str, ...] = ()
+    """Layers that one of the two models calls and the other does not."""
+
+    random: tuple[str, ...] = ()
+    """
+    Layers that draw random numbers: those of the candidate need not be those of the reference.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """Something to know about a check."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """The whole of it."""
+
+    reference: Side
+    candidate: Side
+    versions: Mapping[str, str]
+    """TensorFlow's and the Keras' releases."""
+
+    runs: tuple[Run, ...]
+    notes: tuple[Note, ...] = ()
+    is_alike: bool = False
+    """
+    Whether both are one file with the same policies in every layer, so that nothing was put to the
+    test.
+    """
+
+    @property
+    def passed(self) -> bool:
+        """Whether every run does."""
+        return all(run.verdict.passed and not run.missing for run in self.runs)

@@ -1,0 +1,216 @@
+"""
+The two sides of a check as the child process takes them: what is loaded, with which library, and
+with which policies.
+
+Policies are changed by migrate's plan. A file's changed copy lies in a temporary directory; a
+SavedModel and an architecture are built from a changed config instead, because a SavedModel's graph
+would keep its dtypes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats import format_detection
+from policytool.migration import planning
+from policytool.migration.planning.planned_document import applied
+from policytool.model import reading, untrusted_code
+from policytool.support.errors import ModelFileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from policytool.formats.discovery import Input
+    from policytool.formats.document import Document
+    from policytool.migration.plan import Plan
+    from policytool.migration.planning.options import Options
+    from policytool.model.reading import Analysis
+    from policytool.support.files.opening import Identity
+    from policytool.support.text.jsontext import Json
+
+ARCHITECTURES: Final = frozenset({"json", "yaml"})
+"""Formats that hold no weights."""
+
+GRAPH: Final = "graph"
+"""How a SavedModel is run that no Keras can build anew."""
+
+_SUFFIXES: Final = {"h5": ".h5", "keras": ".keras"}
+"""Keras picks the reader by the suffix; that of an unpacked model is the one without."""
+
+_NOT_RUN: Final = {
+    "weights": (
+        "holds weights alone, and no model that could be run; check the model's architecture, and "
+        "name this file with --weights"
+    ),
+    "keras-metadata": (
+        "is metadata without weights and without a graph; name the SavedModel's directory"
+    ),
+    "tfjs": "is a TensorFlow.js model, which no Keras here runs; convert it to HDF5 first",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """A file that may be run."""
+
+    input: Input
+    document: Document
+    analysis: Analysis | None
+    """The model in it; None for a SavedModel that is a graph alone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """One side."""
+
+    job: Mapping[str, Any]
+    """What the child gets."""
+
+    analysis: Analysis | None
+    """The model as it runs; None for a graph."""
+
+    plan: Plan | None
+    """
+    What its policies were changed by; None for a graph, whose policy TensorFlow changes as a whole.
+    """
+
+    policy: str | None
+    """The policy that its layers were given; None where they have those of the file."""
+
+    files: tuple[Identity, ...] = ()
+    """What the model was read from, which the child compares with what it loads."""
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether the model runs as the graph that the file holds."""
+        return bool(self.job["how"] == GRAPH)
+
+
+def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
+    """
+    Return a file that may be run.
+
+    :param custom_objects: whether the user names modules that define classes
+    :raises ModelFileError: for what cannot be read or run, and for what needs trust.
+    """
+    document = format_detection.document(found.path, found.shown)
+    if document.format in _NOT_RUN:
+        raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
+    analysis = reading.analysed(document) if document.config_part is not None else None
+    reasons = (
+        untrusted_code.of_file(document) if analysis is None else untrusted_code.reasons(analysis)
+    )
+    message = None if trust else untrusted_code.refusal(reasons, custom_objects=custom_objects)
+    if message is not None:
+        raise ModelFileError(found.shown, "runs-code", message)
+    return Source(input=found, document=document, analysis=analysis)
+
+
+def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[Identity, ...]:
+    """
+    Make sure that something takes the weights that are named, and that they lie in their file, and
+    return the identity of what was checked.
+
+    :raises UsageError: where each model has its own.
+    :raises ModelFileError: where they lead out of their file, and nobody trusts them.
+    """
+    if weights is None:
+        return ()
+    if not any(source.document.format in ARCHITECTURES for source in sources):
+        raise UsageError(
+            "--weights names the weights of an architecture (JSON, YAML), and "
+            f"{sources[-1].input.shown} has its own"
+        )
+    path = (
+        weights if weights.exists() else weights.with_name(f"{weights.name}.index")
+    )  # TensorFlow calls a checkpoint by the name without its suffix
+    if trust or not format_detection.is_model(path):
+        return ()
+    document = format_detection.document(path, str(weights))
+    message = untrusted_code.refusal(untrusted_code.of_file(document))
+    if message is not None:
+        raise ModelFileError(str(weights), "runs-code", message)
+    return document.files
+
+
+def prepared(
+    source: Source, options: Options, scratch: Path, weights: Path | None = None
+) -> Prepared:
+    """
+    Return a side of the check: the model with its policies changed as the options say.
+
+    :param scratch: a directory of this side's own, in which changed copies are made
+    :param weights: where the weights of an architecture are
+    :raises ModelFileError: for what cannot be changed so, and what cannot be written.
+    :raises UsageError: for options that contradict the model.
+    """
+    found, analysis = source.input, source.analysis
+    if analysis is None:
+        return Prepared(
+            job={"how": GRAPH},
+            analysis=None,
+            plan=None,
+            policy=options.to,
+            files=source.document.files,
+        )
+    plan = planning.plan(
+        analysis, replace(options, retrace=analysis.document.format == "savedmodel")
+    )
+    if plan.refusals:
+        raise ModelFileError(
+            found.shown,
+            plan.refusals[0].code,
+            "; ".join(refusal.message for refusal in plan.refusals[:3]),
+        )
+    wanted = reading.analysed(applied(analysis.document, plan.edits, plan.casts))
+    job: dict[str, Any] = {"family": analysis.family, "policy": wanted.model.layers[0].policy}
+    match analysis.document.format:
+        case "savedmodel" if analysis.document.nodes:
+            job |= _rebuilt(found.path, analysis, wanted)
+        case form if form in ARCHITECTURES:
+            job |= {
+                "how": "config",
+                "config": _uncompiled(wanted.document.config),
+                "weights": str(weights.resolve()) if weights is not None else None,
+            }
+        case _:
+            job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
+    return Prepared(
+        job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files
+    )
+
+
+def _uncompiled(config: Json) -> Json:
+    """
+    Return an architecture without the training configuration that Keras 3 writes beside it, which
+    its loader would compile the model with.
+    """
+    return (
+        {key: value for key, value in config.items() if key != "compile_config"}
+        if isinstance(config, dict)
+        else config
+    )
+
+
+def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
+    from policytool.numerics import reexport  # protobuf, for SavedModels alone
+
+    return {**reexport.build(before, wanted), "how": "rebuilt", "path": str(path.resolve())}
+
+
+def _copy(found: Input, plan: Plan, scratch: Path) -> Path:
+    """
+    Return a path by which Keras reads the file as what it is: a changed copy, or a link to the
+    original where nothing changes.
+    """
+    target = scratch / ("model" if found.path.is_dir() else f"model{_SUFFIXES[plan.format]}")
+    if not (plan.edits or plan.casts or plan.state is not None):
+        target.symlink_to(found.path.resolve(), target_is_directory=found.path.is_dir())
+        return target
+    from policytool.formats import rewriting  # h5py, where a copy is written
+
+    changes = rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
+    rewriting.write(found.path, target, changes, document_format=plan.format, shown=plan.path)
+    return target

@@ -1,0 +1,73 @@
+"""
+The job that the child gets: the model's config with the new policies, and where everything is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from policytool.migration.planning.planned_document import applied
+from policytool.model import reading
+from policytool.model.model import Source
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import dtypes
+from policytool.support.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.migration.plan import Plan
+    from policytool.model.reading import Analysis
+
+
+def planned(analysis: Analysis, plan: Plan) -> Analysis:
+    """Return the model as the plan wants it."""
+    return reading.analysed(applied(analysis.document, plan.edits, ()))
+
+
+def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
+    """
+    Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and
+    those that it is loaded and built under.
+
+    :raises ModelFileError: where the file's root is no model whose config could be built.
+    """
+    root = wanted.document.nodes.get(0)
+    metadata = wanted.document.parts.get(root.part or "") if root is not None else None
+    config = metadata.get("config") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(config, dict):
+        message = (
+            "cannot be traced anew: its root is no Keras model with a config that could be built "
+            "again; save it anew where its code is"
+        )
+        raise ModelFileError(wanted.document.path, "no-config", message)
+    layers = wanted.model.layers
+    return {
+        "config": config,
+        "training": metadata.get("training_config") or None,
+        "policy_before": before.model.layers[0].policy,
+        "policy": layers[0].policy,
+        "policies": {
+            layer.path: layer.policy
+            for layer in layers
+            if layer.policy
+            and layer.source is not Source.UNKNOWN
+            and layer.class_name != INPUT_CLASS
+            and dtypes.is_float(layer.compute_dtype)
+        },
+    }
+
+
+def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
+    """
+    Return the job that writes the model as ``wanted`` has it to ``draft``.
+
+    :raises ModelFileError: as :func:`build`.
+    """
+    return {
+        "job": "retrace",
+        "source": str(source.resolve()),
+        "draft": str(draft.resolve()),
+        **build(before, wanted),
+        "traces": bool(wanted.document.signatures),
+    }

@@ -1,0 +1,358 @@
+"""
+What a retraced model is held against: the original's variables, the plan's policies, the
+signatures' names, and what the new graph computes in.
+
+Nothing of it needs TensorFlow: the checkpoints are read here, so a child that did something else
+than it said is found out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats.checkpoint import bundle as checkpoints
+from policytool.formats.saved_model.read import CHECKPOINT
+from policytool.model.model import Source
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import dtypes, graph_ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.checkpoint.bundle import Bundle
+    from policytool.formats.document import Tensor
+    from policytool.migration.plan import Cast
+    from policytool.model.model import Layer, Model
+    from policytool.model.reading import Analysis
+
+_MAKERS: Final = frozenset({"MultiHeadAttention"})
+"""
+Built-in layers that make others and keep no word of their policies: in TF 2.5 these took the global
+one, in TF 2.15 that of their maker.
+"""
+
+Key = tuple[str, str]
+"""A layer's path and its variable's name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """What was compared, for the report."""
+
+    variables: int
+    """Variables of layers that were compared, value by value."""
+
+    identical: int
+    """Of these, bit for bit what they were; the others are exactly the planned cast."""
+
+    retyped: tuple[str, ...] = ()
+    """Outputs of signatures whose dtype is another than it was, as sentences' parts."""
+
+    otherwise: tuple[str, ...] = ()
+    """
+    Parts of built-in layers that this release of the library builds in another policy than the one
+    that wrote the file, as sentences' parts.
+    """
+
+    judged: int = 0
+    """Layers whose traced ops are in the dtype that the plan wants."""
+
+
+def hold(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path) -> Held:
+    """
+    Return what was compared; :func:`differences` says what is wrong first.
+
+    :raises BundleError: where a checkpoint cannot be read.
+    """
+    old, new = _variables(before, source), _variables(after, draft)
+    names = _matched(wanted.model, after.model)
+    identical = sum(
+        _bits(old[key]) == _bits(new[_renamed(key, names)])
+        for key in old
+        if _renamed(key, names) in new
+    )
+    retyped = tuple(
+        f"{signature.name}'s output {name} is {found.outputs[name]} now, {dtype} before"
+        for signature in before.model.signatures
+        for found in after.model.signatures
+        if found.name == signature.name
+        for name, dtype in signature.outputs.items()
+        if found.outputs.get(name, dtype) != dtype
+    )
+    otherwise = tuple(
+        f"{layer.path} is {found.policy} now, {layer.policy} before"
+        for layer, found in _otherwise(wanted.model, after.model, names)
+        if _is_part(wanted.model, layer)
+    )
+    return Held(
+        variables=len(old),
+        identical=identical,
+        retyped=retyped,
+        otherwise=otherwise,
+        judged=sum(1 for _ in _judged(after.model)),
+    )
+
+
+def differences(
+    before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path
+) -> Iterator[str]:
+    """
+    Yield what is not as it should be, as sentences.
+
+    :raises BundleError: where a checkpoint cannot be read.
+    """
+    names = _matched(wanted.model, after.model)
+    yield from _policies(wanted.model, after.model, names)
+    yield from _signatures(before.model, after.model)
+    yield from _traced(after.model)
+    old, new = _variables(before, source), _variables(after, draft)
+    for key, stored in old.items():
+        other = new.get(_renamed(key, names))
+        what = f"{key[0]} {key[1]}"
+        if other is None:
+            yield f"{what} is not in the result"
+        elif not same(stored, other):
+            yield (
+                f"{what} has other values than the original's, or than their cast from "
+                f"{stored.dtype} to {other.dtype}"
+            )
+    if len(new) != len(old):
+        yield f"the result has {len(new)} variables, and the original {len(old)}"
+
+
+def measured(
+    analysis: Analysis, source: Path, casts: tuple[Cast, ...]
+) -> Mapping[tuple[str, ...], Counts]:
+    """
+    Return what each planned cast does to the values of a SavedModel.
+
+    :raises BundleError: where the checkpoint cannot be read.
+    """
+    from policytool.formats import casting  # ml_dtypes, which most runs do without
+
+    stored = _variables(analysis, source)
+    by_tensor = {tensor.path: key for key, tensor in _keys(analysis)}
+    found = {}
+    for cast in casts:
+        value = stored.get(by_tensor.get(cast.tensor, ("", "")))
+        if value is not None:
+            found[cast.tensor] = casting.cast(value.array(), cast.before, cast.after)[1]
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stored:
+    """A variable's values where they are stored."""
+
+    bundle: Bundle
+    key: str
+    """In the checkpoint."""
+
+    @property
+    def dtype(self) -> str:
+        """The dtype that they are stored in."""
+        return self.bundle.entries[self.key].dtype
+
+    # an array of any float dtype
+    def array(self) -> Any:  # noqa: ANN401  # an array of any float dtype
+        """Return them, flat."""
+        import numpy as np
+
+        from policytool.formats import casting
+
+        data = b"".join(self.bundle.chunks(self.bundle.entries[self.key]))
+        return np.frombuffer(data, dtype=casting.DTYPES[self.dtype])
+
+
+def _variables(analysis: Analysis, directory: Path) -> dict[Key, Stored]:
+    """
+    Return where the values of each layer's variables are stored; an integer or a string has no
+    policy, and is compared all the same.
+    """
+    bundle = checkpoints.open_bundle(directory.joinpath(*CHECKPOINT))
+    keys = checkpoints.keys_of(
+        bundle, {number: node.children for number, node in analysis.document.nodes.items()}
+    )
+    return {
+        key: Stored(bundle=bundle, key=keys[tensor.node])
+        for key, tensor in _keys(analysis)
+        if tensor.node is not None and tensor.node in keys
+    }
+
+
+def _keys(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:
+    """Yield each layer's variables, a name that a layer has twice with its number."""
+    for index, tensors in analysis.placed.tensors.items():
+        path, seen = analysis.model.layers[index].path, defaultdict[str, int](int)
+        for tensor in tensors:
+            name = tensor.path[-1].removesuffix(":0")
+            seen[name] += 1
+            yield (path, name if seen[name] == 1 else f"{name} ({seen[name]})"), tensor
+
+
+def same(one: Stored, other: Stored) -> bool:
+    """
+    Return whether two variables hold the same values: bit for bit, or in another dtype exactly as
+    the one is cast to it.
+    """
+    first, second = one.bundle.entries[one.key], other.bundle.entries[other.key]
+    if first.shape != second.shape:
+        return False
+    if first.dtype == second.dtype:
+        return all(
+            a == b
+            for a, b in zip(one.bundle.chunks(first), other.bundle.chunks(second), strict=True)
+        )
+    if not (dtypes.is_float(first.dtype) and dtypes.is_float(second.dtype)):
+        return False
+    from policytool.formats import casting
+
+    wanted, _ = casting.cast(one.array(), first.dtype, second.dtype)
+    return bool(wanted.tobytes() == b"".join(other.bundle.chunks(second)))
+
+
+def _bits(stored: Stored) -> tuple[str, int, int]:
+    """
+    Return what two variables have alike where they are the same bit for bit: their checksums cover
+    every byte.
+    """
+    entry = stored.bundle.entries[stored.key]
+    return entry.dtype, entry.size, entry.checksum
+
+
+def _matched(wanted: Model, after: Model) -> dict[str, str]:
+    """
+    Return the paths of the plan's layers to those of the result: the same but for layers whose
+    names Keras counts (``softmax_2``).
+
+    These are matched with what their parent holds of the same class, in order.
+    """
+    here, there = (
+        {layer.path: layer for layer in wanted.layers},
+        {layer.path: layer for layer in after.layers},
+    )
+    found: dict[str, str] = {}
+    free: dict[tuple[str, str | None], list[str]] = defaultdict(list)
+    for path, layer in there.items():
+        free[path.rpartition("/")[0], layer.class_name].append(path)
+    for path, layer in here.items():
+        parent, _, name = path.rpartition("/")
+        above = found.get(parent, parent)
+        same = f"{above}/{name}" if above else name
+        siblings = [
+            other for other in free[above, layer.class_name] if other not in here or other == same
+        ]
+        found[path] = (
+            same
+            if same in there
+            else next((other for other in siblings if other not in found.values()), path)
+        )
+    return found
+
+
+def _renamed(key: Key, names: Mapping[str, str]) -> Key:
+    return names.get(key[0], key[0]), key[1]
+
+
+def _policies(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
+    made = _by_path(after)
+    yield from (
+        f"{layer.path} is not in the model that its code builds"
+        for layer in _planned(wanted)
+        if names[layer.path] not in made
+    )
+    for layer, found in _otherwise(wanted, after, names):
+        if not _is_part(wanted, layer):
+            yield (
+                f"{layer.path} has the policy {found.policy} where its code builds it, and the "
+                f"plan wants {layer.policy}; "
+                f"change the code, or --set '{layer.path}={found.policy}' plans what it does"
+            )
+
+
+def _otherwise(
+    wanted: Model, after: Model, names: Mapping[str, str]
+) -> Iterator[tuple[Layer, Layer]]:
+    """Yield each layer that has other dtypes than planned, with what it is in the result."""
+    made = _by_path(after)
+    for layer in _planned(wanted):
+        found = made.get(names[layer.path])
+        if found is not None and (found.compute_dtype, found.variable_dtype) != (
+            layer.compute_dtype,
+            layer.variable_dtype,
+        ):
+            yield layer, found
+
+
+def _planned(wanted: Model) -> Iterator[Layer]:
+    """Yield the layers whose policies a plan speaks of."""
+    for layer in wanted.layers:
+        if (
+            layer.source is not Source.UNKNOWN
+            and layer.class_name != INPUT_CLASS
+            and dtypes.is_float(layer.compute_dtype)
+        ):
+            yield layer
+
+
+def _is_part(wanted: Model, layer: Layer) -> bool:
+    """
+    Return whether a layer is one that a built-in layer makes by itself: its class decides the
+    policy, and did otherwise in some releases.
+    """
+    holder = _by_path(wanted).get(layer.path.rpartition("/")[0])
+    return holder is not None and holder.class_name in _MAKERS and not holder.opaque
+
+
+def _by_path(model: Model) -> dict[str, Layer]:
+    return {path: layer for layer in model.layers for path in chain((layer.path,), layer.also_at)}
+
+
+def _signatures(before: Model, after: Model) -> Iterator[str]:
+    made = {signature.name: signature for signature in after.signatures}
+    for signature in before.signatures:
+        found = made.get(signature.name)
+        if found is None:
+            yield f"signature {signature.name} is not in the result"
+        elif dict(found.inputs) != dict(signature.inputs) or set(found.outputs) != set(
+            signature.outputs
+        ):
+            yield f"signature {signature.name} takes or gives something else than before"
+    yield from (
+        f"signature {name} was not in the original"
+        for name in sorted(made.keys() - {signature.name for signature in before.signatures})
+    )
+
+
+def _judged(model: Model) -> Iterator[tuple[Layer, set[str]]]:
+    """
+    Yield each layer that has an op to judge it by, with what these compute in; none where the graph
+    was not read, and none that holds other layers.
+    """
+    holding = {layer.path.rpartition("/")[0] for layer in model.layers}
+    for layer in model.layers:
+        found = {
+            op.dtype for op in layer.traced_ops if op.amp == graph_ops.ALLOW
+        }  # others may compute in another dtype on purpose (BatchNormalization)
+        if (
+            found
+            and layer.path not in holding
+            and layer.compute_dtype is not None
+            and not layer.opaque
+        ):
+            yield layer, found
+
+
+def _traced(after: Model) -> Iterator[str]:
+    """Yield each layer whose ops compute in another dtype than its policy says."""
+    for layer, found in _judged(after):
+        if found != {layer.compute_dtype}:
+            yield (
+                f"{layer.path} is {layer.policy}, and its graph computes in "
+                f"{' and '.join(sorted(found))}"
+            )

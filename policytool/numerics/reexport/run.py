@@ -1,0 +1,302 @@
+"""
+What migrate asks the child process with TensorFlow for: a model that is traced anew, and
+predictions that are compared.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from policytool.formats import format_detection
+from policytool.migration import planning
+from policytool.migration.plan import Kind, Note, Refusal, Severity
+from policytool.migration.planning.options import Options
+from policytool.model import custom_classes, reading, untrusted_code
+from policytool.numerics import predictions, verification
+from policytool.numerics.predictions import Side
+from policytool.support.errors import BundleError, ModelFileError, PolicytoolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.formats.casting import Counts
+    from policytool.migration.plan import Conversion, Plan
+    from policytool.model.model import Model
+    from policytool.model.reading import Analysis
+    from policytool.numerics.reexport import Held
+    from policytool.numerics.verification import Comparison
+    from policytool.numerics.workers import Worker
+
+_FIRST_WITH_NAMES = (2, 5)
+"""The first TensorFlow that reads a mixed policy by its bare name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tools:
+    """The child, and what the user allows it."""
+
+    worker: Worker
+    target: Worker | None = None
+    """
+    The child that loads what models were converted to; None where that is the one of everything
+    else.
+    """
+
+    verify: bool = False
+    custom_objects: tuple[str, ...] = ()
+    """``MODULE`` or ``MODULE:NAME``: what defines the classes that files name."""
+
+    path: tuple[str, ...] = ()
+    """Directories that these modules are looked for in, after those of the child's own."""
+
+    trust: bool = False
+    """Whether code that a file holds may run."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retraced:
+    """How a model was traced anew."""
+
+    held: Held
+    versions: Mapping[str, str]
+    traces: bool
+    """Whether there is a graph; a file without functions gets none."""
+
+    signatures: tuple[str, ...]
+    optimizer: Mapping[str, int] | None
+    """
+    How many values of the optimizer's state came over, and how many did not; None without an
+    optimizer.
+    """
+
+    load_under: str | None = None
+    """
+    The policy to load the model under, where classes of someone else's build layers by themselves.
+    """
+
+    def notes(self) -> Iterator[Note]:
+        """Yield what is to be told of it."""
+        if not self.traces:
+            message = (
+                "the file has no traced functions (save_traces=False), and neither has the result: "
+                "every loader builds its layers from their configs"
+            )
+            yield Note(severity=Severity.NOTE, code="no-traces", message=message)
+        if self.load_under not in {None, "float32"}:
+            message = (
+                "classes of its own build layers in the global policy of whoever loads it: with "
+                "the classes at hand, load it under "
+                f"mixed_precision.set_global_policy({self.load_under!r})"
+            )
+            yield Note(severity=Severity.WARNING, code="load-under-policy", message=message)
+        for text in self.held.otherwise:
+            yield Note(
+                severity=Severity.WARNING,
+                code="library-decides",
+                message=f"{text}: the layer that makes it decides, and did otherwise when the file "
+                "was "
+                "written",
+            )
+        for text in self.held.retyped:
+            yield Note(
+                severity=Severity.WARNING,
+                code="signature-dtype",
+                message=f"{text}: who calls it gets that dtype",
+            )
+        if self.optimizer is not None and self.optimizer["lost"]:
+            message = (
+                f"{self.optimizer['lost']} values of the optimizer's state have no place in the "
+                "optimizer that the library makes of its config; they start anew"
+            )
+            yield Note(severity=Severity.WARNING, code="optimizer-state-lost", message=message)
+
+
+class MissedError(PolicytoolError):
+    """Predictions that are farther apart than they may be; nothing is written then."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__("; ".join(comparison.missed))
+        self.comparison = comparison
+
+
+@dataclass(kw_only=True, slots=True)
+class Run:
+    """What the child is asked for with one file, and what it answered."""
+
+    plan: Plan
+    analysis: Analysis
+    source: Path
+    tools: Tools
+    retraced: Retraced | None = None
+    comparison: Comparison | None = None
+    after: Analysis | None = field(default=None)
+
+    def refusal(self) -> Refusal | None:
+        """
+        Return why the file is not given to TensorFlow at all: it would run code that nobody trusts.
+        """
+        if self.tools.trust:
+            return None
+        found = untrusted_code.reasons(self.analysis, compiles=self.plan.retrace)
+        message = untrusted_code.refusal(found, custom_objects=bool(self.tools.custom_objects))
+        return Refusal(code="runs-code", message=message) if message is not None else None
+
+    def fill(self, draft: Path) -> None:
+        """
+        Write the model, traced anew, to a directory, and hold it against the original and the plan.
+
+        :raises ModelFileError: where it is not what it should be.
+        :raises MissedError: where its predictions are too far from the original's.
+        :raises WorkerError: where the child cannot do it.
+        """
+        from policytool.numerics import (
+            reexport,  # protobuf, which no other migration reads checkpoints with
+        )
+
+        wanted = reexport.planned(self.analysis, self.plan)
+        result = self._asked(reexport.job(self.analysis, wanted, self.source, draft))
+        after = _read(draft, self.plan.path)
+        try:
+            wrong = next(
+                reexport.differences(self.analysis, wanted, after, self.source, draft), None
+            )
+            if wrong is not None:
+                raise ModelFileError(
+                    self.plan.path,
+                    "retrace-differs",
+                    f"was traced anew, and is not as planned: {wrong}; nothing was written",
+                )
+            held = reexport.hold(self.analysis, wanted, after, self.source, draft)
+        except BundleError as error:
+            raise ModelFileError(self.plan.path, error.code, str(error)) from error
+        self._respell(after, draft, result["versions"])
+        own = [
+            site
+            for site in after.placed.sites
+            if custom_classes.is_opaque(site)
+            and site.class_name not in custom_classes.OPAQUE_CLASSES
+        ]
+        self.retraced = Retraced(
+            held=held,
+            versions=result["versions"],
+            traces=result["traces"],
+            signatures=tuple(result["signatures"]),
+            optimizer=result["optimizer"],
+            load_under=after.model.layers[0].policy if own else None,
+        )
+        if self.tools.verify:
+            self.verify(draft)
+
+    def verify(self, path: Path) -> None:
+        """
+        Compare the predictions of a result with the original's.
+
+        A result that was converted is loaded by the library that it was converted for, in a process
+        of its own; ``path`` has the suffix of its format.
+
+        :raises MissedError: where they are too far apart.
+        :raises ModelFileError: where the result gives other outputs than the original.
+        :raises WorkerError: where the child cannot compare them.
+        """
+        self.after = after = _read(path, self.plan.path)
+        found = self.plan.conversion
+        self.comparison = (
+            self._in_one_process(path, after.model)
+            if found is None
+            else self._in_two_processes(path, after.model, found)
+        )
+        if self.comparison.missed:
+            raise MissedError(self.comparison)
+
+    def _in_one_process(self, path: Path, after: Model) -> Comparison:
+        before = self.analysis.model
+        answer = self._asked(
+            verification.job(self.source, path, (before, after), family=self.analysis.family)
+        )
+        exact = not self.plan.retrace and not self._changes_numerics
+        return verification.comparison(
+            answer, before, after, exact=exact, retraced=self.plan.retrace
+        )
+
+    def _in_two_processes(self, path: Path, after: Model, conversion: Conversion) -> Comparison:
+        """
+        Compare files that different libraries load: the source's process draws the inputs, and the
+        result's takes them.
+        """
+        from policytool.migration.convert.target import (
+            # its package has the tables of all layers, which other migrations need not read
+            Target,
+        )
+
+        target = Target(loader=conversion.target, container=conversion.content.container)
+        source = Side(
+            which="the source",
+            path=self.source,
+            family=self.analysis.family,
+            model=self.analysis.model,
+        )
+        result = Side(which="the result", path=path, family=target.family, model=after)
+        with tempfile.TemporaryDirectory(prefix="policytool-") as name:
+            folder = Path(name)
+            drawn = self._asked(source.job(folder), side="source")
+            made = self._asked(
+                result.job(folder, like=drawn["inputs"]), self.tools.target, side="target"
+            )
+            return predictions.comparison(
+                (source, result), (drawn, made), folder, numerics=self._changes_numerics
+            )
+
+    @property
+    def _changes_numerics(self) -> bool:
+        return bool(self.plan.casts) or any(edit.kind is Kind.NUMERICS for edit in self.plan.edits)
+
+    def _asked(
+        self, job: Mapping[str, Any], worker: Worker | None = None, *, side: str = ""
+    ) -> Mapping[str, Any]:
+        return (worker or self.tools.worker).run(
+            {
+                **job,
+                "custom_objects": list(self.tools.custom_objects),
+                "path": list(self.tools.path),
+                "registered": custom_classes.names(self.analysis.placed.sites),
+                "needed": [] if self.tools.trust else untrusted_code.names_needed(self.analysis),
+                "trust": self.tools.trust,
+                "files": [list(one) for one in self.analysis.document.files],
+            },
+            side=side,
+        )
+
+    def _respell(self, after: Analysis, draft: Path, versions: Mapping[str, str]) -> None:
+        """
+        Write the policies of a result as migrate writes them, so that migrating it again changes
+        nothing; TF 2.4 and older read their own alone.
+        """
+        major, minor = (int(part) for part in versions["tensorflow"].split(".")[:2])
+        if (major, minor) >= _FIRST_WITH_NAMES:
+            again = planning.plan(after, Options())
+            if again.edits and not again.refusals:
+                from policytool.formats import rewriting
+
+                rewriting.rewrite(draft, rewriting.Changes(edits=again.edits), "savedmodel")
+        self.after = _read(draft, self.plan.path)
+
+
+def measured(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str, ...], Counts]:
+    """
+    Return what the casts of a plan that traces anew do to the values.
+
+    :raises ModelFileError: where the checkpoint cannot be read.
+    """
+    from policytool.numerics import reexport  # as above
+
+    try:
+        return reexport.measured(analysis, source, plan.casts)
+    except BundleError as error:
+        raise ModelFileError(plan.path, error.code, str(error)) from error
+
+
+def _read(path: Path, shown: str) -> Analysis:
+    return reading.analysed(format_detection.document(path, shown))

@@ -1,0 +1,90 @@
+"""What the child process answers, as values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from policytool.numerics.check_results import agreement, devices, gradients, graphs, inputs, metrics
+from policytool.numerics.check_results.checks import Run
+from policytool.numerics.check_results.layers import Call, Output
+from policytool.numerics.verdicts import judging
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policytool.numerics.verdicts.tolerances import Tolerances
+
+
+def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[Run, ...]:
+    """
+    Return what was measured on each device and of each signature, judged.
+
+    :raises UsageError: for a tolerance that names nothing in any of them, or two that name the
+        same.
+    """
+    if not all(one["missing"] for one in found):  # of what did not run no names are known
+        tolerances.check(
+            [
+                name
+                for one in found
+                for name in (
+                    *(output["name"] for output in one["outputs"]),
+                    *(call["path"] for call in one["calls"]),
+                )
+            ]
+        )
+    return tuple(_run(one, tolerances) for one in found)
+
+
+def _run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
+    calls = tuple(_call(call) for call in found["calls"])
+    outputs = tuple(_output(output) for output in found["outputs"])
+    return Run(
+        device=devices.device(found["device"]),
+        signature=found["signature"],
+        inputs=inputs.decoded(found["inputs"]),
+        calls=calls,
+        outputs=outputs,
+        verdict=judging.verdict(calls, outputs, tolerances),
+        rewrite=graphs.decoded(found["rewrite"]) if found.get("rewrite") is not None else None,
+        fallbacks=tuple(devices.missing(one) for one in found["fallbacks"]),
+        missing=tuple(devices.missing(one) for one in found["missing"]),
+        gradients=gradients.decoded(found["gradients"]) if found["gradients"] is not None else None,
+        timings={name: devices.timing(one) for name, one in found["timings"].items()},
+        unmatched=tuple(found["unmatched"]),
+        random=tuple(found.get("random", ())),
+    )
+
+
+def _call(found: Mapping[str, Any]) -> Call:
+    return Call(
+        path=found["path"],
+        number=found["number"],
+        class_name=found["class_name"],
+        compute_reference=found["compute_reference"],
+        compute_candidate=found["compute_candidate"],
+        inputs=tuple(found["inputs"]),
+        depth=found["depth"],
+        children=found["children"],
+        within=tuple(found.get("within", ())),
+        is_model=found["is_model"],
+        outputs=tuple(_output(output) for output in found["outputs"]),
+    )
+
+
+def _output(found: Mapping[str, Any]) -> Output:
+    dtype = found["dtype_candidate"]
+    return Output(
+        shape=tuple(found["shape"]),
+        dtype_reference=found["dtype_reference"],
+        dtype_candidate=dtype,
+        accumulated=_metrics(found["accumulated"], dtype),
+        isolated=_metrics(found["isolated"], dtype),
+        name=found.get("name"),
+        top_1=agreement.decoded(found["top_1"]).share if found.get("top_1") is not None else None,
+        tf32=_metrics(found["tf32"], found["dtype_reference"]),
+    )
+
+
+def _metrics(found: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | None:
+    return None if found is None else metrics.metrics(metrics.decoded(found), dtype)

@@ -1,0 +1,103 @@
+"""From what was measured to the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from policytool.numerics.check_results.verdicts import About, Judgement, Ruling, Verdict
+from policytool.numerics.verdicts import tolerances
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.numerics.check_results.layers import Call, Output
+    from policytool.numerics.check_results.metrics import Metrics
+    from policytool.numerics.verdicts.tolerances import Tolerances
+
+
+def verdict(calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerances) -> Verdict:
+    """
+    Return how a run is judged: every output by its accumulated error, every call of a layer by its
+    isolated one.
+
+    :raises UsageError: for two tolerances that name the same.
+    """
+    first = next(
+        (call for call in calls if any(_spoils(output.accumulated) for output in call.outputs)),
+        None,
+    )
+    return Verdict(
+        judgements=(*_outputs(calls, outputs, wanted), *_layers(calls, first, wanted)),
+        first_not_finite=first.place if first is not None else None,
+    )
+
+
+def _outputs(
+    calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerances
+) -> Iterator[Judgement]:
+    default = tolerances.of_outputs(calls)
+    for output in outputs:
+        if output.accumulated is not None:
+            name = output.name or ""
+            judged = _judgement(About.OUTPUT, name, [output.accumulated], wanted.of(name), default)
+            yield replace(judged, ruling=Ruling.NOTHING) if _lost(output.accumulated) else judged
+
+
+def _layers(calls: Sequence[Call], first: Call | None, wanted: Tolerances) -> Iterator[Judgement]:
+    for call in calls:
+        alone = [output.isolated for output in call.outputs if output.isolated is not None]
+        if not alone and call is first:
+            alone = [
+                output.accumulated for output in call.outputs if output.accumulated is not None
+            ]
+        if alone:
+            judged = _judgement(
+                About.LAYER, call.place, alone, wanted.of(call.path), tolerances.of_layer(call)
+            )
+            differs = not (judged.given or call.inputs) and any(one.differing for one in alone)
+            yield replace(judged, ruling=Ruling.DIFFERING) if differs else judged
+
+
+def _judgement(
+    about: About, path: str, found: Sequence[Metrics], given: float | None, default: float
+) -> Judgement:
+    tolerance = default if given is None else given
+    errors = [
+        error for one in found if (error := _error(one, is_given=given is not None)) is not None
+    ]
+    error = max(errors, default=None)
+    ruling = Ruling.PASSED
+    if any(_spoils(one) for one in found):
+        ruling = Ruling.NOT_FINITE
+    elif error is not None and error > tolerance:
+        ruling = Ruling.MISSED
+    return Judgement(
+        about=about,
+        path=path,
+        ruling=ruling,
+        error=error,
+        tolerance=tolerance,
+        given=given is not None,
+    )
+
+
+def _error(metrics: Metrics, *, is_given: bool) -> float | None:
+    """
+    Return what is held against a tolerance: integers have one only where the user gives it, because
+    roundings explain no share of values that differ.
+    """
+    if metrics.differing is not None and metrics.elements and is_given:
+        return metrics.differing / metrics.elements
+    return metrics.relative
+
+
+def _lost(metrics: Metrics) -> bool:
+    """Return whether the reference has values, and none of them is finite."""
+    reference = (metrics.nan or (0, 0))[0] + (metrics.infinite or (0, 0))[0]
+    return bool(metrics.elements) and reference == metrics.elements
+
+
+def _spoils(metrics: Metrics | None) -> bool:
+    """Return whether the candidate has NaN or infinity where the reference has a number."""
+    return metrics is not None and bool(metrics.overflow)

@@ -1,0 +1,348 @@
+"""
+Whether training needs a loss scale under the candidate's policies, whether it matters that the
+recorded one is dropped, and which would do.
+
+Everything comes from what was measured: float32 and bfloat16 need none because nothing is won back
+there, not because of their names. An element that is zero under every scale (a ReLU that rounding
+has turned off) is no loss of scaling's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.planning.loss_scale import words
+from policytool.releases.policy import Dynamic
+from policytool.support.shorten import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.numerics.check_results.gradients import Gradients, Reductions, Trial
+
+MATTERS: Final = 0.01
+"""
+What a scale has to win back in a variable, or in all of them, to matter: this share of the elements
+that are not zero, or as much of the gradient's length. A rounding to float16 alone is off by 0.0005
+of it, one to bfloat16 by 0.004.
+"""
+
+USUAL: Final = 2.0**15
+"""Where dynamic scaling begins in both libraries; it is taken where it does."""
+
+MARGIN: Final = 8.0
+"""
+How far a scale stays from overflow: gradients of other batches, and of real targets, are larger
+than those that were measured.
+"""
+
+LEAST_SHOWN: Final = 0.001
+"""Shares below this are said to be so."""
+
+
+class Need(Enum):
+    """What the candidate needs."""
+
+    NOTHING_TO_TRAIN = "nothing-to-train"
+    NOT_FINITE = "not-finite"
+    """
+    The loss, or the reference's own gradients, or gradients under every scale, are not finite.
+    """
+
+    NONE = "none"
+    """Nothing worth it is won by a scale."""
+
+    SCALE = "scale"
+    """A scale wins something back, or keeps gradients finite."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """What a variable, or all of them, lose without a scale and with one."""
+
+    path: str
+    """The layer's path and the variable's name; empty for all."""
+
+    without: Reductions
+    scaled: Reductions
+
+    @property
+    def matters(self) -> bool:
+        """Whether the scale wins enough back; one under which anything overflows wins nothing."""
+        if self.scaled.overflow:
+            return False
+        won = self.without.underflow - self.scaled.underflow
+        straighter = self.without.relative_error - self.scaled.relative_error
+        return (won > 0 and won >= MATTERS * self.without.nonzero) or straighter >= MATTERS
+
+    @property
+    def weight(self) -> tuple[float, float]:
+        """By what the worst one is found."""
+        return (
+            self.without.underflow_share - self.scaled.underflow_share,
+            self.without.relative_error,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decision:
+    """What is to be said of loss scaling."""
+
+    need: Need
+    matters: bool
+    """Whether training goes on worse where the recorded loss scale is dropped."""
+
+    suggested: float | None
+    """A scale that would do; None where none is needed, or none does."""
+
+    losing: tuple[str, ...] = ()
+    """The variables that lose without a scale what one would keep, the worst first."""
+
+    sentences: tuple[str, ...]
+
+
+def decision(found: Gradients) -> Decision:
+    """Return what the measurement says."""
+    none = found.at(1.0)
+    if none is None:
+        return Decision(
+            need=Need.NOTHING_TO_TRAIN,
+            matters=False,
+            suggested=None,
+            sentences=("the model has no trainable variables: no loss is scaled",),
+        )
+    best = found.at(found.workable[1]) if found.workable is not None else None
+    if best is None or found.workable is None:
+        reason = _not_finite(found, none)
+        return Decision(
+            need=Need.NOT_FINITE,
+            matters=False,
+            suggested=None,
+            sentences=(reason, *_circumstances(found)),
+        )
+    losing = _losing(found, none, best)
+    suggested = _suggested(*found.workable) if losing or none.total.overflow else None
+    recorded = found.at(found.recorded_scale)
+    matters = recorded is not None and bool(_losing(found, none, recorded))
+    needed = (
+        _about_no_need(none, best)
+        if suggested is None
+        else _about_need(none, best, found.workable, suggested)
+    )
+    return Decision(
+        need=Need.NONE if suggested is None else Need.SCALE,
+        matters=matters,
+        suggested=suggested,
+        losing=tuple(loss.path for loss in losing if loss.path),
+        sentences=(
+            _about_recorded(found, none),
+            needed + ("" if matters else _worst(losing)),
+            _about_dynamic(found),
+            *_circumstances(found),
+        ),
+    )
+
+
+def _losing(found: Gradients, none: Trial, scaled: Trial) -> tuple[Loss, ...]:
+    """
+    Return what a scale wins back, all variables together first where that matters, then each by
+    itself, the worst first.
+    """
+    if scaled.total.overflow:
+        return ()
+    every = Loss(path="", without=none.total, scaled=scaled.total)
+    single = [
+        Loss(path=variable.path, without=without, scaled=other)
+        for variable, without, other in zip(
+            found.variables, none.variables, scaled.variables, strict=True
+        )
+    ]
+    worst = sorted(
+        (loss for loss in single if loss.matters),
+        key=lambda loss: (-loss.weight[0], -loss.weight[1], loss.path),
+    )
+    return (every, *worst) if every.matters else tuple(worst)
+
+
+def _suggested(lowest: float, highest: float) -> float:
+    """
+    Return the usual scale where it is in the range, well below overflow, and the nearest that is
+    where it is not.
+    """
+    return min(max(USUAL, lowest), max(highest / MARGIN, lowest))
+
+
+def _not_finite(found: Gradients, none: Trial) -> str:
+    if none.total.undefined:
+        share = _share(none.total.undefined, none.total.elements)
+        return (
+            f"{share} of the gradient elements are not finite in the reference itself: nothing can "
+            "be said of loss scaling on these inputs"
+        )
+    if not math.isfinite(none.loss):
+        return (
+            f"the candidate's loss is {none.loss} ({found.reference_loss:.3g} in the reference): "
+            "no loss scale makes its gradients finite"
+        )
+    return (
+        f"{_share(none.total.overflow, none.total.elements)} of the gradient elements overflow, "
+        "under every loss scale that was tried"
+    )
+
+
+def _about_recorded(found: Gradients, none: Trial) -> str:
+    """Return what dropping the recorded loss scale comes to, in numbers."""
+    if found.recorded is None:
+        return "the file records no loss scale"
+    what = f"the recorded loss scale ({words(found.recorded)})"
+    scaled = found.at(found.recorded_scale)
+    if scaled is None:
+        return f"{what} finds no value under which the gradients are finite"
+    with_it = scaled.total
+    if with_it.overflow:
+        ending = ", and without it some do too" if none.total.overflow else ": dropping it is right"
+        return (
+            f"under {what} {_share(with_it.overflow, with_it.elements)} of the gradient elements "
+            f"overflow{ending}"
+        )
+    without = _share(none.total.underflow, none.total.nonzero)
+    shares = (
+        f"{without} of the gradient elements underflow without it, "
+        f"{_share(with_it.underflow, with_it.nonzero)} with it"
+    )
+    losing = _losing(found, none, scaled)
+    return (
+        f"dropping {what} matters: {shares}{_worst(losing)}"
+        if losing
+        else f"dropping {what} does not matter: {shares}"
+    )
+
+
+def _worst(losing: tuple[Loss, ...]) -> str:
+    """Return the variables that lose the most, as a part of a sentence."""
+    named = [
+        (
+            f"{loss.path} {_share(loss.without.underflow, loss.without.nonzero)} (error "
+            f"{loss.without.relative_error:.2g} against {loss.scaled.relative_error:.2g})"
+        )
+        for loss in losing
+        if loss.path
+    ]
+    return f"; worst without: {some(named)}" if named else ""
+
+
+def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggested: float) -> str:
+    """Return which loss scales would do, where one is needed."""
+    without, scaled, (lowest, highest) = none.total, best.total, workable
+    if without.overflow:
+        told = (
+            f"{_share(without.overflow, without.elements)} of the gradient elements overflow "
+            "without a loss scale"
+        )
+    else:
+        told = (
+            f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow "
+            "without a loss scale"
+        )
+    at_best = f"{_share(scaled.underflow, scaled.nonzero)} underflow under {_number(highest)}"
+    return (
+        f"{told}, and {at_best}: {_number(suggested)} would do, and any from {_number(lowest)} to "
+        f"{_number(highest)} does here"
+    )
+
+
+def _about_no_need(none: Trial, best: Trial) -> str:
+    without, scaled = none.total, best.total
+    told = (
+        f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow without "
+        "one"
+    )
+    return (
+        f"no loss scale is needed: {told}, {_share(scaled.underflow, scaled.nonzero)} under "
+        f"{_number(best.scale)}, the highest without overflow"
+    )
+
+
+def _about_dynamic(found: Gradients) -> str:
+    """Return what dynamic scaling does, which ``compile()`` turns on under mixed_float16."""
+    rule = found.dynamic
+    if rule.scale is None:
+        return f"dynamic scaling from {_number(rule.initial)} finds no scale with finite gradients"
+    skipped = (
+        f"after {rule.skipped} skipped step{'s' * (rule.skipped != 1)}"
+        if rule.skipped
+        else "at once"
+    )
+    trial = found.at(rule.scale)
+    lost = (
+        f", where {_share(trial.total.underflow, trial.total.nonzero)} underflow"
+        if trial is not None
+        else ""
+    )
+    return f"dynamic scaling{_parameters(found)} settles at {_number(rule.scale)} {skipped}{lost}"
+
+
+def _parameters(found: Gradients) -> str:
+    if isinstance(found.recorded, Dynamic):
+        return " as recorded"
+    return f" from {_number(found.dynamic.initial)}"
+
+
+def _circumstances(found: Gradients) -> Iterator[str]:
+    """Yield what the numbers hold for."""
+    used = [
+        f"{output.loss} ({output.targets})"
+        for output in found.outputs
+        if output.source == "recorded"
+    ]
+    if used:
+        yield f"the loss is the recorded one, on synthetic targets: {some(used)}"
+    for output in found.outputs:
+        if output.source == "substitute":
+            yield (
+                f"{output.loss} on synthetic targets stands in for the loss of {output.output}: "
+                f"{output.why}"
+            )
+    if found.own:
+        yield (
+            f"the model's class has its own {some(found.own)}, and this is Keras' step: what is "
+            "measured may not be what its training does"
+        )
+    if found.quiet:
+        yield f"layers that draw numbers in training ran as in inference: {some(found.quiet)}"
+    if found.random:
+        yield (
+            f"{some(found.random)} drew numbers that may differ between the two models, and with "
+            "them their gradients"
+        )
+    if found.unconnected:
+        yield f"the loss does not depend on these trainable variables: {some(found.unconnected)}"
+
+
+def _share(part: int, whole: int) -> str:
+    """Return a share in per cent, as exactly as it needs to be."""
+    share = part / whole if whole else 0.0
+    return (
+        "none"
+        if not part
+        else f"{share:.1%}"
+        if share >= LEAST_SHOWN
+        else f"less than {LEAST_SHOWN:.1%}"
+    )
+
+
+def _number(scale: float) -> str:
+    """
+    Return a scale as people write it: whole, or one over a whole number, where it is a power of
+    two.
+    """
+    return (
+        f"{scale:.0f}"
+        if scale >= 1 and scale.is_integer()
+        else f"1/{1 / scale:.0f}"
+        if scale < 1
+        else f"{scale:g}"
+    )

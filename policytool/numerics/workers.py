@@ -1,0 +1,294 @@
+"""
+A child process that has TensorFlow, and does one job after the other: what it is given and what it
+answers is JSON, one line each.
+
+The child runs ``policytool/tf_runtime`` under an interpreter of the user's choice, in an empty
+directory and with no more of the environment than TensorFlow needs. It starts with the first job
+and stays for the next ones; one that crashed is started anew. It ends with this process, whichever
+way that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from policytool.support import limits
+from policytool.support.errors import WorkerError
+from policytool.support.processes.child import GRACE, Child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from types import TracebackType
+
+RUNTIME: Final = Path(__file__).with_name("runtime") / "__main__.py"
+
+INSTALL: Final = "pip install 'policytool[check]'"
+
+_KEPT: Final = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "SHELL", "TZ", "USER"})
+_KEPT_PREFIXES: Final = (
+    "CUDA",
+    "DYLD_",
+    "GOMP_",
+    "KMP_",
+    "LC_",
+    "LD_",
+    "MKL_",
+    "NCCL_",
+    "NVIDIA_",
+    "OMP_",
+    "ROCM_",
+    "HIP_",
+    "TF_",
+    "XLA_",
+)
+"""
+What libraries, devices and interpreters are found by; credentials of other programs are none of the
+child's business.
+"""
+
+_TEMPORARY: Final = ("TMPDIR", "TEMP", "TMP")
+"""
+Where the child puts its temporary files: below what goes with it, for TensorFlow removes its own
+only where it ends by itself.
+"""
+
+_QUIET: Final = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "PYTHONUTF8": "1"}
+
+_TICK: Final = 0.5
+"""Seconds between looks at the clock."""
+
+_MISSING: Final = {
+    "no-tensorflow": "has no TensorFlow",
+    "no-tf-keras": "has TensorFlow without tf-keras",
+    "no-keras": "has TensorFlow without Keras 3",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interpreter:
+    """What runs the child, and its bounds."""
+
+    python: str = sys.executable
+    """A path or a name on PATH; an environment of its own may have any release of TensorFlow."""
+
+    memory_limit: int | None = None
+    """Bytes that the child may have."""
+
+    timeout: float | None = None
+    """Seconds that one job may take."""
+
+    script: Path = RUNTIME
+
+
+class Worker:
+    """The child, as a context manager; nothing is started before the first job."""
+
+    def __init__(
+        self, interpreter: Interpreter, report: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """``report`` hears of each step of a job, and an empty text at its end."""
+        self._interpreter = interpreter
+        self._report = report
+        self._stack = contextlib.ExitStack()
+        self._child: Child | None = None
+        self._side = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child, with all that it started."""
+        self._stack.close()
+
+    def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
+        """
+        Return what the child made of a job.
+
+        :param side: ``source`` or ``target`` where the job is about one side of a conversion:
+            sentences about the interpreter name it.
+        :raises WorkerError: with a sentence, where it refused, failed, crashed, took too long, or
+            could not be started.
+        """
+        self._side = side
+        child = self._started()
+        try:
+            return self._result(child, json.dumps(job).encode())
+        except BaseException as error:
+            if not isinstance(error, WorkerError) or error.ended:
+                self.close()  # Ctrl-C, or a child that nothing more can be expected of
+            raise
+        finally:
+            self._report("")
+
+    def _result(self, child: Child, line: bytes) -> Mapping[str, Any]:
+        try:
+            child.send(line)
+        except BrokenPipeError:
+            raise self._crash(child) from None
+        for event in self._answers(child):
+            match event:
+                case {"step": str() as step}:
+                    self._report(step)
+                case {"result": dict() as result}:
+                    return result
+                case {
+                    "error": {
+                        "code": str() as code,
+                        "message": str() as message,
+                        "trace": str() as trace,
+                    }
+                }:
+                    raise self._refusal(child, code, message, trace)
+                case _:
+                    raise WorkerError(
+                        "worker-garbage",
+                        f"{self._interpreter.python} answered {str(event)[:200]!r}, which is no "
+                        "event; is it a Python?",
+                        ended=True,
+                    )
+        raise self._crash(child)
+
+    def _answers(self, child: Child) -> Iterator[object]:
+        """Yield what the child says, until it is gone."""
+        deadline = (
+            time.monotonic() + self._interpreter.timeout
+            if self._interpreter.timeout is not None
+            else None
+        )
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.descriptor, selectors.EVENT_READ)
+            while True:
+                if deadline is not None and time.monotonic() > deadline:
+                    message = (
+                        "the process with TensorFlow was ended after "
+                        f"{self._interpreter.timeout:g} s; --timeout allows more"
+                    )
+                    raise WorkerError("worker-timeout", message, ended=True)
+                if selector.select(_TICK):
+                    lines = child.received()
+                    if lines is None:
+                        return
+                    yield from map(_parsed, lines)
+                elif not child.is_alive:
+                    return
+
+    def _started(self) -> Child:
+        if self._child is not None and self._child.is_alive:
+            return self._child
+        self.close()
+        scratch = self._stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
+        )
+        python, limit = self._interpreter.python, self._interpreter.memory_limit
+        try:
+            child = Child(
+                [_found(python), str(self._interpreter.script)],
+                [str(limit)] if limit is not None else [],
+                cwd=scratch,
+                environment={**environment(os.environ), **dict.fromkeys(_TEMPORARY, scratch)},
+                longest=limits.EVENT_BYTES.value,
+            )
+        except OSError as error:
+            self.close()
+            message = (
+                f"{self._about}{python} cannot be run ({error.strerror or error}); {self._option} "
+                "names an interpreter that has TensorFlow"
+            )
+            raise WorkerError("no-python", message, ended=True) from error
+        self._stack.callback(child.end, GRACE)
+        self._child = child
+        return child
+
+    def _refusal(self, child: Child, code: str, message: str, trace: str) -> WorkerError:
+        python = self._interpreter.python
+        if code in _MISSING:
+            hint = (
+                f"install it with {INSTALL}, or name an interpreter that has it with {self._option}"
+            )
+            return WorkerError(code, f"{self._about}{python} {_MISSING[code]} ({message}); {hint}")
+        if code == "memory":
+            return WorkerError(
+                code,
+                f"TensorFlow ran out of memory ({message}){self._limit()}",
+                details=trace + child.messages,
+            )
+        return WorkerError(code, message, details=trace)
+
+    def _crash(self, child: Child) -> WorkerError:
+        if beyond := limits.EVENT_BYTES.beyond(child.longest_line, counting=True):
+            return WorkerError(
+                "worker-limit",
+                f"the process with TensorFlow answered with {beyond}; nothing was written",
+                ended=True,
+            )
+        how = child.how_it_ended()
+        hint = self._limit() if child.may_have_lacked_memory else ""
+        message = (
+            f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was "
+            "written"
+        )
+        return WorkerError("worker-crashed", message, details=child.messages, ended=True)
+
+    @property
+    def _about(self) -> str:
+        return f"the conversion's {self._side} cannot be loaded: " if self._side else ""
+
+    @property
+    def _option(self) -> str:
+        """What names another interpreter on the command line."""
+        return f"--python {self._side}=PYTHON" if self._side else "--python"
+
+    def _limit(self) -> str:
+        limit = self._interpreter.memory_limit
+        return (
+            f", with --memory-limit {limit}; allow more"
+            if limit is not None
+            else ", which the system does where memory runs out"
+        )
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a child gets."""
+    kept = {
+        name: value
+        for name, value in own.items()
+        if name in _KEPT or name.startswith(_KEPT_PREFIXES)
+    }
+    if own.get("PYTHONPATH"):  # the child's working directory is another
+        kept["PYTHONPATH"] = os.pathsep.join(
+            str(Path(entry).absolute()) for entry in own["PYTHONPATH"].split(os.pathsep) if entry
+        )
+    return {**_QUIET, **kept}
+
+
+def _found(python: str) -> str:
+    """
+    Return an interpreter as the child's working directory finds it; not resolved, because a virtual
+    environment's is a link out of it.
+    """
+    return str(Path(python).absolute()) if os.sep in python else python
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        found: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return line.decode("utf-8", "replace")
+    return found

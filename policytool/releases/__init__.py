@@ -1,0 +1,1 @@
+"""What the releases of Keras and TensorFlow are, and what each of them knows."""

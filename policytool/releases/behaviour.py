@@ -1,0 +1,156 @@
+"""
+Whether a converted layer computes what it did: ``data/layer_behaviour.json``, which
+``fixtures/layer_behaviour.py`` has from the libraries themselves.
+
+Each case is a layer with arguments, converted and run in both libraries. What was measured with the
+newest of each stands for the others of its library.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.migration.plan import Proof
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ULP: Final = 4
+"""What float32 results may differ by, in ulp of the largest."""
+
+EPS: Final = 16
+"""What 16-bit results may differ by, in eps of the compute dtype."""
+
+NUMBER: Final = "number"
+NUMBERS: Final = "numbers"
+LEFT_OUT: Final = frozenset({"name", "dtype", "trainable", "batch_input_shape"})
+"""Keys that say nothing of what a layer computes, or are measured as policies."""
+
+_SIXTEEN: Final = ("mixed_float16", "mixed_bfloat16")
+_FLOAT32: Final = "float32"
+
+Facts = dict[str, Any]
+
+
+def direction(*, to_keras3: bool) -> str:
+    """Return the name that a direction has in the data."""
+    return "keras2 to keras3" if to_keras3 else "keras3 to keras2"
+
+
+def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> Proof:
+    """
+    Return how sure it is that a layer converted from one library to the other computes the same.
+
+    :param config: the layer's config as the source has it
+    """
+    facts = measured()[direction(to_keras3=to_keras3)].get(class_name)
+    if facts is None or not any(agrees(case) for case in facts["cases"].values()):
+        return Proof.BEST_EFFORT
+    shown = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
+    said = arguments(config, facts["default"])
+    return (
+        Proof.PROVEN
+        if all(
+            any(key in one and one[key] == value for one in shown) for key, value in said.items()
+        )
+        else Proof.BEST_EFFORT
+    )
+
+
+def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> str | None:
+    """
+    Return why a layer is not converted from one library to the other, although there it could be
+    built; None where nothing measured speaks against it.
+
+    :param config: the layer's config as the source has it
+    """
+    facts = measured()[direction(to_keras3=to_keras3)].get(class_name)
+    if facts is None:
+        return None
+    said = arguments(config, facts["default"])
+    for name, case in facts["cases"].items():
+        special = {
+            key: value
+            for key, value in case.get("arguments", {}).items()
+            if value not in (NUMBER, NUMBERS)
+        }
+        applies = bool(special) and all(
+            key in said and said[key] == value for key, value in special.items()
+        )
+        if (applies or name == class_name) and (found := _differs(case)) is not None:
+            return found
+    return None
+
+
+def differs_in_16_bits(*, to_keras3: bool) -> tuple[str, ...]:
+    """
+    Return the cases that agree in float32 and not under a 16-bit policy: what the two libraries
+    compute in float32 inside is not the same.
+    """
+    found = measured()[direction(to_keras3=to_keras3)]
+    return tuple(
+        name
+        for facts in found.values()
+        for name, case in facts["cases"].items()
+        if agrees(case)
+        and any(isinstance(case.get(policy), int) and case[policy] > EPS for policy in _SIXTEEN)
+    )
+
+
+def arguments(config: Mapping[str, object], default: Mapping[str, object]) -> Facts:
+    """
+    Return what a layer's config says otherwise than a default instance's, in the words of the data;
+    what is not said is the default.
+    """
+    return {
+        key: word
+        for key, value in sorted(config.items())
+        if key not in LEFT_OUT and (word := worded(value)) != default.get(key)
+    }
+
+
+def worded(value: object) -> object:
+    """
+    Return an argument as the data has it: numbers and lists of them by their kind, objects by their
+    class.
+    """
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return NUMBER
+    if isinstance(value, list | tuple):
+        found = [worded(item) for item in value]
+        return (
+            NUMBERS if found and all(item in (NUMBER, NUMBERS, None) for item in found) else found
+        )
+    return (
+        f"@{value['class_name']}" if isinstance(value, dict) and "class_name" in value else "object"
+    )
+
+
+def agrees(case: Facts) -> bool:
+    """Return whether a case gave the same in float32."""
+    error = case.get(_FLOAT32)
+    return isinstance(error, int) and error <= ULP
+
+
+def _differs(case: Facts) -> str | None:
+    error = case.get(_FLOAT32)
+    if isinstance(error, int) and error > ULP:
+        return f"it computes something else there: measured, outputs differ by {error} ulp"
+    return f"it fails there: {case['fails']}" if "fails" in case else None
+
+
+@cache
+def measured() -> Facts:
+    """Return the data."""
+    data: Facts = json.loads(
+        Path(__file__)
+        .parents[1]
+        .joinpath("data", "layer_behaviour.json")
+        .read_text(encoding="utf-8")
+    )
+    return data

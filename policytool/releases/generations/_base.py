@@ -1,0 +1,100 @@
+"""
+What a generation of Keras is: the releases that share one spelling of configs, and the rules for
+what their configs leave unsaid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from policytool.releases.policy import Policy, PolicyMap
+    from policytool.support.text.jsontext import Json
+
+
+class Unsaid(Enum):
+    """Who decides a layer's dtype where its config has no ``dtype``."""
+
+    LOADER = auto()
+    """The global policy of the process that loads the file."""
+
+    FLOATX = auto()
+    """
+    The backend's ``floatx`` of the process that built the model: all its layers share it, and the
+    variables are stored in it.
+    """
+
+
+class SubPolicy(Enum):
+    """Which policy a layer gives to the sub-layers that it makes by itself."""
+
+    OWN = auto()
+    """Its own."""
+
+    GLOBAL = auto()
+    """None: they take the global policy of the process that builds them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubLayer:
+    """A layer that a built-in layer makes by itself and does not write into its config."""
+
+    attribute: str
+    """The attribute that holds it, which names its place in ``.keras`` weights."""
+
+    class_name: str
+    name: str
+    policy: SubPolicy = SubPolicy.OWN
+    numbered: bool = False
+    """Whether the name may carry a number (``lstm_cell_3``), which only the weights' names tell."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """One minor release."""
+
+    id: str
+    """``tf2.3``, ``tf_keras2.21``, ``keras3.6``."""
+
+    keras_versions: tuple[str, ...]
+    """What it writes as ``keras_version``: beginnings that end in a dot, or whole strings."""
+
+    composites: Mapping[str, tuple[SubLayer, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Where this release differs from its generation's :attr:`Generation.composites`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Generation:
+    """A family of releases with one spelling."""
+
+    id: str
+    title: str
+    releases: tuple[Release, ...]
+    """Oldest first."""
+
+    parse: Callable[[Json], Policy | PolicyMap]
+    """
+    Return the policy that a config's ``dtype`` value spells.
+
+    :raises SpellingError: for a value that this generation does not write.
+    """
+
+    render: Callable[[Policy | PolicyMap], Json]
+    """
+    Return the value that this generation writes for a policy.
+
+    :raises SpellingError: for a policy that it has no words for, with the reason.
+    """
+
+    unsaid: Unsaid = Unsaid.LOADER
+    composites: Mapping[str, tuple[SubLayer, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Class name to the sub-layers that its instances make by themselves."""

@@ -1,0 +1,189 @@
+"""Spellings that several generations share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases import policy as policies
+from policytool.releases.policy import Auto, Dynamic, Fixed, LossScale, Policy, PolicyMap, Unscaled
+from policytool.support.errors import PolicyNameError, SpellingError
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
+LOSS_SCALE: Final = "loss_scale"
+
+
+def parse_name(value: Json, loss_scale: LossScale | None = None) -> Policy:
+    """
+    Return the policy of a bare name.
+
+    :raises SpellingError: for what is no policy name.
+    """
+    if not isinstance(value, str):
+        raise SpellingError(f"expected the name of a policy, found {_shown(value)}")
+    try:
+        return policies.named(value, loss_scale)
+    except PolicyNameError as error:
+        raise SpellingError(str(error)) from error
+
+
+def parse_keras2(value: Json, loss_scales: dict[str, bool]) -> Policy:
+    """
+    Return the policy of a bare name, or of a Keras 2 dict whose class is a key of ``loss_scales``.
+
+    The dict's value tells whether that class has a loss scale; where it has and the config leaves
+    it unsaid, it is ``Auto``.
+
+    :raises SpellingError: for other values.
+    """
+    if isinstance(value, str):
+        return parse_name(value)
+    class_name, config = class_and_config(value)
+    if class_name not in loss_scales:
+        raise SpellingError(
+            f"expected a policy of class {' or '.join(loss_scales)}, found {class_name}"
+        )
+    scaled = loss_scales[class_name] or LOSS_SCALE in config
+    return parse_name(config.get("name"), parse_loss_scale(config) if scaled else None)
+
+
+def class_and_config(value: Json) -> tuple[str, dict[str, Json]]:
+    """
+    Return the two halves of a serialised object.
+
+    :raises SpellingError: for what is not one.
+    """
+    if isinstance(value, dict):
+        class_name, config = value.get("class_name"), value.get("config")
+        if isinstance(class_name, str) and isinstance(config, dict):
+            return class_name, config
+    raise SpellingError(
+        f"expected the name of a policy or a dict with class_name and config, found {_shown(value)}"
+    )
+
+
+def parse_loss_scale(config: dict[str, Json]) -> LossScale:
+    """
+    Return the loss scale of an experimental policy's or an old LossScaleOptimizer's config.
+
+    :raises SpellingError: for a loss scale that no release writes or accepts.
+    """
+    value = config.get(LOSS_SCALE, "auto")
+    match value:
+        case None:
+            return Unscaled()
+        case "auto":
+            return Auto()
+        case "dynamic":
+            return Dynamic()
+        case bool() | int() | float():
+            return Fixed(value=number(config, LOSS_SCALE))
+    class_name, inner = class_and_config(value)
+    match class_name:
+        case "FixedLossScale":
+            return Fixed(value=number(inner, "loss_scale_value"))
+        case "DynamicLossScale":
+            return Dynamic(
+                initial=number(inner, "initial_loss_scale", Dynamic().initial),
+                growth_steps=whole(inner, "increment_period", Dynamic().growth_steps),
+                multiplier=number(inner, "multiplier", Dynamic().multiplier),
+            )
+    raise SpellingError(
+        f"expected a loss scale of class FixedLossScale or DynamicLossScale, found {class_name}"
+    )
+
+
+def render_loss_scale(scale: LossScale | None) -> dict[str, Json]:
+    """
+    Return the entries that an experimental policy's config has for its loss scale: none where it
+    was not passed explicitly.
+    """
+    match scale:
+        case Fixed(value=value):
+            return {
+                LOSS_SCALE: {"class_name": "FixedLossScale", "config": {"loss_scale_value": value}}
+            }
+        case Dynamic():
+            config: dict[str, Json] = {
+                "initial_loss_scale": scale.initial,
+                "increment_period": scale.growth_steps,
+                "multiplier": scale.multiplier,
+            }
+            return {LOSS_SCALE: {"class_name": "DynamicLossScale", "config": config}}
+        case Unscaled():
+            return {LOSS_SCALE: None}
+    return {}
+
+
+def plain(policy: Policy | PolicyMap, generation: str) -> Policy:
+    """
+    Return the policy if every Keras 2 knows its kind.
+
+    :raises SpellingError: for Keras 3's quantised policies, float8 and maps, and for removed names.
+    """
+    if isinstance(policy, PolicyMap):
+        raise SpellingError(f"{generation} has no policy maps; they came with Keras 3.4")
+    if policy.quantization:
+        raise SpellingError(f"{generation} has no quantised policies; they came with Keras 3.1")
+    if policy.name.startswith("float8"):
+        raise SpellingError(f"{generation} has no float8; it came with Keras 3")
+    if policies.is_removed(policy):
+        raise SpellingError(f"{generation} writes no {policy.name}: {lifetime_sentence(policy)}")
+    return policy
+
+
+def without_loss_scale(policy: Policy, generation: str) -> Policy:
+    """
+    Return the policy if it says nothing of loss scaling that would be lost.
+
+    :raises SpellingError: for an explicit loss scale.
+    """
+    if isinstance(policy.loss_scale, Dynamic | Fixed | Unscaled):
+        raise SpellingError(
+            f"{generation} has no loss scale in policies; from TF 2.4 on it stands in the "
+            "optimizer alone"
+        )
+    return replace(policy, loss_scale=None)
+
+
+def lifetime_sentence(policy: Policy) -> str:
+    """Return when the policy's name was there, and what replaces it."""
+    life = policies.lifecycle(policy)
+    return (
+        f"it was there from {life.introduced} until {life.removed}, replaced by {life.replacement}"
+    )
+
+
+def number(config: dict[str, Json], key: str, default: float | None = None) -> float:
+    """
+    Return a number of a config.
+
+    :raises SpellingError: where it is missing without a default, or no number.
+    """
+    value = config.get(key, default)
+    found = jsontext.number(value)
+    if found is None:
+        raise SpellingError(f"expected a number for {key}, found {_shown(value)}")
+    return found
+
+
+def whole(config: dict[str, Json], key: str, default: int) -> int:
+    """
+    Return a whole number of a config.
+
+    :raises SpellingError: where it is no number, or not a finite one.
+    """
+    value = number(config, key, default)
+    if not math.isfinite(value):
+        raise SpellingError(f"expected a whole number for {key}, found {value}")
+    return int(value)
+
+
+def _shown(value: Json) -> str:
+    text = repr(value)
+    longest = 60
+    return text if len(text) <= longest else f"{text[:longest]}..."

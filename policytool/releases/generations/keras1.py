@@ -1,0 +1,51 @@
+"""
+Keras 1.0 to 1.2 (2016, 2017): no dtype policies, and hardly a dtype.
+
+Only the first layer of a model has an ``input_dtype``. Everything computes and is stored in the
+backend's ``floatx``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases.generations import _spelling
+from policytool.releases.generations._base import Generation, Release, Unsaid
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from policytool.releases.policy import Policy, PolicyMap
+
+TITLE: Final = "Keras 1"
+
+
+def render(policy: Policy | PolicyMap) -> str:
+    """Return the dtype's name; Keras 1 has no other policies."""
+    return single_dtype(policy, TITLE)
+
+
+def single_dtype(policy: Policy | PolicyMap, title: str) -> str:
+    """
+    Return the one dtype of a policy that computes in what it stores.
+
+    :raises SpellingError: for mixed policies, which releases before TF 2.1 cannot write.
+    """
+    known = _spelling.without_loss_scale(_spelling.plain(policy, title), title)
+    if known.should_cast_variables:
+        raise SpellingError(
+            f"{title} cannot say {known.name}: it writes the variable dtype alone "
+            f"({known.variable_dtype}), and the policy is lost"
+        )
+    return known.name
+
+
+GENERATION: Final = Generation(
+    id="keras1",
+    title=TITLE,
+    releases=tuple(
+        Release(id=f"keras1.{minor}", keras_versions=(f"1.{minor}.",)) for minor in range(3)
+    ),
+    parse=_spelling.parse_name,
+    render=render,
+    unsaid=Unsaid.FLOATX,
+)

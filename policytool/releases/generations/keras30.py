@@ -1,0 +1,44 @@
+"""Keras 3.0 to 3.3: every policy is a bare name, quantised ones (from 3.1) included."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases.generations import _attention, _recurrent, _spelling
+from policytool.releases.generations._base import Generation, Release
+from policytool.releases.policy import PolicyMap
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from policytool.releases.policy import Policy
+
+TITLE: Final = "Keras 3.0 to 3.3"
+_MODES: Final = frozenset({"int8", "float8"})
+
+
+def render(policy: Policy | PolicyMap) -> str:
+    """Return the policy's name."""
+    if isinstance(policy, PolicyMap):
+        raise SpellingError(f"{TITLE} has no policy maps; they came with Keras 3.4")
+    if policy.quantization:
+        if policy.quantization.mode not in _MODES:
+            raise SpellingError(
+                f"{TITLE} quantises to int8 (3.1) and float8 (3.3) alone, not to "
+                f"{policy.quantization.mode}"
+            )
+        return policy.name
+    if policy.name.startswith("float8"):
+        return policy.name
+    return _spelling.without_loss_scale(_spelling.plain(policy, TITLE), TITLE).name
+
+
+GENERATION: Final = Generation(
+    id="keras3.0-3.3",
+    title=TITLE,
+    releases=tuple(
+        Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4)
+    ),
+    parse=_spelling.parse_name,
+    render=render,
+    composites={**_recurrent.CELLS, **_attention.KERAS3},
+)

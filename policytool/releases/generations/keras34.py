@@ -1,0 +1,134 @@
+"""
+Keras 3.4 and later: a dict for every policy, ``float32`` included, quantised policies with a mode
+and a source, and policy maps.
+
+keras/src/dtype_policies/dtype_policy.py and dtype_policy_map.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases import policy as policies
+from policytool.releases.generations import _attention, _recurrent, _spelling
+from policytool.releases.generations._base import Generation, Release
+from policytool.releases.policy import Policy, PolicyMap
+from policytool.support.errors import PolicyNameError, SpellingError
+
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
+TITLE: Final = "Keras 3.4 and later"
+NEWEST_MINOR: Final = 15
+"""The newest release that was tried; later ones are read as it."""
+
+_PLAIN: Final = frozenset({"DTypePolicy", "FloatDTypePolicy"})
+_QUANTIZED: Final = {
+    "int8": "QuantizedDTypePolicy",
+    "int4": "QuantizedDTypePolicy",
+    "int4/": "Int4DTypePolicy",
+    "float8": "QuantizedFloat8DTypePolicy",
+    "gptq": "GPTQDTypePolicy",
+    "awq": "AWQDTypePolicy",
+}
+_MAP: Final = "DTypePolicyMap"
+
+
+def parse(value: Json) -> Policy | PolicyMap:
+    """Return the policy of a bare name or of one of Keras 3's policy dicts."""
+    if isinstance(value, str):
+        return _spelling.parse_name(value)
+    class_name, config = _spelling.class_and_config(value)
+    if class_name == _MAP:
+        return _parse_map(config)
+    return _parse_policy(class_name, config)
+
+
+def render(policy: Policy | PolicyMap) -> Json:
+    """Return the dict of the policy."""
+    if isinstance(policy, PolicyMap):
+        entries: dict[str, Json] = {path: _render_entry(entry) for path, entry in policy.policies}
+        default = render(policy.default) if policy.default else None
+        return _serialized(
+            "keras.dtype_policies", _MAP, {"default_policy": default, "policy_map": entries}
+        )
+    if quantization := policy.quantization:
+        config: dict[str, Json] = {"mode": quantization.mode, "source_name": quantization.source}
+        family = (
+            "int4/"
+            if quantization.mode.startswith("int4/")
+            else quantization.mode.partition("/")[0]
+        )
+        if quantization.amax_history_length is not None:
+            config["amax_history_length"] = quantization.amax_history_length
+        return _serialized("keras.dtype_policies", _QUANTIZED[family], config)
+    if not policy.name.startswith("float8"):
+        _spelling.without_loss_scale(_spelling.plain(policy, TITLE), TITLE)
+    return _serialized("keras", "DTypePolicy", {"name": policy.name})
+
+
+def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
+    if class_name in _PLAIN:
+        return _spelling.parse_name(config.get("name"))
+    mode, source = config.get("mode"), config.get("source_name")
+    if (
+        class_name not in _QUANTIZED.values()
+        or not isinstance(mode, str)
+        or not isinstance(source, str)
+    ):
+        raise SpellingError(
+            f"expected one of Keras 3's policies with a mode and a source_name, found {class_name}"
+        )
+    history = config.get("amax_history_length")
+    try:
+        return policies.quantized(
+            mode, source, amax_history_length=history if isinstance(history, int) else None
+        )
+    except PolicyNameError as error:
+        raise SpellingError(str(error)) from error
+
+
+def _parse_map(config: dict[str, Json]) -> PolicyMap:
+    entries, default = config.get("policy_map"), config.get("default_policy")
+    if not isinstance(entries, dict):
+        raise SpellingError("expected a policy_map in a DTypePolicyMap")
+    return PolicyMap(
+        default=_parse_entry(default),
+        policies=tuple((path, _parse_entry(entry)) for path, entry in entries.items()),
+    )
+
+
+def _parse_entry(value: Json) -> Policy | None:
+    """
+    Return one policy of a map; null, or a dict whose name is null, leaves it to the loader's global
+    policy.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _spelling.parse_name(value)
+    class_name, config = _spelling.class_and_config(value)
+    if config.get("name", "") is None or config.get("source_name", "") is None:
+        return None
+    return _parse_policy(class_name, config)
+
+
+def _render_entry(policy: Policy | None) -> Json:
+    return render(policy) if policy else _serialized("keras", "DTypePolicy", {"name": None})
+
+
+def _serialized(module: str, class_name: str, config: dict[str, Json]) -> Json:
+    return {"module": module, "class_name": class_name, "config": config, "registered_name": None}
+
+
+GENERATION: Final = Generation(
+    id="keras3.4+",
+    title=TITLE,
+    releases=tuple(
+        Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",))
+        for minor in range(4, NEWEST_MINOR + 1)
+    ),
+    parse=parse,
+    render=render,
+    composites={**_recurrent.CELLS, **_attention.KERAS3},
+)

@@ -1,0 +1,56 @@
+"""
+TF 2.13 to 2.15 and tf_keras: ``Policy`` dicts with ``module`` and ``registered_name``, but for
+``keras_metadata.pb``, which has the short form.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases.generations import _attention, _recurrent, _spelling
+from policytool.releases.generations._base import Generation, Release
+
+if TYPE_CHECKING:
+    from policytool.releases.policy import Policy, PolicyMap
+    from policytool.support.text.jsontext import Json
+
+TITLE: Final = "TF 2.13 to 2.15, tf_keras"
+
+
+def parse(value: Json) -> Policy:
+    """Return the policy of a bare dtype name or of a ``Policy`` dict."""
+    return _spelling.parse_keras2(value, {"Policy": False})
+
+
+def render(policy: Policy | PolicyMap) -> Json:
+    """
+    Return the bare name of a single dtype, and a ``Policy`` dict with its module for a mixed policy
+    (never ``tf_keras``, even there).
+    """
+    known = _spelling.without_loss_scale(_spelling.plain(policy, TITLE), TITLE)
+    if not known.should_cast_variables:
+        return known.name
+    return {
+        "module": "keras.mixed_precision",
+        "class_name": "Policy",
+        "config": {"name": known.name},
+        "registered_name": None,
+    }
+
+
+GENERATION: Final = Generation(
+    id="tf2.13+",
+    title=TITLE,
+    releases=(
+        Release(id="tf2.13", keras_versions=("2.13.",), composites=_attention.WITH_GLOBAL_POLICY),
+        Release(id="tf2.14", keras_versions=("2.14.",)),
+        Release(id="tf2.15", keras_versions=("2.15.",)),
+        *(
+            Release(id=f"tf_keras2.{minor}", keras_versions=(f"2.{minor}.",))
+            for minor in range(16, 22)
+        ),
+    ),
+    parse=parse,
+    render=render,
+    composites={**_recurrent.CELLS, **_attention.WITH_OWN_POLICY},
+)

@@ -1,0 +1,62 @@
+"""
+TF 2.4 to 2.8: ``Policy`` without a loss scale, and ``PolicyV1`` for what the deprecated
+experimental namespace made.
+
+``PolicyV1`` is written even for ``float32``. Its loss scale is read by no loader from TF 2.4 on,
+the writer included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases.generations import _attention, _recurrent, _spelling
+from policytool.releases.generations._base import Generation, Release
+
+if TYPE_CHECKING:
+    from policytool.releases.policy import Policy, PolicyMap
+    from policytool.support.text.jsontext import Json
+
+TITLE: Final = "TF 2.4 to 2.8"
+
+
+def parse(value: Json) -> Policy:
+    """Return the policy of a bare dtype name, of a ``Policy`` dict, or of a ``PolicyV1`` dict."""
+    return _spelling.parse_keras2(value, {"Policy": False, "PolicyV1": True})
+
+
+def render(policy: Policy | PolicyMap) -> Json:
+    """
+    Return ``PolicyV1`` for a policy with a loss scale, else the bare dtype name, else ``Policy``.
+    """
+    known = _spelling.plain(policy, TITLE)
+    if known.loss_scale is not None:
+        return {
+            "class_name": "PolicyV1",
+            "config": {"name": known.name, **_spelling.render_loss_scale(known.loss_scale)},
+        }
+    return (
+        {"class_name": "Policy", "config": {"name": known.name}}
+        if known.should_cast_variables
+        else known.name
+    )
+
+
+GENERATION: Final = Generation(
+    id="tf2.4-2.8",
+    title=TITLE,
+    releases=(
+        *(
+            Release(
+                id=f"tf2.{minor}",
+                keras_versions=(f"2.{minor}.",),
+                composites=_recurrent.CELLS_TO_TF25,
+            )
+            for minor in (4, 5)
+        ),
+        *(Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(6, 9)),
+    ),
+    parse=parse,
+    render=render,
+    composites={**_recurrent.CELLS, **_attention.WITH_GLOBAL_POLICY},
+)

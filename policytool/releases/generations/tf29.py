@@ -1,0 +1,44 @@
+"""
+TF 2.9 to 2.12: ``Policy`` without a loss scale; the experimental namespace is gone, its files are
+still read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases.generations import _attention, _recurrent, _spelling
+from policytool.releases.generations._base import Generation, Release
+
+if TYPE_CHECKING:
+    from policytool.releases.policy import Policy, PolicyMap
+    from policytool.support.text.jsontext import Json
+
+TITLE: Final = "TF 2.9 to 2.12"
+
+
+def parse(value: Json) -> Policy:
+    """Return the policy of a bare dtype name or of a ``Policy`` dict."""
+    return _spelling.parse_keras2(value, {"Policy": False})
+
+
+def render(policy: Policy | PolicyMap) -> Json:
+    """Return the bare name of a single dtype, and a ``Policy`` dict for a mixed policy."""
+    known = _spelling.without_loss_scale(_spelling.plain(policy, TITLE), TITLE)
+    return (
+        {"class_name": "Policy", "config": {"name": known.name}}
+        if known.should_cast_variables
+        else known.name
+    )
+
+
+GENERATION: Final = Generation(
+    id="tf2.9-2.12",
+    title=TITLE,
+    releases=tuple(
+        Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(9, 13)
+    ),
+    parse=parse,
+    render=render,
+    composites={**_recurrent.CELLS, **_attention.WITH_GLOBAL_POLICY},
+)

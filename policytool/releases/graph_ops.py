@@ -1,0 +1,164 @@
+"""
+What is known of TensorFlow's ops: which lists of automatic mixed precision they stand on, which
+dtypes they have whatever their attributes say.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ALLOW: Final = "allow"
+"""
+The list of ops that gain from 16 bits: matrix products, convolutions, and RNN kernels.
+
+A layer's verdict is taken from them.
+"""
+
+MOVES: Final = frozenset(
+    {
+        *(
+            "Cast",
+            "Const",
+            "EnsureShape",
+            "Identity",
+            "IdentityN",
+            "PlaceholderWithDefault",
+            "PreventGradient",
+            "Snapshot",
+            "StopGradient",
+        ),
+        *(
+            "ReadVariableOp",
+            "ResourceGather",
+            "ResourceGatherNd",
+            "AssignVariableOp",
+            "Assign",
+            "SaveV2",
+            "RestoreV2",
+        ),
+        *(
+            "BroadcastTo",
+            "Concat",
+            "ConcatV2",
+            "ExpandDims",
+            "Fill",
+            "Gather",
+            "GatherNd",
+            "GatherV2",
+            "OnesLike",
+            "Pack",
+            "Reshape",
+            "Reverse",
+        ),
+        *(
+            "ReverseV2",
+            "ReverseSequence",
+            "Slice",
+            "Split",
+            "SplitV",
+            "Squeeze",
+            "StridedSlice",
+            "Tile",
+            "Transpose",
+            "Unpack",
+            "ZerosLike",
+        ),
+        *(
+            "BatchToSpace",
+            "BatchToSpaceND",
+            "DepthToSpace",
+            "MirrorPad",
+            "Pad",
+            "PadV2",
+            "SpaceToBatch",
+            "SpaceToBatchND",
+            "SpaceToDepth",
+        ),
+        *("Rank", "Shape", "ShapeN", "Size", "Print", "PrintV2"),
+        *("Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"),
+        *(
+            "TensorListConcatV2",
+            "TensorListFromTensor",
+            "TensorListGather",
+            "TensorListGetItem",
+            "TensorListPushBack",
+            "TensorListPopBack",
+        ),
+        *(
+            "TensorListReserve",
+            "TensorListScatterIntoExistingList",
+            "TensorListSetItem",
+            "TensorListStack",
+            "EmptyTensorList",
+        ),
+        *(
+            "TensorArrayV3",
+            "TensorArrayGatherV3",
+            "TensorArrayReadV3",
+            "TensorArrayScatterV3",
+            "TensorArrayWriteV3",
+        ),
+    }
+)
+"""
+Ops that carry, shape or store values and compute none: their dtypes say nothing of what a graph
+computes in.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ops:
+    """The package's data; each by the op's name."""
+
+    amp: Mapping[str, Mapping[str, str]]
+    fixed: Mapping[str, Sequence[str]]
+    held: Mapping[str, Sequence[str]]
+    defaults: Mapping[str, Mapping[str, Sequence[str]]]
+
+
+def amp_list(op: str, dtype: str) -> str | None:
+    """
+    Return the list of automatic mixed precision that has the op: that for bfloat16 where the op
+    computes in it, else that for float16; None where none has.
+
+    Source: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h, by
+    fixtures/graph_ops.py.
+    """
+    return _ops().amp["bfloat16" if dtype == "bfloat16" else "float16"].get(op)
+
+
+def dtypes(op: str, attributes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """
+    Return the float dtypes of an op's inputs and outputs.
+
+    :param attributes: attribute to the float dtypes it names; an empty one for every other
+        attribute that the file has.
+    """
+    ops = _ops()
+    held = ops.held.get(op, ())
+    found = {dtype for key, some in attributes.items() if key not in held for dtype in some}
+    found.update(ops.fixed.get(op, ()))
+    found.update(
+        dtype
+        for key, some in ops.defaults.get(op, {}).items()
+        if key not in attributes
+        for dtype in some
+    )
+    return tuple(sorted(found))
+
+
+@cache
+def _ops() -> _Ops:
+    data = json.loads(
+        resources.files("policytool.releases.data")
+        .joinpath("graph_ops.json")
+        .read_text(encoding="utf-8")
+    )
+    return _Ops(amp=data["amp"], fixed=data["fixed"], held=data["held"], defaults=data["defaults"])

@@ -1,0 +1,66 @@
+"""
+Which classes are Keras' own layers, and which entries of a graph are operations and no layers.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
+_OPERATIONS: Final = ("keras.src.ops.", "keras.ops.")
+
+
+@cache
+def builtin_classes() -> frozenset[str]:
+    """
+    Return the layer and model classes of every release, which ``fixtures/generate.py`` asks of the
+    releases themselves.
+    """
+    return frozenset(_data()["classes"])
+
+
+@cache
+def operation_classes() -> frozenset[str]:
+    """
+    Return the classes of Keras 3's operations, asked in the same way; some share their name with a
+    layer (Add, Softmax).
+    """
+    return frozenset(_data()["operations"])
+
+
+def is_operation(entry: dict[str, Json]) -> bool:
+    """
+    Return whether an entry of a functional model's graph is an operation of Keras 3 and not a
+    layer.
+
+    Its module says so. HDF5 has none: there its class and its call arguments (``args``), which only
+    Keras 3 writes, tell; and a layer of a class that shares its name with an operation always
+    writes ``trainable``.
+    """
+    module, config = entry.get("module"), entry.get("config")
+    if isinstance(module, str):
+        return module.startswith(_OPERATIONS)
+    if (
+        not isinstance(config, dict)
+        or "trainable" in config
+        or entry.get("class_name") not in operation_classes()
+    ):
+        return False
+    nodes = entry.get("inbound_nodes")
+    return isinstance(nodes, list) and any(
+        isinstance(node, dict) and "args" in node for node in nodes
+    )
+
+
+@cache
+def _data() -> dict[str, list[str]]:
+    text = (
+        Path(__file__).with_name("data").joinpath("layer_classes.json").read_text(encoding="utf-8")
+    )  # importlib.resources takes 8 ms to import
+    data: dict[str, list[str]] = json.loads(text)
+    return data

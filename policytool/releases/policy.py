@@ -1,0 +1,339 @@
+"""
+A dtype policy as a value: what a layer computes in, what it stores its variables in, how its loss
+is scaled, how it is quantised.
+
+This module knows the *names*, which are shared by all generations; how each generation spells a
+policy in a config is in
+:mod:`policytool.releases.generations`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from policytool.releases import dtypes
+from policytool.support.errors import PolicyNameError
+
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dynamic:
+    """
+    A loss scale that halves on overflow and grows after ``growth_steps`` finite steps (TF 2.1's
+    DynamicLossScale and its defaults).
+    """
+
+    initial: float = 2.0**15
+    growth_steps: int = 2000
+    multiplier: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fixed:
+    """A loss scale that never changes."""
+
+    value: float
+
+
+def loss_scale_values(scale: Dynamic | Fixed | None) -> dict[str, Json] | None:
+    """Return a loss scale as JSON has it in every report and job; None for none."""
+    match scale:
+        case Fixed(value=value):
+            return {"kind": "fixed", "value": value}
+        case Dynamic():
+            return {
+                "kind": "dynamic",
+                "initial": scale.initial,
+                "growth_steps": scale.growth_steps,
+                "multiplier": scale.multiplier,
+            }
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Auto:
+    """
+    What an experimental policy has when no loss scale was passed: dynamic for ``mixed_float16``,
+    otherwise none.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unscaled:
+    """An explicit ``loss_scale=None``: no loss scaling, even under ``mixed_float16``."""
+
+
+LossScale: TypeAlias = Dynamic | Fixed | Auto | Unscaled
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quantization:
+    """How a quantised layer of Keras 3 stores its kernel."""
+
+    mode: str
+    """
+    ``int8``, ``int4``, ``int4/<block size>``, ``float8``, ``gptq/<bits>/<group>`` or
+    ``awq/<bits>/<group>``.
+    """
+
+    source: str
+    """
+    The name of the policy that the layer had before it was quantised; it gives the compute and the
+    variable dtype.
+    """
+
+    amax_history_length: int | None = None
+    """
+    The steps that a float8 layer remembers its largest values for; None where the file does not
+    say.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """One dtype policy."""
+
+    name: str
+    compute_dtype: str | None
+    """The dtype of the layer's arithmetic; None where the first input decides (``infer``)."""
+
+    variable_dtype: str | None
+    """The dtype of the layer's variables; None where the first input decides."""
+
+    loss_scale: LossScale | None = None
+    """
+    None where the policy has no such notion: every policy but the experimental one of TF 2.0 to
+    2.6.
+    """
+
+    quantization: Quantization | None = None
+
+    @property
+    def should_cast_variables(self) -> bool:
+        """
+        Whether variables are cast before use (the seed's name for what makes a policy *mixed*).
+        """
+        return self.compute_dtype != self.variable_dtype
+
+    @property
+    def effective_loss_scale(self) -> Dynamic | Fixed | None:
+        """The loss scale with ``Auto`` resolved by its rule; None for no scaling."""
+        match self.loss_scale:
+            case Auto():
+                return Dynamic() if self.name == "mixed_float16" else None
+            case Unscaled() | None:
+                return None
+            case scale:
+                return scale
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PolicyMap:
+    """
+    Keras 3.4's ``DTypePolicyMap``: a policy per layer path.
+
+    A None stands for "the loader's global policy".
+    """
+
+    default: Policy | None
+    policies: tuple[tuple[str, Policy | None], ...]
+
+    @property
+    def name(self) -> str:
+        """The name that Keras shows for the map."""
+        return f"map_{self.default.name}" if self.default else "map"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lifecycle:
+    """
+    Since when a name exists, since when it is deprecated, from when on it raises, and what to write
+    instead.
+    """
+
+    introduced: str
+    deprecated: str | None = None
+    removed: str | None = None
+    replacement: str | None = None
+
+
+_FLOAT_LIFE: Final = Lifecycle(introduced="TF 1.15")
+_FLOAT8_LIFE: Final = Lifecycle(
+    introduced="TF 2.12", removed="Keras 3.0", replacement="float8_from_<policy>"
+)
+_MIXED_LIFE: Final = Lifecycle(introduced="TF 1.15")
+_WITH_VARS: Final = "_with_float32_vars"
+_LIVES: Final = {
+    "infer": Lifecycle(
+        introduced="TF 1.14", removed="TF 2.3", replacement="the dtype that the first input has"
+    ),
+    "_infer": Lifecycle(
+        introduced="TF 2.3", removed="Keras 3.0", replacement="the dtype that the first input has"
+    ),
+    "infer_float32_vars": Lifecycle(
+        introduced="TF 1.14",
+        deprecated="TF 1.15",
+        removed="TF 2.1",
+        replacement="mixed_float16 or mixed_bfloat16, by the first input",
+    ),
+    "infer_with_float32_vars": Lifecycle(
+        introduced="TF 1.15",
+        removed="TF 2.1",
+        replacement="mixed_float16 or mixed_bfloat16, by the first input",
+    ),
+}
+_VARIABLE_DTYPES: Final = {"infer_float32_vars": "float32", "infer_with_float32_vars": "float32"}
+_WITH_VARS_SOURCES: Final = ("float16", "bfloat16", "float32", "float64")
+_REPLACEMENTS: Final = {
+    "float16": "mixed_float16",
+    "bfloat16": "mixed_bfloat16",
+    "float32": "float32",
+}
+_GROUP: Final = r"/(?:-1|[1-9]\d{0,8})"
+_QUANTIZED: Final = re.compile(
+    rf"(?P<mode>int8|float8|int4(?:{_GROUP})?|gptq/[2348]{_GROUP}|awq/4{_GROUP})_from_(?P<source>\w+)"
+)
+"""
+``_get_quantized_dtype_policy_by_str`` and the constructors it calls
+(keras/src/dtype_policies/dtype_policy.py); -1 is one group per channel.
+"""
+
+_QUANTIZED_LIVES: Final = {
+    "int8": Lifecycle(introduced="Keras 3.1"),
+    "float8": Lifecycle(introduced="Keras 3.3"),
+    "int4": Lifecycle(introduced="Keras 3.11"),
+    "int4/": Lifecycle(introduced="Keras 3.14"),
+    "gptq": Lifecycle(introduced="Keras 3.12"),
+    "awq": Lifecycle(introduced="Keras 3.14"),
+}
+
+_INT8_FLOAT16_LIFE: Final = Lifecycle(
+    introduced="Keras 3.1",
+    removed="Keras 3.3",
+    replacement="int8_from_mixed_bfloat16 or int8_from_float32",
+)
+"""From 3.3 on ``_check_quantization_mode`` refuses a float16 compute dtype."""
+
+LISTED: Final = (
+    *("float32", "float16", "bfloat16", "float64", "mixed_float16", "mixed_bfloat16"),
+    *(
+        "int8_from_float32",
+        "int4_from_float32",
+        "int4/128_from_float32",
+        "float8_from_mixed_bfloat16",
+    ),
+    *("gptq/4/128_from_float32", "awq/4/128_from_float32"),
+    *("infer", "_infer", "infer_float32_vars", "infer_with_float32_vars"),
+    *(f"{dtype}{_WITH_VARS}" for dtype in _WITH_VARS_SOURCES),
+)
+"""
+The names that the reference shows: every float and mixed policy, one example of each quantised
+family, and the removed ones.
+"""
+
+
+def named(name: str, loss_scale: LossScale | None = None) -> Policy:
+    """
+    Return the policy of this name.
+
+    :raises PolicyNameError: for a name that no release of TensorFlow or Keras accepts; the message
+        lists those that are valid.
+    """
+    if name in {"mixed_float16", "mixed_bfloat16"}:
+        return Policy(
+            name=name,
+            compute_dtype=name.removeprefix("mixed_"),
+            variable_dtype="float32",
+            loss_scale=loss_scale,
+        )
+    if name in dtypes.NAMES:
+        return Policy(name=name, compute_dtype=name, variable_dtype=name, loss_scale=loss_scale)
+    if name in _LIVES:
+        return Policy(
+            name=name,
+            compute_dtype=None,
+            variable_dtype=_VARIABLE_DTYPES.get(name),
+            loss_scale=loss_scale,
+        )
+    if name.removesuffix(_WITH_VARS) in _WITH_VARS_SOURCES and name.endswith(_WITH_VARS):
+        return Policy(
+            name=name,
+            compute_dtype=name.removesuffix(_WITH_VARS),
+            variable_dtype="float32",
+            loss_scale=loss_scale,
+        )
+    if match := _QUANTIZED.fullmatch(name):
+        return quantized(match["mode"], match["source"])
+    raise PolicyNameError(_no_such_name(name))
+
+
+def quantized(mode: str, source: str, *, amax_history_length: int | None = None) -> Policy:
+    """
+    Return Keras 3's policy for a layer that was quantised in ``mode`` from the policy called
+    ``source``.
+
+    :raises PolicyNameError: for a mode that no release has, and for a source that is no policy of
+        Keras 3.
+    """
+    name = f"{mode}_from_{source}"
+    match = _QUANTIZED.fullmatch(name)
+    if (
+        match is None
+        or (match["mode"], match["source"]) != (mode, source)
+        or source in _LIVES
+        or source.endswith(_WITH_VARS)
+    ):
+        raise PolicyNameError(_no_such_name(name))
+    base = named(source)
+    return Policy(
+        name=name,
+        compute_dtype=base.compute_dtype,
+        variable_dtype=base.variable_dtype,
+        quantization=Quantization(
+            mode=mode, source=source, amax_history_length=amax_history_length
+        ),
+    )
+
+
+def lifecycle(policy: Policy) -> Lifecycle:
+    """Return since when this policy's name exists, whether it still does, and what replaces it."""
+    if policy.quantization:
+        mode = policy.quantization.mode
+        if mode == "int8" and policy.compute_dtype == "float16":
+            return _INT8_FLOAT16_LIFE
+        return _QUANTIZED_LIVES["int4/" if mode.startswith("int4/") else mode.partition("/")[0]]
+    if policy.name in _LIVES:
+        return _LIVES[policy.name]
+    if policy.name.endswith(_WITH_VARS):
+        source = policy.name.removesuffix(_WITH_VARS)
+        return Lifecycle(
+            introduced="TF 1.15",
+            deprecated="TF 2.0",
+            removed="TF 2.1",
+            replacement=_REPLACEMENTS.get(source, source),
+        )
+    if policy.name.startswith("mixed_"):
+        return _MIXED_LIFE
+    return _FLOAT8_LIFE if policy.name.startswith("float8_") else _FLOAT_LIFE
+
+
+def is_removed(policy: Policy) -> bool:
+    """Return whether the newest release raises for this policy's name."""
+    return lifecycle(policy).removed is not None
+
+
+def _no_such_name(name: str) -> str:
+    valid = "any dtype (float32, float16, bfloat16, float64, ...), mixed_float16, mixed_bfloat16"
+    quantised = (
+        "int8_from_<policy>, int4[/<block>]_from_<policy>, float8_from_<policy>, "
+        "gptq/<bits>/<group>_from_<policy>, awq/<bits>/<group>_from_<policy>"
+    )
+    removed = "infer, infer_with_float32_vars, <dtype>_with_float32_vars"
+    return (
+        f"no release of Keras has a policy {name!r}; valid are {valid}; quantised in Keras 3: "
+        f"{quantised}; removed, but understood: {removed}"
+    )

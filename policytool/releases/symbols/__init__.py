@@ -1,0 +1,1 @@
+"""Which classes, functions and ops only compute, and which do harm."""

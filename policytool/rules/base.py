@@ -1,0 +1,140 @@
+"""What a rule is, what it looks at, and what it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from policytool.rules.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from policytool.formats.casting import Counts
+    from policytool.formats.document import Document, Signature
+    from policytool.model.loaded_model import Subject
+    from policytool.model.model import Address, Model
+    from policytool.rules.finding import Fix, Remedy, Severity
+
+
+class Device(StrEnum):
+    """Where a model is to run."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+class Needs(StrEnum):
+    """An option without which a rule says nothing."""
+
+    TARGET = "--target"
+    DEVICE = "--device"
+    WEIGHTS = "--weights"
+    BASELINE = "--baseline"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What is asked of every model."""
+
+    rules: frozenset[str] | None = None
+    """The ids of the rules that are asked; None for all."""
+
+    targets: tuple[str, ...] = ()
+    """
+    The loaders that are to take it, such as ``tf2.15`` and ``keras3.15``; see
+    :mod:`policytool.releases.targets`.
+    """
+
+    device: Device | None = None
+    weights: bool = False
+    """Whether stored values are read."""
+
+    signatures: Mapping[str, tuple[Signature, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """The entry points that a baseline remembers, by the file's path as reports show it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """The model that is looked at."""
+
+    model: Model
+    document: Document
+    subject: Subject | None
+    """
+    The model with its graph and its configs; None for what has no config: weights, graphs without
+    Keras' metadata.
+    """
+
+    counts: Mapping[tuple[str, ...], Counts] | None = None
+    """
+    By a stored tensor's path, what its values are and what becomes of them in its layer's compute
+    dtype; None where values were not read.
+    """
+
+    unread: Mapping[tuple[str, ...], str] = field(default_factory=lambda: MappingProxyType({}))
+    """By a stored tensor's path, why its values could not be read."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """One thing to look for."""
+
+    id: str
+    """
+    ``PT`` and three digits, the first of them the family's; never used again for another rule.
+    """
+
+    name: str
+    """The same in words, with hyphens."""
+
+    severity: Severity
+    """How much its findings matter, unless one says otherwise."""
+
+    fix: Fix | None
+    """What its fixes do, where it has some."""
+
+    check: Callable[[Case, Question], Iterator[Finding]]
+    """Pure: yields what is found, in model order."""
+
+    doc: str
+    """What it looks for in the first line, then why, with the source: the module's docstring."""
+
+    example: str
+    """What a file looks like in which it finds something: JSON, or a few words."""
+
+    needs: Needs | None = None
+    references: tuple[str, ...] = ()
+    """Advisories that tell of what it looks for: CVE and GHSA ids."""
+
+    def finding(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        address: Address | None = None,
+        detail: str = "",
+        severity: Severity | None = None,
+        remedy: Remedy | None = None,
+        advice: str | None = None,
+    ) -> Finding:
+        """Return a finding of this rule."""
+        return Finding(
+            rule=self.id,
+            severity=severity or self.severity,
+            message=message,
+            path=path,
+            address=address,
+            detail=detail,
+            remedy=remedy,
+            advice=advice,
+        )
+
+    @property
+    def summary(self) -> str:
+        """What it looks for, in one line."""
+        return " ".join(self.doc.strip().partition("\n\n")[0].split())

@@ -1,0 +1,263 @@
+"""
+What ``--fix`` does: the remedies of a model's findings, merged into what one migration is asked
+for, and what became of it.
+
+A safe remedy computes the same bit for bit and is carried out by ``--fix``; the others need
+``--unsafe-fixes`` too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import Kind, Severity
+from policytool.migration.planning.options import Assignment, LossScales, Options
+from policytool.releases.dtypes import HALVES
+from policytool.rules.finding import Fix, Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from policytool.migration.plan import Cast, Plan
+    from policytool.rules.finding import Finding
+
+_WIDE: Final = frozenset({"float32", "float64"})
+
+
+class Outcome(StrEnum):
+    """What became of one model."""
+
+    MENDED = "mended"
+    """It was rewritten in place."""
+
+    PLANNED = "planned"
+    """It would be rewritten; ``--diff`` writes nothing."""
+
+    LEFT = "left"
+    """It was left alone, with the reason at each finding."""
+
+    FAILED = "failed"
+    """It could not be written; it is what it was."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unmended:
+    """A finding that has a remedy, and was not mended."""
+
+    finding: Finding
+    reason: str
+    """Why, as a sentence without a full stop."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mended:
+    """What ``--fix`` did to one model that has findings with remedies."""
+
+    path: str
+    """The model, as reports show it."""
+
+    outcome: Outcome
+    arguments: tuple[str, ...] = ()
+    """
+    The words that follow ``policytool migrate PATH`` for the same; none for plain ``migrate``, and
+    where nothing was asked.
+    """
+
+    gone: tuple[Finding, ...] = ()
+    """
+    What a remedy was carried out for, and is no longer found; with ``--diff``, what one would be.
+    """
+
+    left: tuple[Unmended, ...] = ()
+    """What was to be mended, and was not."""
+
+    warnings: tuple[str, ...] = ()
+    """
+    What the rewritten file no longer says: in migrate's words, and what is no longer found without
+    having been mended.
+    """
+
+    backup: str | None = None
+    """Where the original is kept, as reports show it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Merged:
+    """The remedies of one model as one migration."""
+
+    options: Options | None = None
+    """What migrate is asked; None where nothing is to be done."""
+
+    taken: tuple[Finding, ...] = ()
+    """The findings whose remedies it has."""
+
+    left: tuple[Unmended, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The words that follow ``policytool migrate PATH``."""
+        return _together(
+            [finding.remedy for finding in self.taken if finding.remedy is not None]
+        ).arguments
+
+
+def merged(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
+    """
+    Return the remedies of a model's findings as one migration.
+
+    Remedies that contradict each other are all left, because none is more right than the other; the
+    rest are carried out, because each mends its finding by itself. A safe remedy is left where one
+    that is not asked for would keep a loss scale: writing policies anew drops it.
+    """
+    wanted = [finding for finding in findings if finding.remedy is not None]
+    left = {
+        index: reason
+        for index, finding in enumerate(wanted)
+        if (reason := _out_of_reach(finding, unsafe=unsafe)) is not None
+    }
+    saving = next(
+        (
+            one
+            for index, one in enumerate(wanted)
+            if index in left and one.remedy is not None and one.remedy.keep_loss_scale
+        ),
+        None,
+    )
+    if saving is not None:
+        reason = (
+            f"it would drop the loss scale that {saving.rule} is about; --unsafe-fixes keeps that "
+            "in the optimizer"
+        )
+        left = {index: left.get(index, reason) for index in range(len(wanted))}
+    left |= _contradictions(
+        [(index, finding) for index, finding in enumerate(wanted) if index not in left]
+    )
+    taken = tuple(finding for index, finding in enumerate(wanted) if index not in left)
+    return Merged(
+        options=_options([finding.remedy for finding in taken if finding.remedy is not None])
+        if taken
+        else None,
+        taken=taken,
+        left=tuple(
+            Unmended(finding=finding, reason=left[index])
+            for index, finding in enumerate(wanted)
+            if index in left
+        ),
+    )
+
+
+def _out_of_reach(finding: Finding, *, unsafe: bool) -> str | None:
+    remedy = finding.remedy
+    if remedy is not None and remedy.retrace:
+        return "it needs TensorFlow, which audit never starts; migrate with --retrace does it"
+    if remedy is not None and remedy.fix is Fix.UNSAFE and not unsafe:
+        return "it changes numerics, or how training goes on; --unsafe-fixes carries it out"
+    return None
+
+
+def _contradictions(wanted: Iterable[tuple[int, Finding]]) -> dict[int, str]:
+    """
+    Return, for the findings whose remedies ask for different values of one thing, why they are
+    left.
+    """
+    asked: defaultdict[str, defaultdict[str, list[tuple[int, Finding]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for index, finding in wanted:
+        for thing, value in _asks(finding.remedy):
+            asked[thing][value].append((index, finding))
+    found: dict[int, str] = {}
+    for thing, values in asked.items():
+        if len(values) > 1:
+            said = " and ".join(
+                f"{thing}{value} ({holders[0][1].rule})" for value, holders in values.items()
+            )
+            found |= {
+                index: f"the remedies contradict each other: {said}"
+                for holders in values.values()
+                for index, _ in holders
+            }
+    return found
+
+
+def _asks(remedy: Remedy | None) -> Iterator[tuple[str, str]]:
+    """Yield what a remedy decides, and how."""
+    if remedy is not None:
+        if remedy.to is not None:
+            yield "--to ", remedy.to
+        if remedy.target is not None:
+            yield "--target ", remedy.target
+        for path, policy in remedy.assignments:
+            yield f"--set {path}=", policy
+
+
+def _together(remedies: Sequence[Remedy]) -> Remedy:
+    """Return remedies that do not contradict each other as one."""
+    return Remedy(
+        fix=Fix.UNSAFE if any(one.fix is Fix.UNSAFE for one in remedies) else Fix.SAFE,
+        assignments=tuple(dict.fromkeys(pair for one in remedies for pair in one.assignments)),
+        to=next((one.to for one in remedies if one.to is not None), None),
+        keep_loss_scale=any(one.keep_loss_scale for one in remedies),
+        target=next((one.target for one in remedies if one.target is not None), None),
+    )
+
+
+def _options(remedies: Sequence[Remedy]) -> Options:
+    together = _together(remedies)
+    return Options(
+        to=together.to,
+        assignments=tuple(
+            Assignment(pattern=path, policy=policy) for path, policy in together.assignments
+        ),
+        loss_scale=LossScales.KEEP if together.keep_loss_scale else LossScales.DROP,
+        target=together.target,
+    )
+
+
+def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | None:
+    """
+    Return why a plan is not carried out after all; None where it is.
+
+    No fix may take the model from a loader that the user named. A safe one, whatever its rule says,
+    edits spellings alone, keeps every stored value, and loses nothing that training used.
+    """
+    before = {verdict.loader: verdict.reason for verdict in plan.loaders_before}
+    lost = next(
+        (
+            verdict
+            for verdict in plan.loaders_after
+            if verdict.loader in targets and verdict.reason and before.get(verdict.loader) is None
+        ),
+        None,
+    )
+    if lost is not None:
+        return f"{lost.loader} loads it as it is, and would not any more: {lost.reason}"
+    if unsafe:
+        return None
+    if (
+        not all(map(_is_exact, plan.casts))
+        or plan.state is not None
+        or any(edit.kind is not Kind.SPELLING for edit in plan.edits)
+    ):
+        return "it would change more than spellings; --unsafe-fixes carries it out"
+    dropped = next(
+        (
+            note
+            for note in plan.notes
+            if note.code == "loss-scale-dropped" and note.severity is Severity.WARNING
+        ),
+        None,
+    )
+    return (
+        f"it would lose what training used: {dropped.message}; --unsafe-fixes carries it out"
+        if dropped is not None
+        else None
+    )
+
+
+def _is_exact(cast: Cast) -> bool:
+    """Return whether a cast keeps every value, as from bfloat16 to float32."""
+    return cast.before in HALVES and cast.after in _WIDE and cast.through in {None, cast.before}

@@ -1,0 +1,258 @@
+"""
+What a baseline remembers: the findings of the day it was written, and every SavedModel's entry
+points.
+
+A file of JSON with one finding a line, sorted, so that a change of one finding changes one line. A
+finding is known by its file and its fingerprint.
+
+A file that was renamed is recognised: where a path of the baseline is gone, and one that the
+baseline does not have holds exactly the same findings, the one stands for the other. Two files of
+the same architecture have the same findings, so this is done only for paths where no file is any
+more, once each.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.document import Signature
+from policytool.rules.finding import fingerprints
+from policytool.rules.selection.suppressions import all_of, judged
+from policytool.support.errors import BaselineError
+from policytool.support.text import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from policytool.rules.finding import Audited
+    from policytool.rules.selection.suppressions import Passing
+
+VERSION: Final = 1
+_FINGERPRINT: Final = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Known:
+    """One finding that is known."""
+
+    path: str
+    """The file, in POSIX form."""
+
+    rule: str
+    layer: str
+    """The layer's path, for those who read the file; empty for the model as a whole."""
+
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Baseline:
+    """
+    What is known; paths are relative to the baseline's own directory in its file, and as reports
+    show them elsewhere.
+    """
+
+    findings: tuple[Known, ...] = ()
+    signatures: tuple[tuple[str, Signature], ...] = ()
+    """A file's path and one entry point of it."""
+
+    def at(self, moved: Callable[[str], str]) -> Baseline:
+        """Return the same with other paths."""
+        return Baseline(
+            findings=tuple(replace(one, path=moved(one.path)) for one in self.findings),
+            signatures=tuple((moved(path), signature) for path, signature in self.signatures),
+        )
+
+    @property
+    def known(self) -> Mapping[str, Counter[str]]:
+        """By path, how often each fingerprint stands there."""
+        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for one in self.findings:
+            found[one.path][one.fingerprint] += 1
+        return dict(found)
+
+    @property
+    def by_path(self) -> Mapping[str, tuple[Signature, ...]]:
+        """By path, the entry points."""
+        found: defaultdict[str, list[Signature]] = defaultdict(list)
+        for path, signature in self.signatures:
+            found[path].append(signature)
+        return {path: tuple(signatures) for path, signatures in found.items()}
+
+
+def of(every: Iterable[Audited], passing: Passing) -> Baseline:
+    """
+    Return what a baseline remembers of models, as they were found: what nothing else lets pass, and
+    the entry points.
+    """
+    findings: list[Known] = []
+    signatures: list[tuple[str, Signature]] = []
+    for audited in every:
+        findings += (
+            Known(
+                path=audited.path,
+                rule=finding.rule,
+                layer=finding.path or "",
+                fingerprint=fingerprint,
+            )
+            for finding, fingerprint, passed in judged(audited, passing)
+            if passed is None
+        )
+        signatures += (
+            (audited.path, replace(signature, ops=())) for signature in audited.signatures
+        )
+    return Baseline(findings=tuple(findings), signatures=tuple(signatures))
+
+
+def known(
+    baseline: Baseline, every: Iterable[Audited], passing: Passing, exists: Callable[[str], bool]
+) -> Mapping[str, Counter[str]]:
+    """
+    Return by path what is known of models, as they were found; a renamed file has what is known of
+    its old path.
+    """
+    by_path = dict(baseline.known)
+    gone = [path for path in sorted(by_path) if not exists(path)]
+    for audited in every:
+        held = Counter(
+            fingerprint for _, fingerprint, passed in judged(audited, passing) if passed is None
+        )
+        old = (
+            next((path for path in gone if by_path[path] == held), None)
+            if audited.path not in by_path
+            else None
+        )
+        if old is not None:
+            gone.remove(old)
+            by_path[audited.path] = by_path.pop(old)
+    return by_path
+
+
+def past(
+    known: Mapping[str, Counter[str]], every: Sequence[Audited], exists: Callable[[str], bool]
+) -> int:
+    """
+    Return how many known findings no longer occur: in these models, and in files that are gone.
+    """
+    here = {audited.path: Counter(fingerprints(all_of(audited))) for audited in every}
+    return sum(
+        (held - here.get(path, Counter())).total()
+        for path, held in known.items()
+        if path in here or not exists(path)
+    )
+
+
+def rendered(baseline: Baseline) -> str:
+    """Return the text of a baseline's file."""
+    findings = [
+        {
+            "path": one.path,
+            "rule": one.rule,
+            **({"layer": one.layer} if one.layer else {}),
+            "fingerprint": one.fingerprint,
+        }
+        for one in sorted(baseline.findings)
+    ]
+    signatures = [
+        {
+            "path": path,
+            "name": one.name,
+            "inputs": one.inputs,
+            "outputs": one.outputs,
+            "compute_dtypes": list(one.compute_dtypes),
+        }
+        for path, one in sorted(baseline.signatures, key=lambda pair: (pair[0], pair[1].name))
+    ]
+    return (
+        f'{{\n"version": {VERSION},\n"findings": {_lines(findings)},\n"signatures": '
+        f"{_lines(signatures)}\n}}\n"
+    )
+
+
+def parsed(text: str) -> Baseline:
+    """
+    Return what a baseline's file says.
+
+    :raises BaselineError: with a sentence part that follows the file's name.
+    """
+    try:
+        held, _ = jsontext.parse(text)
+    except jsontext.JsonError as error:
+        raise BaselineError(f"{error}; write it anew with --write-baseline") from error
+    if not isinstance(held, dict) or not {"version", "findings"} <= held.keys():
+        raise BaselineError("is no baseline; expected what --write-baseline writes")
+    if held["version"] != VERSION:
+        raise BaselineError(
+            f"is a baseline of version {held['version']!r}, and this policytool reads version "
+            f"{VERSION}; write it anew with --write-baseline"
+        )
+    return Baseline(
+        findings=tuple(_known(entry, number) for number, entry in _entries(held, "findings")),
+        signatures=tuple(
+            _signature(entry, number) for number, entry in _entries(held, "signatures")
+        ),
+    )
+
+
+def _lines(entries: Sequence[Mapping[str, object]]) -> str:
+    """Return a JSON list with one entry a line."""
+    lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+    return f"[\n{lines}\n]" if lines else "[]"
+
+
+def _entries(held: Mapping[str, object], key: str) -> list[tuple[int, Mapping[str, object]]]:
+    entries = held.get(key, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise BaselineError(f"is a broken baseline: {key!r} is no list of objects")
+    return list(enumerate(entries, start=1))
+
+
+def _known(entry: Mapping[str, object], number: int) -> Known:
+    path, rule, layer, fingerprint = (
+        entry.get(key, "") for key in ("path", "rule", "layer", "fingerprint")
+    )
+    if not (isinstance(path, str) and path and isinstance(rule, str) and isinstance(layer, str)):
+        raise BaselineError(
+            f"is a broken baseline: finding {number} lacks a path, a rule, or has a layer that is "
+            "no text"
+        )
+    if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
+        raise BaselineError(
+            f"is a broken baseline: finding {number} has no fingerprint of 32 hexadecimal digits"
+        )
+    return Known(path=path, rule=rule, layer=layer, fingerprint=fingerprint)
+
+
+def _signature(entry: Mapping[str, object], number: int) -> tuple[str, Signature]:
+    path, name, inputs, outputs, computes = (
+        entry.get(key) for key in ("path", "name", "inputs", "outputs", "compute_dtypes")
+    )
+    if not (
+        isinstance(path, str)
+        and isinstance(name, str)
+        and isinstance(computes, list)
+        and all(isinstance(one, str) for one in computes)
+    ):
+        raise BaselineError(
+            f"is a broken baseline: signature {number} lacks a path, a name, or the dtypes it "
+            "computes in"
+        )
+    return path, Signature(
+        name=name,
+        inputs=_dtypes(inputs, number),
+        outputs=_dtypes(outputs, number),
+        compute_dtypes=tuple(computes),
+    )
+
+
+def _dtypes(value: object, number: int) -> Mapping[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(dtype, str) for dtype in value.values()):
+        raise BaselineError(
+            f"is a broken baseline: signature {number} has inputs or outputs that are no names "
+            "with dtypes"
+        )
+    return dict(value)

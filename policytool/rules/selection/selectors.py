@@ -1,0 +1,138 @@
+"""What a user calls rules by: ids, beginnings of ids, names, and ``ALL``."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Final
+
+from policytool import rules
+from policytool.support.errors import UsageError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policytool.rules import Question
+
+ALL: Final = "ALL"
+_BEGINNING: Final = re.compile(r"PT[0-9]{1,3}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selector:
+    """One word for rules."""
+
+    text: str
+    rules: frozenset[str]
+    """The ids that it means; none for a family that has no rules."""
+
+    weight: int
+    """
+    How specific it is: the longer the beginning of an id, the more; a name is as specific as an id.
+    """
+
+
+def selector(text: str, option: str) -> Selector:
+    """
+    Return what a word means.
+
+    :raises UsageError: for one that means no rule and no family, with the nearest that does.
+    """
+    if text == ALL:
+        return Selector(text=text, rules=frozenset(rule.id for rule in rules.RULES), weight=0)
+    named = next((rule.id for rule in rules.RULES if rule.name == text), None)
+    if named is not None:
+        return Selector(text=text, rules=frozenset({named}), weight=len(named))
+    begun = frozenset(rule.id for rule in rules.RULES if rule.id.startswith(text))
+    if _BEGINNING.fullmatch(text) and (begun or text in rules.FAMILIES):
+        return Selector(text=text, rules=begun, weight=len(text))
+    known = (
+        ALL,
+        *rules.FAMILIES,
+        *(rule.id for rule in rules.RULES),
+        *(rule.name for rule in rules.RULES),
+    )
+    raise UsageError(
+        f"{option} {short(text)!r} is no rule; the nearest is {nearest(short(text), known)}, and "
+        "`policytool rules` lists all of them"
+    )
+
+
+def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
+    """
+    Return what words mean, each of which may be several with commas between them.
+
+    :raises UsageError: for what means no rule.
+    """
+    return tuple(
+        selector(text, option)
+        for word in words
+        for part in word.split(",")
+        if (text := part.strip())
+    )
+
+
+def meant(words: Iterable[str], option: str) -> frozenset[str]:
+    """
+    Return the ids that words mean together.
+
+    :raises UsageError: for what means no rule, and where no word is given.
+    """
+    found = selectors(words, option)
+    if not found:
+        raise UsageError(
+            f"{option} names no rule; expected ids such as PT101, beginnings such as PT1, names, "
+            f"or {ALL}"
+        )
+    return frozenset[str]().union(*(one.rules for one in found))
+
+
+def chosen(select: Iterable[Selector], ignore: Iterable[Selector]) -> frozenset[str]:
+    """
+    Return the ids of the rules that are asked; without ``select`` all are that are not ignored.
+
+    Of the words that mean a rule the most specific decides, and ``ignore`` where two are equally
+    so, as in ruff.
+    """
+    wanted = tuple(select) or (selector(ALL, "--select"),)
+    unwanted = tuple(ignore)
+    return frozenset(
+        rule.id for rule in rules.RULES if _weight(rule.id, wanted) > _weight(rule.id, unwanted)
+    )
+
+
+def unasked(select: Iterable[Selector], question: Question) -> tuple[str, ...]:
+    """
+    Return a sentence for each word that the user selects and that means only rules whose option is
+    not given.
+    """
+    silent = []
+    for one in select:
+        needs = {rule.needs for rule in rules.RULES if rule.id in one.rules and one.text != ALL}
+        missing = sorted(
+            need.value for need in needs if need is not None and not rules.is_met(need, question)
+        )
+        if missing and len(missing) == len(needs):
+            silent.append(f"{one.text} was not asked: it needs {' or '.join(missing)}")
+    return tuple(silent)
+
+
+def _weight(identifier: str, words: Iterable[Selector]) -> int:
+    return max((word.weight for word in words if identifier in word.rules), default=-1)
+
+
+def nearest(text: str, known: Iterable[str]) -> str:
+    """
+    Return the word that looks most like another; of those that do equally, the one that begins like
+    it.
+    """
+    asked = text.casefold()
+    return max(
+        known,
+        key=lambda word: (
+            SequenceMatcher(a=asked, b=word.casefold(), autojunk=False).ratio(),
+            len(posixpath.commonprefix([asked, word.casefold()])),
+        ),
+    )

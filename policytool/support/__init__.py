@@ -1,0 +1,1 @@
+"""What knows nothing of models: errors, limits, files, processes and text formats."""

@@ -1,0 +1,313 @@
+"""
+Opening files for reading: the only module that opens a file of the user's, or of a stranger's.
+
+A model file is a regular file once links are followed. Anything else may wait for a writer forever
+(a FIFO) or never end (a device), and a symbolic link in a repository or an archive can lead to
+either. So a file is opened without waiting, its kind is checked on the open descriptor, and no more
+than a limit is read, because the size that the system reports is no promise: files grow, and those
+of ``/proc`` have none.
+
+Baselines, plans, settings and the list of paths on stdin may also come through a pipe, which has a
+limit and a time to end in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import stat
+import time
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, TypeVar
+
+from policytool.support import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from policytool.support.limits import Limit
+
+Answer = TypeVar("Answer")
+
+_AT_ONCE: Final = getattr(os, "O_NONBLOCK", 0)
+"""
+Makes the system neither wait for the other end of a FIFO nor for a device; Windows has neither, and
+not the flag.
+"""
+
+_FLAGS: Final = (
+    getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+)
+_BLOCK: Final = 2**16
+"""Bytes asked for at once, where the size says nothing: what a pipe holds."""
+_READER_SECONDS: Final = 2.0
+_MOMENT: Final = 0.02
+_KINDS: Final = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+class NotRegularError(OSError):
+    """Something other than a regular file; ``strerror`` says what it is."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(errno.EINVAL, f"it is {kind}, and only regular files are read", str(path))
+        self.kind = kind
+
+
+class TooLargeError(OSError):
+    """More than a limit; ``beyond`` is the end of a sentence that says how much and which."""
+
+    def __init__(self, path: Path | str, beyond: str) -> None:
+        super().__init__(errno.EFBIG, f"it has {beyond}", str(path))
+        self.beyond = beyond
+
+
+class Identity(NamedTuple):
+    """What tells whether a path still leads to the same, unchanged file."""
+
+    path: str
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+def open_regular(path: Path) -> int:
+    """
+    Return a descriptor of a regular file, which the caller closes; symbolic links are followed.
+
+    :raises NotRegularError: for a FIFO, a socket or a device.
+    :raises OSError: where it cannot be opened, IsADirectoryError for a directory.
+    """
+    _check_regular(path, path.stat())  # a device may act on being opened
+    descriptor = os.open(path, os.O_RDONLY | _AT_ONCE | _FLAGS)
+    try:
+        _check_regular(path, os.fstat(descriptor))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def regular_file(path: Path) -> Iterator[int]:
+    """
+    Open a regular file for the length of a block, and give its descriptor.
+
+    :raises OSError: as :func:`open_regular`.
+    """
+    descriptor = open_regular(path)
+    try:
+        yield descriptor
+    finally:
+        with contextlib.suppress(OSError):  # nothing that was read depends on it
+            os.close(descriptor)
+
+
+def regular_stream(path: Path) -> BinaryIO:
+    """
+    Return a regular file as a binary stream, which the caller closes.
+
+    :raises OSError: as :func:`open_regular`.
+    """
+    return os.fdopen(open_regular(path), "rb")
+
+
+def read_head(path: Path, count: int) -> bytes:
+    """
+    Return the first bytes of a regular file.
+
+    :raises OSError: as :func:`open_regular`.
+    """
+    with regular_file(path) as descriptor:
+        return _first(descriptor, count)
+
+
+def read_bounded(path: Path, limit: Limit) -> bytes:
+    """
+    Return the bytes of a regular file.
+
+    :raises TooLargeError: beyond the limit, by the file's size or by what is read.
+    :raises OSError: as :func:`open_regular`.
+    """
+    with regular_file(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if beyond := limit.beyond(size):
+            raise TooLargeError(path, beyond)
+        return _checked(_first(descriptor, limit.value + 1, size + 1), path, limit)
+
+
+def read_given(path: Path, limit: Limit) -> bytes:
+    """
+    Return the bytes of a file that the user named: a regular file, or a pipe or device that ends
+    within :data:`limits.PIPE_SECONDS`.
+
+    :raises TooLargeError: beyond the limit.
+    :raises TimeoutError: where a pipe does not end in time.
+    :raises OSError: where it cannot be read.
+    """
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode):
+        return read_bounded(path, limit)
+    if not (stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)):
+        raise _wrong_kind(path, mode)
+
+    most = limit.value + 1  # here, because a thread does not see what counts in this one
+
+    def read() -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+        try:
+            return _first(descriptor, most)
+        finally:
+            os.close(descriptor)
+
+    return _checked(_in_time(read, path), path, limit)
+
+
+def read_stream(stream: BinaryIO, limit: Limit) -> bytes:
+    """
+    Return what comes through an open stream, such as stdin's buffer, until it ends.
+
+    :raises TooLargeError: beyond the limit.
+    :raises TimeoutError: where it does not end within :data:`limits.PIPE_SECONDS`.
+    :raises OSError: where it cannot be read.
+    """
+    most = limit.value + 1  # as above
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:  # it lies in memory
+        return _checked(stream.read(most), "-", limit)
+    # not by the stream itself: the interpreter cannot end while another thread waits in it
+    is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    return _checked(
+        _first(descriptor, most) if is_regular else _in_time(lambda: _first(descriptor, most), "-"),
+        "-",
+        limit,
+    )
+
+
+def write_stream(path: Path, data: bytes) -> None:
+    """
+    Write to a pipe or a device; a reader that takes nothing for :data:`limits.PIPE_SECONDS` ends
+    it.
+
+    :raises TimeoutError: where nothing is taken in time.
+    :raises OSError: where nobody reads it, or it cannot be written to.
+    """
+    import select
+
+    descriptor = _open_read(path)
+    try:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(descriptor, view) :]
+            except BlockingIOError:
+                if not select.select((), (descriptor,), (), limits.PIPE_SECONDS.value)[1]:
+                    raise _too_late(path, "its reader took nothing for") from None
+    finally:
+        os.close(descriptor)
+
+
+def _open_read(path: Path) -> int:
+    """
+    Return a descriptor to write to; a reader that was started together with this process has
+    :data:`_READER_SECONDS` to open its end of a pipe.
+    """
+    end = time.monotonic() + _READER_SECONDS
+    while True:
+        try:
+            return os.open(path, os.O_WRONLY | _AT_ONCE | _FLAGS)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end:
+                raise OSError(
+                    errno.ENXIO, "nobody reads it; start its reader first", str(path)
+                ) from error
+        time.sleep(_MOMENT)
+
+
+def identity(path: Path) -> Identity:
+    """
+    Return the identity of the file that a path leads to.
+
+    :raises OSError: where there is none.
+    """
+    found = path.stat()
+    return Identity(
+        path=str(path.absolute()),
+        device=found.st_dev,
+        inode=found.st_ino,
+        size=found.st_size,
+        mtime_ns=found.st_mtime_ns,
+    )
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise _wrong_kind(path, status.st_mode)
+
+
+def _wrong_kind(path: Path, mode: int) -> OSError:
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return NotRegularError(
+        path, next((kind for is_kind, kind in _KINDS if is_kind(mode)), "a special file")
+    )
+
+
+def _first(descriptor: int, most: int, expected: int = 0) -> bytes:
+    """Return no more than so many bytes, those that are expected in one piece."""
+    blocks, left = [], most
+    while left and (block := os.read(descriptor, min(left, max(expected, _BLOCK)))):
+        blocks.append(block)
+        left -= len(block)
+        expected = 0
+    return b"".join(blocks)
+
+
+def _checked(data: bytes, path: Path | str, limit: Limit) -> bytes:
+    if beyond := limit.beyond(len(data), counting=True):
+        raise TooLargeError(path, beyond)
+    return data
+
+
+def _in_time(read: Callable[[], Answer], path: Path | str) -> Answer:
+    """
+    Return what a function returns that may wait forever: it runs in a thread, which is left behind
+    where it takes too long.
+    """
+    import queue
+    import threading
+
+    answers: queue.SimpleQueue[tuple[Answer | None, Exception | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((read(), None))
+        except (OSError, MemoryError) as error:
+            answers.put((None, error))
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        answer, error = answers.get(timeout=limits.PIPE_SECONDS.value)
+    except queue.Empty:
+        raise _too_late(path, "it did not end within") from None
+    if error is not None:
+        raise error
+    return answer  # type: ignore[return-value]  # None only beside an error
+
+
+def _too_late(path: Path | str, what: str) -> TimeoutError:
+    limit = limits.PIPE_SECONDS
+    return TimeoutError(
+        errno.ETIMEDOUT, f"{what} the {limit.value} seconds of {limit.name}", str(path)
+    )

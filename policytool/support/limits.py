@@ -1,0 +1,419 @@
+"""
+Bounds for files from strangers, each with a name and the reason for its size.
+
+They are far above what any published model needs and far below what would hurt the machine that
+reads it. Who runs the tool may set another bound, by ``--limit NAME=VALUE`` or an argument of the
+Python API: it holds within :func:`given`, and whoever checks a bound asks it for what counts now.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+BYTES: Final = "bytes"
+
+_FEW: Final = 10
+"""Of a unit of bytes: fewer are told in the next smaller one."""
+
+_GIVEN: ContextVar[Mapping[str, int]] = ContextVar("policytool.support.limits")
+"""What whoever runs the tool asked for, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One bound."""
+
+    name: str
+    default: int
+    unit: str
+    """What is counted, in the plural."""
+
+    reason: str
+    fixed: str = ""
+    """What makes it one that nobody can raise; empty for those that can be raised."""
+
+    @property
+    def value(self) -> int:
+        """The bound that counts now."""
+        return _GIVEN.get({}).get(self.name, self.default)
+
+    def beyond(self, found: int, *, counting: bool = False) -> str:
+        """
+        Return what was found, the bound and what raises it, as the end of a sentence; an empty text
+        within the bound.
+
+        :param counting: whether there may be more than ``found``: it was counted only up to the
+            bound
+        """
+        most = self.value
+        if found <= most:
+            return ""
+        enough = 2 * most if counting else found
+        if self.fixed and counting:
+            enough = min(enough, self.default)
+        way = (
+            f"; --limit {self.name}={self.amount(enough, gap='')} "
+            f"{'allows more' if counting else 'reads it'}"
+        )
+        if self.fixed and (most >= self.default or enough > self.default):
+            way = f", which is {self.fixed} and cannot be raised"
+        amount = f"{'at least ' if counting else ''}{self.amount(found)}{'' if self.unit == BYTES else f' {self.unit}'}"
+        return f"{amount}, more than the {self.amount(most)} of {self.name}{way}"
+
+    def amount(self, count: int, gap: str = " ") -> str:
+        """
+        Return a count as it is told, bytes in units and never too few of them; ``gap`` stands
+        before the unit.
+        """
+        if self.unit != BYTES:
+            return str(count)
+        size, word = next(
+            (
+                one
+                for one in _UNITS
+                if count >= _FEW * one[0] or (count >= one[0] and not count % one[0])
+            ),
+            (1, ""),
+        )
+        return f"{-(-count // size)}{gap}{word}" if word else f"{count}{gap and f'{gap}{BYTES}'}"
+
+    def checked(self, value: int) -> int:
+        """
+        Return a bound that somebody asks for.
+
+        :raises UsageError: for one that is none, or beyond what is fixed.
+        """
+        if value < 1:
+            raise UsageError(f"the limit {self.name} cannot be {value}; expected at least 1")
+        if self.fixed and value > self.default:
+            raise UsageError(
+                f"the limit {self.name} cannot be raised above {self.amount(self.default)}, which "
+                f"is {self.fixed}"
+            )
+        return value
+
+
+_UNITS: Final = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+JSON_BYTES: Final = Limit(
+    "json-bytes",
+    256 * 2**20,
+    BYTES,
+    "The largest real config seen is EfficientNetV2-L's 1 MB; vocabularies stored in configs reach "
+    "tens of MB.",
+)
+JSON_DEPTH: Final = Limit(
+    "json-depth",
+    200,
+    "levels",
+    "Real configs nest below 40 levels (nested models in wrappers). YAML is held to the same.",
+    fixed="what fits below Python's own bound of 1000 calls within calls",
+)
+YAML_BYTES: Final = Limit(
+    "yaml-bytes",
+    8 * 2**20,
+    BYTES,
+    "YAML takes twenty times as long to read as JSON, this much 15 seconds. EfficientNetV2-L's "
+    "config is 1 MB.",
+)
+YAML_VALUES: Final = Limit(
+    "yaml-values",
+    2_000_000,
+    "values",
+    "Counted with every alias written out: a few lines of aliases of aliases stand for billions. "
+    "EfficientNetV2-L's config has 60,000.",
+)
+JSON_VALUES: Final = Limit(
+    "json-values",
+    5_000_000,
+    "values",
+    "Counted by brackets and commas; each takes up to a hundred bytes. EfficientNetV2-L's config "
+    "has 60,000, vocabularies in configs reach a million.",
+)
+LAYERS: Final = Limit(
+    "layers",
+    100_000,
+    "layers",
+    "A shared layer counts at every place. EfficientNetV2-L has 1,031 layers.",
+)
+PATH_CHARACTERS: Final = Limit(
+    "path-characters",
+    64 * 2**20,
+    "characters",
+    "The paths of all layers, or of all groups' links in HDF5: each repeats the names above it. "
+    "EfficientNetV2-L's have 50,000.",
+)
+LAYER_DEPTH: Final = Limit(
+    "layer-depth",
+    60,
+    "levels",
+    "Layers within layers in the objects of a SavedModel; real ones nest below 10.",
+    fixed="what fits below Python's own bound of 1000 calls within calls",
+)
+H5_OBJECTS: Final = Limit(
+    "h5-objects",
+    1_000_000,
+    "objects",
+    "Groups, datasets and links together; EfficientNetV2-L's file has 4,000.",
+)
+H5_DEPTH: Final = Limit(
+    "h5-depth", 64, "levels", "Groups within groups; nested models in wrappers reach about 15."
+)
+H5_ATTRIBUTES: Final = Limit(
+    "h5-attributes",
+    10_000,
+    "attributes",
+    "Of one group or dataset that is rewritten, or of one text in parts: HDF5's time for each "
+    "grows with their number. Keras writes one per 64 kB of names.",
+)
+H5_RATIO: Final = Limit(
+    "h5-ratio",
+    50,
+    "times",
+    "Values over what is stored of them, of a dataset beyond 4 MiB and of all beyond 64 MiB. "
+    "Filters make a tenth of pruned weights, and nothing of others.",
+)
+H5_TEXT_BYTES: Final = Limit(
+    "h5-text-bytes",
+    256 * 2**20,
+    BYTES,
+    "Of an attribute. Where its texts have any length, each counts as long as the file, because "
+    "all of them may be the same one; Keras gives names one length.",
+)
+H5_RANK: Final = Limit(
+    "h5-rank",
+    32,
+    "dimensions",
+    "Of a dataset, or of a tensor in a TensorFlow.js model, which has at most 6.",
+    fixed="HDF5's own bound (H5S_MAX_RANK)",
+)
+ZIP_MEMBERS: Final = Limit(
+    "zip-members", 100_000, "members", "A `.keras` file has 3 members and one per asset or shard."
+)
+ZIP_RATIO: Final = Limit(
+    "zip-ratio",
+    200,
+    "times",
+    "Uncompressed over compressed size. Keras stores members uncompressed; deflated JSON reaches "
+    "about 40.",
+)
+INFLATED_BYTES: Final = Limit(
+    "inflated-bytes",
+    16 * 2**30,
+    BYTES,
+    "A weights member that someone compressed has to be inflated to a temporary file before it can "
+    "be read.",
+)
+WEIGHTS_SHARDS: Final = Limit(
+    "weights-shards",
+    10_000,
+    "files",
+    "Files of one model's weights; Keras makes them of 5 GB unless it is told otherwise.",
+)
+PROTO_BYTES: Final = Limit(
+    "proto-bytes",
+    2**31 - 1,
+    BYTES,
+    "The largest SavedModel graph is one message.",
+    fixed="protobuf's own bound for a message",
+)
+GRAPHS: Final = Limit(
+    "graphs",
+    1_000,
+    "graphs",
+    "Of a SavedModel, one for each use: TF 1 exports three, for serving, training and evaluation.",
+)
+PROTO_MESSAGES: Final = Limit(
+    "proto-messages",
+    5_000_000,
+    "messages",
+    "Messages within one: each takes 2 bytes in the file and 80 in memory. EfficientNetV2-L's "
+    "graph has a million; what has fewer bytes is not counted.",
+)
+OBJECT_NODES: Final = Limit(
+    "object-nodes",
+    2_000_000,
+    "objects",
+    "Nodes of a SavedModel's object graph; EfficientNetV2-L has about 20,000.",
+)
+OBJECT_DEPTH: Final = Limit(
+    "object-depth",
+    200,
+    "levels",
+    "Objects within objects on the shortest way to a variable; real models nest below 20.",
+)
+TRACE_STEPS: Final = Limit(
+    "trace-steps",
+    10_000_000,
+    "steps",
+    "Ops of a SavedModel's entry points with their inputs, calls and scopes, each counted as often "
+    "as it is called; EfficientNetV2-L takes some 100,000.",
+)
+SCOPE_DEPTH: Final = Limit(
+    "scope-depth", 100, "levels", "Scopes within scopes; real ones nest below 30."
+)
+CALL_DEPTH: Final = Limit(
+    "call-depth",
+    200,
+    "levels",
+    "Functions within functions; a layer in a loop in a nested model reaches about 10.",
+)
+CHECKPOINT_INDEX_BYTES: Final = Limit(
+    "checkpoint-index-bytes",
+    256 * 2**20,
+    BYTES,
+    "EfficientNetB0's index has 18 kB, some 60 bytes a tensor. All keys together are held to the "
+    "same, because prefix compression multiplies them.",
+)
+CHECKPOINT_ENTRIES: Final = Limit(
+    "checkpoint-entries",
+    1_000_000,
+    "tensors",
+    "Tensors and slices of tensors; models have thousands, each up to three times with an "
+    "optimizer's slots.",
+)
+CHECKPOINT_KEY_BYTES: Final = Limit(
+    "checkpoint-key-bytes",
+    64 * 2**10,
+    BYTES,
+    "A key is a path through objects or scopes; real ones have a few hundred bytes.",
+)
+CHECKPOINT_ENTRY_BYTES: Final = Limit(
+    "checkpoint-entry-bytes",
+    2**20,
+    BYTES,
+    "An entry takes some 30 bytes, and one of a partitioned variable as many again for each slice.",
+)
+CHECKPOINT_SHARDS: Final = Limit(
+    "checkpoint-shards",
+    99_999,
+    "files",
+    "Files of one checkpoint.",
+    fixed="what the five digits in a file's name can count",
+)
+CHECKPOINT_RANK: Final = Limit(
+    "checkpoint-rank",
+    254,
+    "dimensions",
+    "Of a tensor in a checkpoint.",
+    fixed="TensorFlow's own bound (TensorShape::MaxDimensions)",
+)
+CHECKPOINT_STRING_BYTES: Final = Limit(
+    "checkpoint-string-bytes",
+    256 * 2**20,
+    BYTES,
+    "A tensor of strings is read whole to verify it; vocabularies reach tens of MB.",
+)
+CHECKPOINT_GRAPH_BYTES: Final = Limit(
+    "checkpoint-graph-bytes",
+    32 * 2**20,
+    BYTES,
+    "The object graph, which grows some thirtyfold when parsed; that of a model with 20,000 "
+    "objects has about 2 MB.",
+)
+SETTINGS_BYTES: Final = Limit(
+    "settings-bytes",
+    2**20,
+    BYTES,
+    "A settings file with an option on every line has 3 kB.",
+    fixed="checked before any option is read",
+)
+LIST_BYTES: Final = Limit(
+    "list-bytes", 64 * 2**20, BYTES, "Paths on stdin: a million of them have about as much."
+)
+PIPE_SECONDS: Final = Limit(
+    "pipe-seconds",
+    10,
+    "seconds",
+    "Until a pipe ends that a baseline, a plan, settings or paths come through, and until the "
+    "reader of a report takes a part of it.",
+)
+READ_SECONDS: Final = Limit(
+    "read-seconds",
+    3600,
+    "seconds",
+    "For one file in a process of its own: EfficientNetV2-L takes one second, and an hour reads "
+    "the values of a terabyte from a disk.",
+)
+CALL_SECONDS: Final = Limit(
+    "call-seconds",
+    10,
+    "seconds",
+    "Of processor time in one call of a library, which nothing else can end: HDF5 goes in circles "
+    "over some damaged files. Parsing 2 GiB of protobuf or "
+    "256 MiB of JSON, which are the longest, takes less.",
+)
+LIBRARY_BYTES: Final = Limit(
+    "library-bytes",
+    896 * 2**20,
+    BYTES,
+    "Beside what the process has, while the HDF5 library reads: it holds a text of `h5-text-bytes` "
+    "three times, and a process stays below 1 GiB.",
+)
+WRITE_SECONDS: Final = Limit(
+    "write-seconds",
+    4 * READ_SECONDS.default,
+    "seconds",
+    "The same for a file that is rewritten: values are read to be counted, read to be written, "
+    "written, and read back.",
+)
+ANSWER_BYTES: Final = Limit(
+    "answer-bytes",
+    2**30,
+    BYTES,
+    "Of a process that reads files for another: a layer takes some 300 bytes, and `layers` bounds "
+    "them; a diff needs configs, which `json-bytes` bounds.",
+)
+EVENT_BYTES: Final = Limit(
+    "event-bytes",
+    64 * 2**20,
+    BYTES,
+    "Of the process that has TensorFlow; a report on the layers of the largest model known takes "
+    "less than 1 MiB.",
+)
+
+LIMITS: Final = {
+    limit.name: limit for limit in tuple(globals().values()) if isinstance(limit, Limit)
+}
+"""All of them by name."""
+
+
+def named(name: str) -> Limit:
+    """
+    Return the limit of a name.
+
+    :raises UsageError: where none has it.
+    """
+    if name not in LIMITS:
+        raise UsageError(f"no limit is called {name!r}; there are {', '.join(LIMITS)}")
+    return LIMITS[name]
+
+
+@contextmanager
+def given(values: Mapping[str, int]) -> Iterator[None]:
+    """
+    Let these bounds count, by name, in place of the usual ones; other bounds that are given around
+    this stay.
+
+    :raises UsageError: for a name that no limit has, and a value that it cannot take.
+    """
+    token = _GIVEN.set(
+        {**_GIVEN.get({}), **{name: named(name).checked(value) for name, value in values.items()}}
+    )
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
+
+
+def asked() -> Mapping[str, int]:
+    """Return the bounds that were given, by name: what another process has to be told."""
+    return _GIVEN.get({})

@@ -1,0 +1,1 @@
+"""Child processes: their bounds, their crashes, and pools of them."""

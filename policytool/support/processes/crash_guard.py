@@ -1,0 +1,272 @@
+"""
+What a library written in C may do to this process over a file: crash, or never return.
+
+Neither is to cost more than that file's report.
+
+Python can stop neither by itself, because its signal handlers wait for the library's call to
+return. :func:`watch` therefore lets the system end this process in the middle of a call that takes
+too long, and :func:`split` goes on in a copy of this process, so that the original can say what
+became of it. Windows has neither.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import struct
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.support import limits
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    Handler = Callable[[int, FrameType | None], object]
+
+_SWITCH: Final = "POLICYTOOL_COPY"
+_TICK: Final = 0.25
+"""Seconds of the clock between signs of life."""
+
+_TOGETHER: Final = 1.0
+"""
+Seconds in which a second interrupt is the same one: a terminal sends it to both processes, and the
+original passes on its own.
+"""
+
+_COUNT: Final = struct.Struct("=I")
+_ROOM: Final = 2**15
+"""Bytes for a path, which has at most 4,096, and a sentence."""
+
+_NOT_ENOUGH_MEMORY: Final = ", by a fault of a library that reads it or because memory ran out"
+_MAY_LACK_MEMORY: Final = frozenset({"SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Crash:
+    """What stands in the place of what a process was to say."""
+
+    code: str
+    how: str
+    """What became of the process, as the rest of a sentence that begins with it."""
+
+    details: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lost:
+    """A file over which the copy ended."""
+
+    path: str
+    code: str
+    message: str
+
+
+@dataclass(kw_only=True, slots=True)
+class _Process:
+    """What this process is."""
+
+    may_split: bool = False
+    is_watched: bool = False
+    shared: mmap.mmap | None = None
+    """Where a copy tells the original what it does."""
+
+
+_process: Final = _Process()
+
+
+def allow() -> None:
+    """
+    Let :func:`split` copy this process: it is the command's own, and whoever calls the package from
+    Python never finds two of himself.
+
+    With ``POLICYTOOL_COPY=0`` in the environment there is one process, as debuggers and tracers
+    want it.
+    """
+    _process.may_split = hasattr(os, "fork") and os.environ.get(_SWITCH) != "0"
+
+
+def watch(parent: int | None = None) -> None:
+    """
+    Let the system end this process when one call of a library takes more than
+    :data:`limits.CALL_SECONDS` of processor time.
+
+    While Python's own code runs, a timer of the clock winds up the other one again and again; in a
+    call that does not return, nobody does.
+
+    :param parent: the process without which this one is to end as well
+    """
+    if not hasattr(signal, "setitimer"):
+        return
+
+    def alive(_number: int, _frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_PROF, limits.CALL_SECONDS.value)
+        if parent is not None and os.getppid() != parent:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    _process.is_watched = True
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, alive)
+    signal.setitimer(signal.ITIMER_PROF, limits.CALL_SECONDS.value)
+    signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)
+    atexit.register(_unwatch)
+
+
+def _unwatch() -> None:
+    """
+    Stop the timers, and hear of no interrupt: the interpreter takes its handlers back before it
+    ends, and either would then look like a crash.
+    """
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 0)
+    for number in _interrupts():
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def lean(most: int | None = None) -> Iterator[None]:
+    """
+    Give this process no more than :data:`limits.LIBRARY_BYTES` beside what it has, so that a
+    library that takes ever more is told that there is none.
+
+    :param most: fewer bytes, if a call is known to need no more
+
+    Only where :func:`watch` was called, because the process belongs to us, and on Linux, which says
+    what it has and keeps to the bound.
+    """
+    taken = _taken() if _process.is_watched else None
+    if taken is None:
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = taken + min(
+        limits.LIBRARY_BYTES.value, limits.LIBRARY_BYTES.value if most is None else most
+    )
+    wanted = min(limit for limit in (wanted, soft, hard) if limit != resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _taken() -> int | None:
+    """
+    Return the bytes that count against this process's bound on data; None where the system does not
+    tell.
+    """
+    try:
+        # pathlib is slower than the rest of this
+        with open("/proc/self/statm", "rb") as stream:  # noqa: PTH123  # pathlib is slower than the rest of this
+            return int(stream.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
+def split() -> Lost | None:
+    """
+    Go on in a copy of this process, and return None there; the original ends as the copy does.
+
+    Where the copy is ended by a signal, the original returns from here too, with the file that the
+    copy was about. None, and nothing done, in a process that may not be copied (:func:`allow`) and
+    in a copy.
+    """
+    if not _process.may_split:
+        return None
+    import mmap  # only where a file is read in this process
+
+    shared = mmap.mmap(-1, _ROOM)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    waiting = signal.pthread_sigmask(signal.SIG_BLOCK, _interrupts())
+    child = os.fork()
+    handler = _passing_on(child) if child else _once()
+    before = {number: signal.signal(number, handler) for number in _interrupts()}
+    signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
+    if not child:
+        _process.may_split, _process.shared = False, shared
+        watch(parent)
+        return None
+    os.waitid(
+        os.P_PID, child, os.WEXITED | os.WNOWAIT
+    )  # its number stays its own until nothing is passed on any more
+    for number, was in before.items():
+        signal.signal(number, was)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code >= 0:
+        os._exit(code)
+    if -code in before:
+        raise KeyboardInterrupt
+    return _lost(shared, crash(-code))
+
+
+def about(path: str, lost: str) -> None:
+    """
+    Say which file is next, and the sentence about it if this process ends over it; ``{how}`` in it
+    is what became of the process.
+    """
+    if _process.shared is not None:
+        text = f"{path}\0{lost}".encode("utf-8", "surrogateescape")
+        _process.shared[: _COUNT.size + len(text)] = _COUNT.pack(len(text)) + text
+
+
+def crash(number: int) -> Crash:
+    """Return what is said of a process that a signal ended."""
+    if hasattr(signal, "SIGPROF") and number == signal.SIGPROF:
+        most = limits.CALL_SECONDS
+        what = (
+            f"was in one call of a library for {most.value} seconds of processor time, as damaged "
+            "HDF5 makes it, and was ended"
+        )
+        how = f"{what}; --limit {most.name}={2 * most.value} allows more"
+        return Crash(code="worker-timeout", how=how)
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return Crash(
+        code="worker-crashed",
+        how=f"was ended by {name}{_NOT_ENOUGH_MEMORY if name in _MAY_LACK_MEMORY else ''}",
+    )
+
+
+def _interrupts() -> list[signal.Signals]:
+    """
+    Return the signals that ask for an orderly end, without those that this process was started to
+    ignore.
+    """
+    return [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+
+
+def _passing_on(child: int) -> Handler:
+    return lambda _number, _frame: os.kill(child, signal.SIGINT)
+
+
+def _once() -> Handler:
+    """Return what interrupts, but not twice for one key pressed."""
+    last = -_TOGETHER
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before >= _TOGETHER:
+            raise KeyboardInterrupt
+
+    return interrupt
+
+
+def _lost(shared: mmap.mmap, crashed: Crash) -> Lost:
+    end = _COUNT.size + _COUNT.unpack_from(shared)[0]
+    path, _, sentence = shared[_COUNT.size : end].decode("utf-8", "surrogateescape").partition("\0")
+    return Lost(path=path, code=crashed.code, message=sentence.format(how=crashed.how))

@@ -1,0 +1,275 @@
+"""
+Processes that read or rewrite files for this one, each one file after the other: ``python -m
+policytool.commands.batch.worker``.
+
+They start at the same time and stay until the end. One that dies over a file, or takes too long for
+it, costs that file's answer alone, and another takes its place. All of them end with this process,
+whichever way that ends: they are ended when the pool is closed, and see their stdin close where it
+was killed itself. One that is in the middle of a file then has some seconds to take back what it
+began.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import sys
+import tempfile
+import time
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from policytool.support import limits
+from policytool.support.errors import WorkerError
+from policytool.support.processes import crash_guard
+from policytool.support.processes.child import Child
+from policytool.support.processes.crash_guard import Crash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from policytool.support.limits import Limit
+
+AHEAD: Final = 8
+"""
+Lines that a process has at a time: the one that it works on, and some more, so that it need not
+wait for this process, nor wake it for each.
+"""
+
+_PLENTY: Final = 10
+"""
+Lines per process that have to be left for any to be given ahead: of the last ones, none is to wait
+behind a slow one.
+"""
+
+_MODULE: Final = "policytool.commands.batch.worker"
+_ROOT: Final = Path(__file__).parent.parent
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class _Worker:
+    """One process, and what it has been given and has not answered."""
+
+    child: Child
+    is_ready: bool = False
+    given: deque[int] = field(default_factory=deque)
+    deadline: float = 0.0
+    """When it has had enough time for the first of them."""
+
+
+class Pool:
+    """The processes, as a context manager that starts and ends them."""
+
+    def __init__(self, count: int, head: bytes, *, time: Limit, grace: float = 0.0) -> None:
+        """
+        ``head`` is the line that each process is given first: what to do with the others.
+
+        It is answered by an empty line.
+
+        ``time`` is what one line may take, and ``grace`` how long a process that is ended over a
+        line has to take back what it began.
+        """
+        self._count = count
+        self._head = head
+        self._time = time
+        self._grace = grace
+        self._stopped = False
+        self._finished = set[int]()
+        self._stack = ExitStack()
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[_Worker] = []
+        self._environment: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._stack.enter_context(self._selector)
+            # A process that is killed leaves its temporary files behind: they lie in here.
+            scratch = self._stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
+            )
+            self._environment = {**environment(os.environ), "TMPDIR": scratch}
+            for worker in [
+                self._started() for _ in range(self._count)
+            ]:  # all of them first: a long head waits for its reader
+                _tell(worker, self._head)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            busy = [worker.child for worker in self._workers if worker.given] if self._grace else []
+            for child in busy:
+                child.hang_up()
+            for child in busy:
+                child.end(self._grace)
+        finally:
+            self._stack.close()
+
+    def stop(self) -> None:
+        """
+        Give out no further line; :meth:`answers` goes on with those that are given, and leaves the
+        others out.
+        """
+        self._stopped = True
+
+    def answers(
+        self, lines: Sequence[bytes], after: Sequence[frozenset[int]] = ()
+    ) -> Iterator[tuple[int, bytes | Crash]]:
+        """
+        Yield each line's number and what the processes make of it, in the order of the lines.
+
+        ``after`` says for each line which earlier ones have to be done before it is begun.
+
+        :raises WorkerError: where no process can be started.
+        """
+        pending = deque(range(len(lines)))
+        done: dict[int, bytes | Crash] = {}
+        for number in range(len(lines)):
+            while number not in done and not (
+                self._stopped and not any(worker.given for worker in self._workers)
+            ):
+                for worker, crash in self._heard(done):
+                    self._lost(worker, crash, pending, done)
+                self._give(lines, pending, after)
+            if number in done:
+                yield number, done.pop(number)
+
+    def _heard(self, done: dict[int, bytes | Crash]) -> Iterator[tuple[_Worker, Crash]]:
+        """
+        Take the answers that there are, wait for one where there is none, and yield the processes
+        that are lost.
+        """
+        for key, _ in self._selector.select(self._patience()):
+            worker: _Worker = key.data
+            answers = worker.child.received()
+            if answers is None:
+                yield worker, _crash(worker.child)
+            for answer in answers or ():
+                if worker.is_ready:
+                    self._finished.add(worker.given[0])
+                    done[worker.given.popleft()] = answer
+                worker.is_ready = True
+                worker.deadline = time.monotonic() + self._time.value
+        now = time.monotonic()
+        for worker in [
+            worker for worker in self._workers if worker.given and worker.deadline < now
+        ]:
+            yield (
+                worker,
+                Crash(
+                    code="worker-timeout",
+                    how=f"took {self._time.beyond(self._time.value + 1, counting=True)}",
+                ),
+            )
+
+    def _patience(self) -> float | None:
+        """Return the seconds until some process has had enough time."""
+        first = min((worker.deadline for worker in self._workers if worker.given), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
+
+    def _give(
+        self, lines: Sequence[bytes], pending: deque[int], after: Sequence[frozenset[int]]
+    ) -> None:
+        """Give the processes something to do, one line each before any has a second."""
+        for size in range(AHEAD if len(pending) > _PLENTY * len(self._workers) else 1):
+            for worker in self._workers:
+                if self._stopped or not worker.is_ready or len(worker.given) != size:
+                    continue
+                number = next(
+                    (number for number in pending if not after or after[number] <= self._finished),
+                    None,
+                )
+                if number is None:
+                    return
+                if not size:
+                    worker.deadline = time.monotonic() + self._time.value
+                pending.remove(number)
+                worker.given.append(number)
+                _tell(worker, lines[number])
+
+    def _lost(
+        self, worker: _Worker, crash: Crash, pending: deque[int], done: dict[int, bytes | Crash]
+    ) -> None:
+        """
+        Put another process in the place of one that died over a line; one that died before its
+        first line cannot be started.
+        """
+        self._selector.unregister(worker.child.descriptor)
+        self._workers.remove(worker)
+        worker.child.end(self._grace)
+        if worker.given:
+            self._finished.add(worker.given[0])
+            done[worker.given.popleft()] = crash
+            pending.extendleft(reversed(worker.given))
+            if pending and not self._stopped:
+                _tell(self._started(), self._head)
+        elif not self._workers:
+            message = (
+                f"no process for the files can be started: it {crash.how}; --jobs 1 needs none"
+            )
+            raise WorkerError("no-worker", message, details=crash.details, ended=True)
+
+    def _started(self) -> _Worker:
+        # -P: the working directory is a stranger's, and no module is imported from it.
+        try:
+            child = Child(
+                [sys.executable, "-P", "-m", _MODULE],
+                environment=self._environment,
+                longest=limits.ANSWER_BYTES.value,
+            )
+        except OSError as error:
+            raise WorkerError(
+                "no-worker",
+                f"{sys.executable} cannot be run ({error.strerror or error}); --jobs 1 needs no "
+                "further process",
+            ) from error
+        self._stack.callback(child.end)
+        worker = _Worker(child=child)
+        self._workers.append(worker)
+        self._selector.register(child.descriptor, selectors.EVENT_READ, worker)
+        return worker
+
+
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """
+    Return the variables that a process gets: this one's own, and where this package is found if it
+    is not installed.
+    """
+    if _ROOT.name in _INSTALLED:
+        return dict(own)
+    return {
+        **own,
+        "PYTHONPATH": os.pathsep.join(part for part in (own.get("PYTHONPATH"), str(_ROOT)) if part),
+    }
+
+
+def _tell(worker: _Worker, line: bytes) -> None:
+    try:
+        worker.child.send(line)
+    except BrokenPipeError:
+        return  # it is gone, which the end of its answers says too
+
+
+def _crash(child: Child) -> Crash:
+    if beyond := limits.ANSWER_BYTES.beyond(child.longest_line, counting=True):
+        return Crash(code="worker-limit", how=f"answered with {beyond}")
+    how = child.how_it_ended()
+    code = child.process.returncode
+    crash = (
+        crash_guard.crash(-code)
+        if code is not None and code < 0
+        else Crash(code="worker-crashed", how=how)
+    )
+    return replace(crash, details=child.messages)

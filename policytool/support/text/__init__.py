@@ -1,0 +1,1 @@
+"""JSON, YAML and protobuf as text and bytes."""

@@ -1,0 +1,327 @@
+"""
+JSON text edited where it stands: what is not edited stays as it is, byte for byte.
+
+A config that is parsed and written again loses the spelling of its numbers, its white space and its
+escapes, and a reader could not tell the change from the noise. So the text is walked only along the
+pointers, everything beside them is skipped by Python's own JSON scanner, and new values are spliced
+in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.plan import Absent
+from policytool.support import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from policytool.support.text.jsontext import Json
+
+Change = tuple[str, "Json | Absent", "Json | Absent"]
+"""A JSON Pointer, what stands there, and what will stand there."""
+
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_ESCAPE: Final = re.compile(r"~[01]")
+_BAD_ESCAPE: Final = re.compile(r"~(?![01])")
+_UNESCAPED: Final = {"~0": "~", "~1": "/"}
+_DECODER: Final = json.JSONDecoder()
+
+
+class EditError(ValueError):
+    """
+    An edit that does not fit the text: a pointer that leads nowhere, another value than expected,
+    or edits inside each other.
+    """
+
+
+@dataclass(slots=True)
+class _Node:
+    """One step on the way of the pointers."""
+
+    pointer: str
+    change: Change | None = None
+    below: dict[str, _Node] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Member:
+    """Where a key of an object stands in the text: from its own quote to the end of its value."""
+
+    key: str
+    start: int
+    key_end: int
+    value: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the walk found a step: the last place counts where a key stands twice."""
+
+    start: int
+    end: int
+    members: list[_Member] | None = None
+    """Of an object that the pointers lead into."""
+
+    below: dict[str, _Place] = field(default_factory=dict)
+
+
+def apply(text: str, edits: Sequence[Change]) -> str:
+    """
+    Return ``text`` with these values replaced, added to objects (before is ABSENT) and removed from
+    objects (after is ABSENT).
+
+    :raises EditError: where a pointer leads nowhere, something other than ``before`` stands there,
+        or edits overlap.
+    """
+    if not edits:
+        return text
+    root = _trie(edits)
+    walk = _Walk(text)
+    place = walk.root(root)
+    splices = sorted(_splices(root, place, _Style(text)))
+    pieces: list[str] = []
+    position = 0
+    for start, end, new in splices:
+        pieces += (text[position:start], new)
+        position = end
+    return "".join((*pieces, text[position:]))
+
+
+def same(one: Json | Absent, other: Json | Absent) -> bool:
+    """
+    Return whether two JSON values are equal, types included: True is not 1, 1 is not 1.0, and NaN
+    is NaN.
+    """
+    if isinstance(one, Absent) or isinstance(other, Absent):
+        return one is other
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def _trie(edits: Sequence[Change]) -> _Node:
+    root = _Node("")
+    for change in edits:
+        node = root
+        for step in _steps(change[0]):
+            if node.change is not None:
+                raise EditError(
+                    f"the edit at {change[0]!r} lies inside the one at {node.pointer!r}"
+                )
+            node = node.below.setdefault(step, _Node(change[0]))
+        if node.change is not None or node.below:
+            raise EditError(f"several edits at or below {change[0]!r} overlap")
+        node.pointer, node.change = change[0], change
+    return root
+
+
+def _steps(pointer: str) -> list[str]:
+    if (pointer and not pointer.startswith("/")) or _BAD_ESCAPE.search(pointer):
+        raise EditError(f"{pointer!r} is no JSON Pointer")
+    if pointer.count("/") > limits.JSON_DEPTH.value:
+        raise EditError(f"a JSON Pointer of {pointer.count('/')} steps is deeper than any config")
+    return [
+        _ESCAPE.sub(lambda match: _UNESCAPED[match[0]], step) for step in pointer.split("/")[1:]
+    ]
+
+
+class _Walk:
+    """A walk through the text along the pointers."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def root(self, node: _Node) -> _Place:
+        """Return where the whole value stands, and in it the places of all steps."""
+        try:
+            place = self._place(node, self._blank(0))
+        except EditError:
+            raise
+        except (ValueError, RecursionError, IndexError) as error:
+            raise EditError("the text is not JSON, or nests too deep") from error
+        if self._blank(place.end) != len(self._text):
+            raise EditError(f"more text follows the JSON value, at character {place.end}")
+        return place
+
+    def _place(self, node: _Node, start: int) -> _Place:
+        """
+        Return where the value that begins at ``start`` stands; recursion ends with the pointers.
+        """
+        opening = self._text[start]
+        if not node.below or opening not in "{[":
+            return _Place(start, self._skip(start))
+        return self._object(node, start) if opening == "{" else self._array(node, start)
+
+    def _object(self, node: _Node, start: int) -> _Place:
+        place = _Place(start, start, members=(members := []))
+        position = self._blank(start + 1)
+        if self._text[position] == "}":
+            place.end = position + 1
+            return place
+        while True:
+            key, key_end = _DECODER.raw_decode(self._text, position)
+            value = self._blank(self._expect(":", self._blank(key_end)))
+            if (child := node.below.get(key)) is None:
+                end = self._skip(value)
+            else:
+                place.below[key] = below = self._place(child, value)
+                end = below.end
+            members.append(_Member(key, position, key_end, value, end))
+            after = self._blank(end)
+            if self._text[after] == "}":
+                place.end = after + 1
+                return place
+            position = self._blank(self._expect(",", after))
+
+    def _array(self, node: _Node, start: int) -> _Place:
+        place = _Place(start, start)
+        position, index = self._blank(start + 1), 0
+        if self._text[position] == "]":
+            place.end = position + 1
+            return place
+        while True:
+            child = node.below.get(str(index))
+            if child is None:
+                end = self._skip(position)
+            else:
+                place.below[str(index)] = below = self._place(child, position)
+                end = below.end
+            after = self._blank(end)
+            if self._text[after] == "]":
+                place.end = after + 1
+                return place
+            position, index = self._blank(self._expect(",", after)), index + 1
+
+    def _skip(self, position: int) -> int:
+        return _DECODER.raw_decode(self._text, position)[1]
+
+    def _blank(self, position: int) -> int:
+        match = _BLANK.match(self._text, position)
+        return match.end() if match else position
+
+    def _expect(self, mark: str, position: int) -> int:
+        if self._text[position] != mark:
+            raise EditError(f"the text is not JSON: expected {mark!r} at character {position}")
+        return position + 1
+
+
+class _Style:
+    """How a text separates its keys and values, for what is added to it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        first = re.search(r'"[ \t\n\r]*:([ \t\n\r]?)', text)
+        self.colon, self.comma = (":", ",") if first is not None and not first[1] else (": ", ", ")
+        self._ascii = text.isascii()
+
+    def json(self, value: Json) -> str:
+        """Return a value in the style of the text."""
+        return json.dumps(value, separators=(self.comma, self.colon), ensure_ascii=self._ascii)
+
+    def member(self, key: str, value: Json, members: Sequence[_Member]) -> str:
+        """Return a key with its value as the last one of its object is written."""
+        colon = self.text[members[-1].key_end : members[-1].value] if members else self.colon
+        return f"{self.json(key)}{colon}{self.json(value)}"
+
+    def between(self, place: _Place) -> str:
+        """Return what stands between two members of this object."""
+        members = place.members or []
+        if len(members) > 1:
+            return self.text[members[-2].end : members[-1].start]
+        indent = self.text[place.start + 1 : members[0].start] if members else ""
+        return f",{indent}" if "\n" in indent else self.comma
+
+
+_Splice = tuple[int, int, str]
+
+
+def _splices(node: _Node, place: _Place, style: _Style) -> Iterator[_Splice]:
+    """Yield what is replaced in the text, each by its start, its end and what comes there."""
+    if node.change is not None:
+        yield from _replaced(node.change, place, style)
+        return
+    members = place.members
+    removed = {
+        step: child.change
+        for step, child in node.below.items()
+        if members and step in place.below and child.change and _is_removal(child.change)
+    }
+    added = {
+        step: child.change
+        for step, child in node.below.items()
+        if members is not None and step not in place.below and child.change
+    }
+    for step, change in removed.items():
+        _check(change, place.below[step], style.text)
+    if removed or added:
+        yield from _resized(
+            place, removed.keys(), list(_additions(added, members or [], style)), style
+        )
+    for step, child in node.below.items():
+        if step in removed or step in added:
+            continue
+        if step not in place.below:
+            raise EditError(f"{child.pointer!r} leads nowhere: nothing stands at its step {step!r}")
+        yield from _splices(child, place.below[step], style)
+
+
+def _is_removal(change: Change) -> bool:
+    return isinstance(change[2], Absent) and not isinstance(change[1], Absent)
+
+
+def _check(change: Change, place: _Place, text: str) -> Json:
+    """Return the value that stands at ``place``, which has to be the one expected."""
+    found: Json = _DECODER.raw_decode(text, place.start)[0]
+    if not same(found, change[1]):
+        raise EditError(
+            f"{change[0]!r} holds another value than expected: "
+            f"{text[place.start : min(place.end, place.start + 80)]}"
+        )
+    return found
+
+
+def _replaced(change: Change, place: _Place, style: _Style) -> Iterator[_Splice]:
+    found = _check(change, place, style.text)
+    if isinstance(change[2], Absent):
+        raise EditError(f"{change[0]!r}: only keys of objects can be removed")
+    if not same(found, change[2]):
+        yield place.start, place.end, style.json(change[2])
+
+
+def _additions(
+    added: Mapping[str, Change], members: Sequence[_Member], style: _Style
+) -> Iterator[str]:
+    """Yield the new members of an object."""
+    for step, (pointer, before, after) in added.items():
+        if not isinstance(before, Absent) or isinstance(after, Absent):
+            raise EditError(f"{pointer!r} leads nowhere: nothing stands at its step {step!r}")
+        yield style.member(step, after, members)
+
+
+def _resized(
+    place: _Place, removed: Collection[str], new: Sequence[str], style: _Style
+) -> Iterator[_Splice]:
+    """
+    Yield the splices that remove keys from an object, each time they stand there, and add members
+    at its end.
+    """
+    members = place.members or []
+    between = style.between(place)
+    kept = [index for index, member in enumerate(members) if member.key not in removed]
+    if not kept:
+        start, end = (
+            (members[0].start, members[-1].end) if members else (place.start + 1, place.start + 1)
+        )
+        yield start, end, between.join(new)
+        return
+    if kept[0]:
+        yield members[0].start, members[kept[0]].start, ""
+    for one, other in zip(kept, [*kept[1:], len(members)], strict=True):
+        if other - one > 1:
+            yield members[one].end, members[other - 1].end, ""
+    if new:
+        yield members[-1].end, members[-1].end, between + between.join(new)

@@ -1,0 +1,195 @@
+"""
+JSON from strangers: bounded in size and depth, with its duplicate keys told, and pointers into it
+(RFC 6901).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from policytool.support import limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+
+_STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")
+"""Opening brackets to 1, closing ones to -1 as a signed byte."""
+
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{[}]"))
+
+
+class JsonError(ValueError):
+    """Text that is not JSON, or JSON beyond the bounds; ``code`` tells which."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
+    """
+    Return the value and the names of keys that stand twice in one object (the last one counts, as
+    in Python and so in Keras).
+
+    :raises JsonError: with code ``json-limit`` or ``invalid-json``.
+    """
+    if beyond := limits.JSON_BYTES.beyond(len(text)):
+        raise JsonError("json-limit", f"is JSON of {beyond}")
+    if beyond := limits.JSON_VALUES.beyond(_most_values(text)):
+        raise JsonError("json-limit", f"is JSON of {beyond}")
+    repeated: list[str] = []
+
+    def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            seen: set[str] = set()
+            repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        return value
+
+    try:
+        value: Json = json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise _too_deep() from None
+    except UnicodeDecodeError as error:
+        raise JsonError("invalid-json", f"is not UTF-8 text (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise JsonError(
+            "invalid-json",
+            f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",
+        ) from error
+    except ValueError as error:
+        # an integer of more digits than Python converts, which takes the square of their number
+        raise JsonError(
+            "invalid-json",
+            f"holds an integer of more than {sys.get_int_max_str_digits()} digits, which no config "
+            "needs",
+        ) from error
+    most = limits.JSON_DEPTH.value
+    if _bracket_depth(text) > most and _deeper_than(value, most):
+        raise _too_deep()
+    return value, tuple(dict.fromkeys(repeated))
+
+
+def _too_deep() -> JsonError:
+    return JsonError(
+        "json-limit",
+        f"nests JSON in {limits.JSON_DEPTH.beyond(limits.JSON_DEPTH.value + 1, counting=True)}",
+    )
+
+
+def text_at(holder: Mapping[str, Any], key: str) -> str | None:
+    """
+    Return the text under a key; None where there is none, or something else, which may not even be
+    hashable.
+    """
+    found = holder.get(key)
+    return found if isinstance(found, str) else None
+
+
+def number(value: object) -> float | None:
+    """
+    Return a number; None for what is none, for a truth value, and for an integer of more digits
+    than a float can count.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def pointer(*steps: str | int) -> str:
+    """
+    Return the JSON Pointer that leads through ``steps``: ``pointer("config", "layers", 0)`` is
+    ``/config/layers/0``.
+    """
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
+def steps(path: str) -> list[str]:
+    """
+    Return the steps that a JSON Pointer leads through; the other way round than :func:`pointer`.
+    """
+    return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
+
+
+def place(value: Json, path: str) -> tuple[Any, Any]:
+    """
+    Return the object or list that holds what a JSON Pointer leads to, and its key or index there;
+    the key itself need not be there yet.
+
+    :raises LookupError: where the pointer leads nowhere.
+    """
+    *way, last = steps(path)
+    holder: Any = value
+    for step in way:
+        holder = holder[int(step)] if isinstance(holder, list) else holder[step]
+    return holder, int(last) if isinstance(holder, list) else last
+
+
+def value(document: Json, path: str) -> Json:
+    """
+    Return what a JSON Pointer leads to.
+
+    :raises LookupError: where it leads nowhere; TypeError and ValueError where it leads through
+        what is no object or list.
+    """
+    found: Any = document
+    for step in steps(path):
+        found = found[int(step)] if isinstance(found, list) else found[step]
+    result: Json = found
+    return result
+
+
+def without(document: Json, key: str) -> Json:
+    """Return a value without a key, wherever in it that stands."""
+    if isinstance(document, dict):
+        return {name: without(child, key) for name, child in document.items() if name != key}
+    return [without(child, key) for child in document] if isinstance(document, list) else document
+
+
+def _most_values(text: str | bytes) -> int:
+    """
+    Return how many values ``text`` can have: as many as it has brackets and commas, those inside
+    strings among them.
+    """
+    if isinstance(text, bytes):
+        return 1 + sum(map(text.count, (b"[", b"{", b",")))
+    return 1 + sum(map(text.count, ("[", "{", ",")))
+
+
+def _bracket_depth(text: str | bytes) -> int:
+    """
+    Return how deep the brackets of ``text`` nest; brackets inside strings count too, so it is never
+    too small. Walking the value takes ten times as long.
+    """
+    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return max(accumulate(array("b", raw.translate(_STEPS, _NO_BRACKETS)), initial=0))
+
+
+def _deeper_than(value: Json, depth: int) -> bool:
+    """
+    Return whether containers nest more than ``depth`` levels; level by level, so it needs no
+    recursion itself.
+    """
+    level: list[Json] = [value]
+    for _ in range(depth):
+        level = [child for parent in level for child in _containers(parent)]
+        if not level:
+            return False
+    return True
+
+
+def _containers(value: Json) -> Iterable[Json]:
+    children = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    )
+    return (child for child in children if isinstance(child, dict | list))

@@ -1,0 +1,112 @@
+"""
+The job ``check``: a reference and a candidate run on the same inputs, and compared layer by layer,
+on each device that is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import unchanged
+from .devices import parallel_devices, present
+from .engine.running import Running
+from .engine.sides import Sides
+from .feeding import inputs as fed
+from .graphs import rewritten
+from .library import Refused
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Sequence
+
+GRAPH = "graph"
+
+
+def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+    """
+    Return what was measured of ``job["candidate"]`` against ``job["reference"]``, one run for each
+    device.
+    """
+    step("importing TensorFlow")
+    sides = Sides(job)
+    tf = sides.tf
+    unchanged.check(job)  # after TensorFlow's import, which takes seconds
+    present.configured(tf, job)
+    there = {device["name"]: device for device in present.listed(tf)}
+    chosen = present.chosen(tf, job["device"])
+    notes: list[dict[str, str]] = []
+    with present.softly(tf):
+        runs = (
+            _graphs(sides, chosen, there, (notes, step))
+            if job["candidate"]["how"] == GRAPH
+            else _models(sides, chosen, there, step)
+        )
+    notes += [note for one in runs for note in one["notes"]]
+    names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
+    return {"versions": sides.versions(), "libraries": names, "runs": runs, "notes": notes}
+
+
+def _models(
+    sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], step: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """
+    Return a run for each device: both models on all of them at the same time, and one after the
+    other what is asked for besides.
+    """
+
+    def prepare(device: str) -> Running:
+        with sides.tf.device(device):
+            return Running(sides, device, step)
+
+    with present.unfused(sides.tf):
+        compared = parallel_devices.side_by_side(
+            chosen, prepare, lambda _, one: (one, one.compare())
+        )
+    return [one.told(found, there[present.short(one.device)]) for one, found in compared]
+
+
+def _graphs(
+    sides: Sides,
+    chosen: Sequence[str],
+    there: Mapping[str, Any],
+    told: tuple[list[dict[str, str]], Callable[[str], None]],
+) -> list[dict[str, Any]]:
+    """
+    Return a run for each device and signature of a graph, in which TensorFlow's own rewrite makes
+    the candidate; what cannot run is a note.
+
+    :raises Refused: where no signature can run.
+    """
+    job, (notes, step) = sides.job, told
+    library = sides.library(job["candidate"]["family"])
+    runs = []
+    for name in map(present.short, chosen):
+        wanted = {"policy": job["candidate"]["policy"], "device": name}
+        found = rewritten.measured(
+            library,
+            job["candidate"]["path"],
+            wanted,
+            lambda signature, root: fed.fed_signature(library, signature, root, job["inputs"]),
+            step,
+        )
+        refused = [
+            (one["signature"], one["refused"])
+            for one in found["signatures"]
+            if one["refused"] is not None
+        ]
+        if len(refused) == len(found["signatures"]):
+            raise Refused(
+                refused[0][1]["code"],
+                "signature {}: {}".format(refused[0][0], refused[0][1]["message"]),
+            )
+        notes += [
+            {
+                "code": why["code"],
+                "message": "signature {} was not run: {}".format(signature, why["message"]),
+            }
+            for signature, why in refused
+        ]
+        notes += [{"code": "environment", "message": sentence} for sentence in found["ignored"]]
+        runs += [
+            {**one, "device": there[name]} for one in found["signatures"] if one["refused"] is None
+        ]
+    return runs

@@ -1,0 +1,269 @@
+"""
+A reference and a candidate traced as one function, whose results are numbers about each layer and
+no activations.
+
+The candidate's layers are compared with the reference's as they are called: what comes out when
+each runs from end to end (accumulated), and what comes out when the candidate's layer gets the
+inputs that the reference's layer had (isolated).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .. import serving
+from ..library import Refused
+from . import isolating, measuring
+from .comparisons import Comparisons
+from .layer_hooks import Tape, named
+from .steps import Steps
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Sequence
+
+    from ..library import Library
+    from .layer_hooks import Call
+
+
+class Row:
+    """What is measured of one call of a layer."""
+
+    def __init__(self, call: Call, other: Call) -> None:
+        self.reference = call
+        self.candidate = other
+        self.accumulated: list[int | None] = []
+        """For each output, the number of its comparison; None for what cannot be compared."""
+
+        self.isolated: list[int | None] | None = None
+        """The same; None where the layer was not called with the reference's inputs."""
+
+        self.inputs: list[str] = []
+        """The float dtypes that the candidate's layer takes."""
+
+        self.dtypes: list[tuple[str, str]] = []
+        self.shapes: list[list[int | None]] = []
+
+
+class Measured:
+    """
+    The numbers of one run: a row for each comparison, and one for each of the model's outputs that
+    may hold scores of classes.
+    """
+
+    def __init__(self, vectors: Any, agreements: Any) -> None:
+        self.vectors = vectors
+        self.agreements = agreements
+
+    def merged(self, other: Measured) -> Measured:
+        """Return the numbers over the examples of both."""
+        return Measured(
+            np.stack([measuring.merged(*pair) for pair in zip(self.vectors, other.vectors)]),
+            self.agreements + other.agreements,
+        )
+
+
+class Pair:
+    """Two live models, and what to measure of them."""
+
+    def __init__(
+        self,
+        libraries: tuple[Library, Library],
+        models: tuple[Any, Any],
+        policies: tuple[str | None, str | None],
+        *,
+        isolated: bool,
+    ) -> None:
+        """
+        ``policies`` are the global ones that each is called under: layers that a class makes in its
+        call take them.
+        """
+        self.libraries = libraries
+        self.policies = policies
+        self.tf = libraries[0].tf
+        self.reference, self.candidate = models
+        self.isolated = isolated
+        self.rows: list[Row] = []
+        self.only: tuple[list[str], list[str]] = ([], [])
+        """The paths of calls that one of the two makes and the other does not."""
+
+        self.traced = "reference"
+        """Which of the two is being traced, or was at last."""
+
+        self.graph: Any = None
+        self._comparisons = Comparisons(self.tf)
+        self._steps = Steps()
+        self._function: Any = None
+        self._tapes: list[Tape] = []
+        self._places: dict[str, int] = {}
+        self._again: set[int] = set()
+        """The places of operations that were made when a layer was called a second time."""
+
+    def trace(self, specs: Any) -> None:
+        """
+        Trace both models for inputs of these specs.
+
+        :raises Refused: where the models' own outputs cannot be compared.
+        """
+        function = self.tf.function(self._both, autograph=False, input_signature=[specs])
+        self._function = function.get_concrete_function()
+
+    def measure(self, batches: Sequence[Any], step: Callable[[str], None]) -> Measured:
+        """Return the reductions of every comparison over all batches."""
+        total: Measured | None = None
+        for number, batch in enumerate(batches):
+            step("batch {} of {}".format(number + 1, len(batches)))
+            found = Measured(*(part.numpy() for part in self._function(batch)))
+            total = found if total is None else total.merged(found)
+        if total is None:
+            raise Refused("inputs", "there are no inputs")
+        return total
+
+    def operations(self) -> list[Any]:
+        """
+        Return what either model computes, without what is computed a second time to measure a layer
+        by itself.
+        """
+        return [
+            operation
+            for place, operation in enumerate(self.graph.get_operations())
+            if place not in self._again
+        ]
+
+    def layer_of(self, name: str) -> str | None:
+        """
+        Return the path of the innermost layer that an operation of the graph was traced in; None
+        for what no layer did.
+        """
+        if not self._places:
+            self._places = {
+                operation.name: place for place, operation in enumerate(self.graph.get_operations())
+            }
+        place = self._places[name]
+        around = [
+            call
+            for tape in self._tapes
+            for call in tape.calls.values()
+            if call.start <= place < call.stop
+        ]
+        return max(around, key=lambda call: call.start).path if around else None
+
+    def output_names(self) -> list[str]:
+        """
+        Return a name for each tensor of the model's own outputs: the model's names, the keys of a
+        dict, else numbers.
+        """
+        outputs = self._tapes[1].calls[self.rows[-1].candidate.key].outputs
+        count = len(self._comparisons.tensors(outputs))
+        return serving.output_names(self.candidate, outputs, count) or [
+            str(place) for place in range(count)
+        ]
+
+    def _both(self, inputs: Any) -> Any:
+        """Call both models, and return every comparison and how the models' own outputs agree."""
+        first = Tape(self.libraries[0], self.reference, named(self.reference))
+        with first.watching(), self.libraries[0].under(self.policies[0]):
+            serving.call(self.reference, inputs)
+        self.traced = "candidate"
+        end = first.size()
+        names = named(self.candidate, self.reference)
+        second = Tape(
+            self.libraries[1],
+            self.candidate,
+            names,
+            lambda call, make: self._compared(first, second, call, make),
+        )
+        with second.watching(), self.libraries[1].under(self.policies[1]):
+            serving.call(self.candidate, inputs)
+        last = self._last()
+        self.only = (_missing(first, second), _missing(second, first))
+        self._tapes, self.graph = [first, second], first.graph
+        if list(first.calls) == list(second.calls):  # else one would wait for what waits for it
+            self._steps.hold(self.tf, self.graph.get_operations(), end)
+        return self.tf.stack(self._comparisons.vectors), self._comparisons.agreements(
+            last.reference.outputs, last.candidate.outputs
+        )
+
+    def _compared(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:
+        """
+        Make a call of the candidate's, compare it with the reference's, and return what it made.
+        """
+        other = first.calls.get(call.key)
+        if other is None or (
+            type(other.layer).__name__ != type(call.layer).__name__ and not second.is_outermost
+        ):
+            return second.made(call, make)
+        row = Row(other, call)
+        with self.tf.control_dependencies(self._steps.awaited(other)):
+            made = second.made(call, make)
+            self._describe(row)
+            row.accumulated = self._comparisons.each(other.outputs, made, full=True)
+            if self.isolated and isolating.can_be_called_again(second, call):
+                row.isolated = self._alone(second, row, make)
+        self.rows.append(row)
+        measured = [
+            number for number in (*row.accumulated, *(row.isolated or [])) if number is not None
+        ]
+        if measured:
+            self._steps.compared(other, self._comparisons.vectors[measured[-1]])
+        return made
+
+    def _alone(self, tape: Tape, row: Row, make: Callable[..., Any]) -> list[int | None] | None:
+        start = tape.size()
+        with tape.pause():
+            made = isolating.again(self.tf, row.reference, row.candidate, make)
+            found = (
+                None
+                if made is None
+                else self._comparisons.each(row.reference.outputs, made, full=False)
+            )
+        self._again.update(range(start, tape.size()))
+        return found
+
+    def _describe(self, row: Row) -> None:
+        """Note what the two calls take and give."""
+        tensors, call = self._comparisons.tensors, row.candidate
+        row.inputs = sorted(
+            {one.dtype.name for one in tensors((call.args, call.kwargs)) if one.dtype.is_floating}
+        )
+        pairs = tensors(row.reference.outputs), tensors(call.outputs)
+        if len(pairs[0]) == len(pairs[1]):
+            row.dtypes = [(one.dtype.name, other.dtype.name) for one, other in zip(*pairs)]
+            row.shapes = [
+                one.shape.as_list() if one.shape.rank is not None else [] for one in pairs[0]
+            ]
+
+    def _last(self) -> Row:
+        """
+        Return the models' own calls, which end after all others: each of their outputs has to be
+        compared, because a verdict is about them.
+
+        :raises Refused: where there are none, or others in number or shape.
+        """
+        last = self.rows[-1]
+        if not last.accumulated or None in last.accumulated:
+            calls = (last.reference, last.candidate)
+            shapes = (
+                ", ".join(str(one.shape) for one in self._comparisons.tensors(call.outputs))
+                or "nothing"
+                for call in calls
+            )
+            raise Refused(
+                "outputs",
+                "the reference gives {} and the candidate {}, which cannot be compared".format(
+                    *shapes
+                ),
+            )
+        return last
+
+
+def _missing(one: Tape, other: Tape) -> list[str]:
+    """
+    Return the layers that one model calls and the other does not; not the casts that Keras 3 puts
+    between them.
+    """
+    return sorted(
+        {call.path for call in one.calls.values() if id(call.layer) in one.names}
+        - {call.path for call in other.calls.values()}
+    )

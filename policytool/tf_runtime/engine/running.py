@@ -1,0 +1,271 @@
+"""
+One device's part of a check: both models on it, their inputs, and everything that is measured of
+them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import serving
+from ..devices import placing, present, timing
+from ..feeding import inputs as fed
+from ..gradients import backward
+from ..library import Refused, paths
+from ..sentences import sentence
+from . import agreeing, depths, drawing, measuring, tf32
+from .pairing import Pair
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping
+
+    from .pairing import Measured, Row
+    from .sides import Sides
+
+REPEATS = 20
+"""Calls of each model that are timed, at most."""
+
+
+class Running:
+    """A reference and a candidate, loaded and traced on one device."""
+
+    def __init__(self, sides: Sides, device: str, step: Callable[[str], None]) -> None:
+        self.job = sides.job
+        self.device = device
+        self.step = step
+        step("loading the reference")
+        first, self.reference = sides.load("reference")
+        step("loading the candidate")
+        second, self.candidate = sides.load("candidate")
+        self.libraries = first, second
+        self.tf = first.tf
+        self.notes: list[dict[str, str]] = []
+        """Why something that was asked for besides could not be measured."""
+
+        step("making inputs")
+        with first.under(sides.policies[0]):  # a class may make its layers in its first call
+            self.fed = fed.fed(first, self.reference, self.job["inputs"])
+        if (
+            sides.made_up
+        ):  # after the inputs: a model that does not say which it takes has no weights yet
+            self._share_weights()
+        step("tracing both")
+        self.pair = Pair(
+            self.libraries,
+            (self.reference, self.candidate),
+            sides.policies,
+            isolated=self.job["isolated"],
+        )
+        try:
+            self.pair.trace(self.fed.specs)
+        except Refused:
+            raise
+        except (
+            Exception
+        ) as error:  # a layer's own code, in a dtype that it may not have been written for
+            raise Refused(
+                "not-traceable",
+                "the {} cannot be traced: {}".format(self.pair.traced, sentence(error)),
+            ) from error
+        self.missing = placing.missing(
+            self.tf,
+            self.pair.operations(),
+            present.short(device).partition(":")[0],
+            self.pair.layer_of,
+        )
+
+    @property
+    def lacking(self) -> list[dict[str, Any]]:
+        """The ops that no device has a kernel for: with them nothing runs."""
+        return [one for one in self.missing if not one["elsewhere"]]
+
+    def compare(self) -> Measured | None:
+        """
+        Run both models and compare them; nothing where a kernel is missing.
+
+        :raises Refused: where the models do not take the inputs.
+        """
+        if self.lacking:
+            return None
+        with self.tf.device(self.device):
+            try:
+                return self.pair.measure(self.fed.batches, self.step)
+            except self.tf.errors.ResourceExhaustedError:
+                raise
+            except self.tf.errors.OpError as error:
+                raise Refused(
+                    "not-callable",
+                    "the models cannot be called with these inputs: {}".format(sentence(error)),
+                ) from error
+
+    def told(self, found: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
+        """
+        Return the device's run, with what is asked for besides; ``about`` is the device, as
+        :func:`present.listed` has it.
+        """
+        told = {
+            "device": about,
+            "signature": None,
+            "inputs": self.fed.told,
+            "missing": self.lacking,
+            "fallbacks": [one for one in self.missing if one["elsewhere"]],
+            "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
+            "random": drawing.layers(self.pair),
+        }
+        if found is None:
+            return {
+                **told,
+                "calls": [],
+                "outputs": [],
+                "gradients": None,
+                "timings": {},
+                "notes": [],
+            }
+        with self.tf.device(self.device):
+            finer = self._tf32(about)
+            calls = [self._call(row, found, finer) for row in self.pair.rows]
+            return {
+                **told,
+                "calls": calls,
+                "outputs": self._outputs(calls[-1], found),
+                "gradients": self._gradients(),
+                "timings": self._timings(),
+                "notes": self.notes,
+            }
+
+    def _call(self, row: Row, found: Measured, finer: Any) -> dict[str, Any]:
+        """Return what was measured of one call of a layer."""
+        layer, outputs = row.candidate.layer, []
+        for place, (reference, candidate) in enumerate(row.dtypes):
+            isolated = (
+                row.isolated[place]
+                if row.isolated is not None and place < len(row.isolated)
+                else None
+            )
+            outputs.append(
+                {
+                    "shape": row.shapes[place],
+                    "dtype_reference": reference,
+                    "dtype_candidate": candidate,
+                    "accumulated": _told(found, row.accumulated[place]),
+                    "isolated": _told(found, isolated),
+                    "tf32": finer.get((row.reference.key, place)),
+                }
+            )
+        return {
+            "path": row.candidate.path,
+            "number": row.candidate.key[1],
+            "class_name": type(layer).__name__,
+            "compute_reference": _compute(row.reference.layer),
+            "compute_candidate": _compute(layer),
+            "inputs": row.inputs,
+            "within": sorted(
+                {
+                    name
+                    for side in (row.reference.layer, layer)
+                    for _, one in paths(side)
+                    for name in _computed(one)
+                }
+            ),
+            "depth": depths.depth(self.pair.graph, row.reference),
+            "children": len(row.reference.children),
+            "is_model": isinstance(layer, self.libraries[1].keras.Model),
+            "outputs": outputs,
+        }
+
+    def _outputs(self, call: Mapping[str, Any], found: Measured) -> list[dict[str, Any]]:
+        """Return the model's own outputs, with their names."""
+        names = self.pair.output_names()
+        rows = [agreeing.told(vector) for vector in found.agreements]
+        return [
+            {**output, "name": name, "top_1": row if row["rows"] else None}
+            for output, name, row in zip(call["outputs"], names, rows)
+        ]
+
+    def _share_weights(self) -> None:
+        """Give the candidate the weights that were drawn for the reference."""
+        try:
+            weights = self.reference.get_weights()
+            if [one.shape for one in weights] != [
+                one.shape for one in self.candidate.get_weights()
+            ]:
+                raise Refused(
+                    "weights",
+                    "the two architectures have weights of other shapes, of which none could be "
+                    "drawn for both; --weights names some",
+                )
+            self.candidate.set_weights(weights)
+        except Refused:
+            raise
+        except Exception as error:  # a table of words, which no random number stands for
+            text = (
+                "the architecture holds none of what the model learnt, and random weights do not "
+                "do for it ({}); --weights names a file of them"
+            )
+            raise Refused("no-weights", text.format(sentence(error))) from error
+
+    def _tf32(self, about: Mapping[str, Any]) -> Mapping[Any, Any]:
+        """
+        Return how far TF32 takes each output of the reference's calls; nothing where nobody asks,
+        or the device has none.
+        """
+        why = present.without_tf32(self.tf, about) if self.job["tf32"] else None
+        if why is not None:
+            self.notes.append({"code": "tf32", "message": why})
+        if why is not None or not self.job["tf32"]:
+            return {}
+        self.step("running the reference with TF32")
+        return tf32.measured(self.libraries[0], self.reference, self.fed)
+
+    def _gradients(self) -> Any:
+        wanted = self.job["gradients"]
+        if wanted is None:
+            return None
+        try:
+            return backward.gradients(
+                self.libraries[1],
+                self.reference,
+                self.candidate,
+                self.fed.batches,
+                wanted,
+                self.step,
+            )
+        except Refused as error:  # the comparison stands without
+            self.notes.append(
+                {"code": error.code, "message": "no gradients were measured: {}".format(error)}
+            )
+            return None
+
+    def _timings(self) -> dict[str, Any]:
+        """Return how long each model takes for one batch."""
+        if not self.job["timing"]:
+            return {}
+        found = {}
+        for name, library, model in zip(
+            ("reference", "candidate"), self.libraries, (self.reference, self.candidate)
+        ):
+            self.step("timing the " + name)
+            function = self.tf.function(
+                lambda inputs, model=model: serving.call(model, inputs), autograph=False
+            )
+            found[name] = timing.timed(library, function, self.fed.batches[0], self.device, REPEATS)
+        return found
+
+
+def _told(found: Measured, number: int | None) -> Any:
+    return None if number is None else measuring.told(found.vectors[number])
+
+
+def _computed(layer: Any) -> list[str]:
+    """
+    Return the dtype that a layer computes in, and the mode in which its products are quantised.
+    """
+    return [
+        str(name)
+        for name in (_compute(layer), getattr(layer, "quantization_mode", None))
+        if name is not None
+    ]
+
+
+def _compute(layer: Any) -> Any:
+    return getattr(layer, "compute_dtype", None) or getattr(layer, "_compute_dtype", None)

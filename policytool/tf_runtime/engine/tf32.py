@@ -1,0 +1,60 @@
+"""What TF32 does to a reference: every layer with it against every layer without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import serving
+from ..devices import present
+from . import measuring
+from .layer_hooks import Tape, named
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..feeding.inputs import Fed
+    from ..library import Library
+
+
+def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
+    """
+    Return the reductions of each output of each call, by the call's key and the output's place.
+
+    Whether float32 is multiplied in TF32 is a setting of the process, so the model runs twice, and
+    all activations of a batch are held meanwhile.
+    """
+    tf = library.tf
+    keys: list[Any] = []
+
+    def tapped(inputs: Any) -> list[Any]:
+        tape = Tape(library, model, named(model))
+        with tape.watching():
+            serving.call(model, inputs)
+        flat = [
+            ((call.key, place), tensor)
+            for call in tape.calls.values()
+            for place, tensor in enumerate(tf.nest.flatten(call.outputs, expand_composites=True))
+            if tf.is_tensor(tensor) and tensor.dtype.is_floating
+        ]
+        keys[:] = [key for key, _ in flat]
+        return [tensor for _, tensor in flat]
+
+    function = tf.function(tapped, autograph=False)
+    compared = tf.function(
+        lambda ones, others: tf.stack(
+            [measuring.compared(tf, one, other) for one, other in zip(ones, others)]
+        ),
+        autograph=False,
+    )
+    total: Any = None
+    for batch in fed.batches:
+        plain = function(batch)
+        with present.tf32(tf):
+            coarse = function(batch)
+        found = compared(plain, coarse).numpy()
+        total = (
+            found
+            if total is None
+            else [measuring.merged(one, other) for one, other in zip(total, found)]
+        )
+    return {key: measuring.told(vector) for key, vector in zip(keys, total)}

@@ -1,0 +1,292 @@
+"""
+One backward step of a reference and of a candidate with the same weights, under several loss
+scales.
+
+No optimizer is asked, and whatever a call in training changes (moving statistics, states of
+generators and of stateful layers) is put back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .. import serving
+from ..library import Refused
+from ..sentences import sentence
+from . import losses, scaling
+from .reductions import FIELDS, Reducer, merged, trainable
+from .stepping import Step, quiet
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Sequence
+
+    from ..library import Library
+
+_UNDEFINED, _NONZERO, _UNDERFLOW, _OVERFLOW = (
+    FIELDS.index(name) for name in ("undefined", "nonzero", "underflow", "overflow")
+)
+
+
+# two models, what goes in, what is asked, and who hears of it
+def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and who hears of it
+    library: Library,
+    reference: Any,
+    candidate: Any,
+    batches: Sequence[Any],
+    wanted: Mapping[str, Any],
+    step: Callable[[str], None],
+) -> dict[str, Any]:
+    """
+    Return how the gradients of the candidate's variables are apart from the reference's, for each
+    loss scale that was tried.
+
+    ``batches`` are inputs as the models take them. ``wanted`` has the recorded ``loss`` and
+    ``loss_weights``, the loss scale that the file records (``recorded``), and a ``seed`` for the
+    targets.
+    """
+    step("tracing a backward step")
+    sides = [(model, trainable(library, model)) for model in (reference, candidate)]
+    shapes = [[list(variable.raw.shape) for variable in variables] for _, variables in sides]
+    if shapes[0] != shapes[1]:
+        raise Refused(
+            "no-gradients", "the models that are compared have not the same trainable variables"
+        )
+    rule = scaling.dynamic(library.family, wanted["recorded"])
+    found = {**_nothing(wanted["recorded"], rule), "own": _own(library, candidate)}
+    if not shapes[0]:
+        return found
+    with contextlib.ExitStack() as stack:
+        found["quiet"], _ = [stack.enter_context(quiet(model)) for model, _ in sides]
+        try:
+            trials = _Trials(
+                library,
+                sides,
+                [
+                    library.tf.nest.map_structure(library.tf.convert_to_tensor, batch)
+                    for batch in batches
+                ],
+                wanted,
+                step,
+            )
+            found.update(_scaled(trials, wanted["recorded"], rule))
+        except (Refused, MemoryError, library.tf.errors.ResourceExhaustedError):
+            raise
+        except Exception as error:
+            # gradients that nobody has written, kernels that are missing, and whatever the code of
+            # a class raises
+            text = "TensorFlow cannot compute the gradients of {}: {}"
+            raise Refused("no-gradients", text.format(candidate.name, sentence(error))) from error
+    found.update(trials.told())
+    return found
+
+
+def _nothing(recorded: Any, rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told of a model that has nothing to train."""
+    lists: dict[str, Any] = {
+        name: [] for name in ("outputs", "quiet", "random", "unconnected", "variables", "trials")
+    }
+    search = {"lowest": None, "highest": None}
+    return {
+        "fields": list(FIELDS),
+        "recorded": recorded,
+        **lists,
+        "reference_loss": None,
+        "dynamic": {**rule, "scale": None, "skipped": 0},
+        "search": search,
+    }
+
+
+def _own(library: Library, model: Any) -> list[str]:
+    """Return what of training a model's class does in its own way."""
+    plain = library.keras.Model
+    return [
+        name
+        for name in ("train_step", "compute_loss")
+        if getattr(type(model), name, None) is not getattr(plain, name, None)
+    ]
+
+
+class _Trials:
+    """What each loss scale that was tried gave."""
+
+    def __init__(
+        self,
+        library: Library,
+        sides: Sequence[Any],
+        batches: Sequence[Any],
+        wanted: Mapping[str, Any],
+        step: Callable[[str], None],
+    ) -> None:
+        self.library = library
+        self.step = step
+        self.done: dict[float, tuple[float, Any]] = {}
+        """
+        Scale to the candidate's loss and the reductions, a row for each variable that has a
+        gradient.
+        """
+        self.sides = sides
+        self.reducer = Reducer(library)
+        forward = Step(library, *sides[0])
+        outputs = [forward.outputs(batch) for batch in batches]
+        self.parts = _parts(library, sides[0][0], outputs[0], wanted)
+        self.batches = self._prepared(batches, outputs, wanted["seed"])
+
+    def finite(self, scale: float) -> bool:
+        """
+        Return whether every gradient is finite whose reference is; what overflows under a scale
+        does so under every higher one.
+        """
+        known = {other: not table[:, _OVERFLOW].any() for other, (_, table) in self.done.items()}
+        if any(other <= scale and not fine for other, fine in known.items()):
+            return False
+        return not self.at(scale)[1][:, _OVERFLOW].any()
+
+    def lost(self, scale: float) -> float:
+        """Return the share of what is not zero that underflows."""
+        _, underflow, nonzero = (
+            0,
+            *(self.at(scale)[1][:, place].sum() for place in (_UNDERFLOW, _NONZERO)),
+        )
+        return float(underflow / nonzero) if nonzero else 0.0
+
+    def at(self, scale: float) -> tuple[float, Any]:
+        """Return the candidate's mean loss and the reductions over all batches under a scale."""
+        if scale not in self.done:
+            self.step("gradients with loss scale {:g}".format(scale))
+            tensor = self.library.tf.constant(scale, self.library.tf.float32)
+            found = [self._measured(tensor, *batch) for batch in self.batches]
+            table = found[0][1]
+            for _, more in found[1:]:
+                table = merged(table, more)
+            self.done[scale] = float(np.mean([loss for loss, _ in found])), table
+        return self.done[scale]
+
+    @property
+    def undefined(self) -> bool:
+        """Whether the reference has gradients that are not finite."""
+        return bool(self.at(1.0)[1][:, _UNDEFINED].any())
+
+    def told(self) -> dict[str, Any]:
+        """Return what was used and found."""
+        variables = self.scaled.variables
+        connected = [variable for variable, known in zip(variables, self.connected) if known]
+        return {
+            "outputs": [part.told() for part in self.parts],
+            "random": self.random,
+            "unconnected": [
+                "{}/{}".format(variable.layer, variable.name)
+                for variable, known in zip(variables, self.connected)
+                if not known
+            ],
+            "reference_loss": self.loss,
+            "variables": [variable.told() for variable in connected],
+            "trials": [
+                {
+                    "scale": scale,
+                    "loss": self.done[scale][0],
+                    "values": self.done[scale][1].tolist(),
+                }
+                for scale in sorted(self.done)
+            ],
+        }
+
+    def _measured(
+        self, scale: Any, inputs: Any, targets: Any, references: Sequence[Any]
+    ) -> tuple[float, Any]:
+        """Return the candidate's loss on a batch, and the reductions."""
+        loss, found = self.scaled.gradients(scale, inputs, targets)
+        rows = []
+        for variable, true, one in zip(self.scaled.variables, references, found):
+            if true is not None:
+                rows.append(self.reducer.reduced(true, one, scale, str(variable.flow)).numpy())
+        return loss, np.array(rows).reshape(-1, len(FIELDS))
+
+    def _prepared(
+        self, batches: Sequence[Any], outputs: Sequence[Any], seed: int
+    ) -> list[tuple[Any, Any, Any]]:
+        """
+        Return inputs, targets and the reference's gradients for each batch; with mean squared error
+        where the recorded loss does not take the outputs.
+        """
+        try:
+            return self._differentiated(batches, outputs, seed)
+        except (Refused, MemoryError, self.library.tf.errors.ResourceExhaustedError):
+            raise
+        except (
+            Exception
+        ) as error:  # what is wrong with a loss for these outputs is told in many ways
+            recorded = [part for part in self.parts if part.source == "recorded"]
+            if not recorded:
+                raise
+            for part in recorded:
+                losses.substitute(
+                    self.library,
+                    part,
+                    "the recorded loss cannot be computed: {}".format(sentence(error)[:160]),
+                )
+            return self._differentiated(batches, outputs, seed)
+
+    def _differentiated(
+        self, batches: Sequence[Any], outputs: Sequence[Any], seed: int
+    ) -> list[tuple[Any, Any, Any]]:
+        nest = self.library.tf.nest
+        self.plain, self.scaled = (
+            Step(self.library, model, variables) for model, variables in self.sides
+        )  # a function that failed once is of no more use
+        for side in (self.plain, self.scaled):
+            losses.compiled(self.library, side.model, outputs[0], self.parts)
+        prepared, values, one = [], [], self.library.tf.constant(1.0)
+        for number, (batch, output) in enumerate(zip(batches, outputs)):
+            random = np.random.RandomState(1000 * seed + number)
+            targets = [
+                self.library.tf.constant(losses.drawn(part, tensor, random))
+                for part, tensor in zip(self.parts, nest.flatten(output))
+            ]
+            nested = nest.pack_sequence_as(output, targets)
+            loss, found = self.plain.gradients(one, batch, nested)
+            values.append(loss)
+            prepared.append((batch, nested, found))
+        self.loss = float(np.mean(values))
+        self.connected = [one is not None for one in prepared[0][2]]
+        self.random = self.plain.drawing(one, *prepared[0][:2])
+        return prepared
+
+
+def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, Any]:
+    """
+    Try the scales that there are: none, the recorded one, a dynamic one, and those that a search
+    asks for.
+    """
+    loss, _ = trials.at(1.0)
+    if recorded is not None and recorded["kind"] == "fixed":
+        trials.at(float(recorded["value"]))
+    if not np.isfinite(loss) or trials.undefined:
+        return {}  # no scale makes them finite
+    lowest, highest = scaling.ranged(trials.finite, trials.lost)
+    scale, skipped = scaling.settled(trials.finite, rule) if highest is not None else (None, 0)
+    if scale is not None:
+        trials.at(scale)
+    return {
+        "dynamic": {**rule, "scale": scale, "skipped": skipped},
+        "search": {"lowest": lowest, "highest": highest},
+    }
+
+
+def _parts(library: Library, model: Any, outputs: Any, wanted: Mapping[str, Any]) -> list[Any]:
+    """Return the losses of the model's outputs."""
+    flat = library.tf.nest.flatten(outputs)
+    names = serving.output_names(model, outputs, len(flat)) or [
+        "output_{}".format(place + 1) for place in range(len(flat))
+    ]
+    found = losses.parts(library, names, flat, wanted)
+    if all(part.loss is None for part in found):
+        raise Refused(
+            "no-gradients",
+            "no output of {} has a loss: {}".format(
+                model.name, found[0].why or "the recorded one leaves all of them out"
+            ),
+        )
+    return found

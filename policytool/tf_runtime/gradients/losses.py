@@ -1,0 +1,285 @@
+"""
+The loss that a model is trained with, as its own library computes it, and targets that fit it.
+
+A recorded loss is one that the library has by its name, or one of the classes and functions that
+the user has registered. It is built from plain values alone: nothing of the file runs. Where it
+cannot be built, mean squared error stands in for it, and why is told.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..library import KERAS3
+from ..sentences import sentence
+
+if TYPE_CHECKING:
+    from typing import Any, Mapping, Sequence
+
+    from ..library import Library
+
+SUBSTITUTE = "MeanSquaredError"
+_NO_LOSSES = ("deserialize", "get", "serialize", "Loss", "Reduction")
+"""What stands among the losses and is none."""
+
+_ALIASES = {
+    "bce": "binary_crossentropy",
+    "kld": "kl_divergence",
+    "kullback_leibler_divergence": "kl_divergence",
+    "logcosh": "log_cosh",
+    "mae": "mean_absolute_error",
+    "mape": "mean_absolute_percentage_error",
+    "mse": "mean_squared_error",
+    "msle": "mean_squared_logarithmic_error",
+}
+"""Short names that ``compile`` takes, and that not every release has among its losses."""
+
+_TARGETS = {
+    "classes": (
+        "categorical_generalized_cross_entropy",
+        "circle",
+        "sparse_categorical_crossentropy",
+    ),
+    "one-hot": ("categorical_crossentropy", "categorical_focal_crossentropy", "categorical_hinge"),
+    "distribution": ("kl_divergence",),
+    "binary": (
+        "binary_crossentropy",
+        "binary_focal_crossentropy",
+        "dice",
+        "hinge",
+        "squared_hinge",
+        "tversky",
+    ),
+    "counts": ("poisson",),
+    "positive": ("mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
+}
+"""What the targets of a loss look like; those of any other are normal."""
+
+_KINDS = {name.replace("_", ""): kind for kind, names in _TARGETS.items() for name in names}
+_LEFT_OUT = ("fn", "dtype")
+"""
+Keys of a loss' config that are no options of its formula; Keras 3 computes losses in float32
+whatever the file says, unless a user made it otherwise.
+"""
+
+
+# it says why another loss stands in
+class Unbuildable(Exception):  # noqa: N818  # it says why another loss stands in
+    """Why a recorded loss is not built, as a part of a sentence."""
+
+
+class Part:
+    """The loss of one output of the model."""
+
+    def __init__(self, output: str, weight: float | None = None) -> None:
+        self.output = output
+        self.weight = weight
+        self.loss: Any = None
+        """What ``compile`` takes; None where the output has no loss."""
+        self.name: str | None = None
+        self.source = "none"
+        """``recorded``, ``substitute`` or ``none``."""
+        self.targets: str | None = None
+        self.why: str | None = None
+        """Why it is not the recorded one."""
+
+    def take(self, found: Any, name: str, source: str) -> None:
+        """Make this the output's loss."""
+        self.loss, self.name, self.source = found, name, source
+        self.targets = _KINDS.get(name.replace("_", "").lower(), "normal")
+
+    def told(self) -> dict[str, Any]:
+        """Return what was used for the output."""
+        return {
+            "output": self.output,
+            "loss": self.name,
+            "source": self.source,
+            "targets": self.targets,
+            "weight": self.weight,
+            "why": self.why,
+        }
+
+
+def parts(
+    library: Library, names: Sequence[str], outputs: Sequence[Any], wanted: Mapping[str, Any]
+) -> list[Part]:
+    """
+    Return the loss of each output: the recorded one where it can be built.
+
+    ``outputs`` are tensors, or specs, of what the model returns. An output that is not of floats
+    has none.
+    """
+    count = len(outputs)
+    why = "the file records none" if wanted.get("loss") is None else None
+    try:
+        recorded, weights = (
+            _spread(wanted.get("loss"), names),
+            _spread(wanted.get("loss_weights"), names),
+        )
+    except Unbuildable as error:
+        recorded, weights, why = [None] * count, [None] * count, str(error)
+    found = []
+    for name, output, spelled, weight in zip(names, outputs, recorded, weights):
+        part = Part(name, None if weight is None else float(weight))
+        found.append(part)
+        if not output.dtype.is_floating:
+            part.why = "it is {}, which no gradient comes from".format(output.dtype.name)
+        elif why is not None:
+            substitute(library, part, why)
+        elif spelled is not None:  # an output that the recorded loss leaves out has none
+            try:
+                part.take(*built(library, spelled), "recorded")
+            except Unbuildable as error:
+                substitute(library, part, str(error))
+    return found
+
+
+def substitute(library: Library, part: Part, why: str) -> None:
+    """Let mean squared error stand in for the loss of an output."""
+    part.take(getattr(library.keras.losses, SUBSTITUTE)(), SUBSTITUTE, "substitute")
+    part.why = why
+
+
+def drawn(part: Part, output: Any, random: Any) -> Any:
+    """
+    Return synthetic targets for an output, as NumPy has them; normal ones for what has no loss,
+    which nothing looks at.
+    """
+    shape = [int(size) for size in output.shape]
+    last = shape[-1] if shape else 1
+    if part.targets == "classes":
+        return random.randint(0, max(last, 1), size=shape[:-1]).astype("int32")
+    if part.targets == "one-hot":
+        return np.eye(max(last, 1), dtype="float32")[
+            random.randint(0, max(last, 1), size=shape[:-1])
+        ]
+    if part.targets == "distribution":
+        weights = np.exp(random.standard_normal(size=shape))
+        return (weights / weights.sum(axis=-1, keepdims=True)).astype("float32")
+    if part.targets == "binary":
+        return random.randint(0, 2, size=shape).astype("float32")
+    if part.targets == "counts":
+        return random.poisson(1.0, size=shape).astype("float32")
+    values = random.standard_normal(size=shape).astype("float32")
+    return np.abs(values) if part.targets == "positive" else values
+
+
+def compiled(library: Library, model: Any, outputs: Any, found: Sequence[Part]) -> None:
+    """
+    Give a model its losses as ``compile`` does, and an optimizer that is never asked; ``outputs``
+    are what the model returns, nested as it does.
+    """
+    losses: Any = [part.loss for part in found]
+    weights: Any = [1.0 if part.weight is None else part.weight for part in found]
+    if len(found) == 1:
+        losses, weights = losses[0], weights[0]
+    elif isinstance(outputs, dict):
+        losses, weights = (
+            library.tf.nest.pack_sequence_as(outputs, one) for one in (losses, weights)
+        )
+    if all(part.weight is None for part in found):
+        weights = None
+    options = {"jit_compile": False} if library.family == KERAS3 else {}
+    library.keras.Model.compile(
+        model, optimizer="sgd", loss=losses, loss_weights=weights, **options
+    )  # a class's own compile may take anything
+
+
+def total(library: Library, model: Any, inputs: Any, targets: Any, outputs: Any) -> Any:
+    """
+    Return the loss that ``train_step`` differentiates, added and regularisation losses included.
+
+    Each library computes in the dtype that is its way: Keras 2 in that of the prediction, Keras 3
+    in float32.
+    """
+    if library.family == KERAS3:
+        return library.keras.Model.compute_loss(
+            model, x=inputs, y=targets, y_pred=outputs, sample_weight=None
+        )
+    return model.compiled_loss(
+        targets, outputs, None, regularization_losses=model.losses
+    )  # what ``compute_loss`` is from TF 2.9 on
+
+
+def built(library: Library, spelled: Any) -> tuple[Any, str]:
+    """
+    Return a recorded loss, a function or an object, and its name.
+
+    :raises Unbuildable: for what the library does not have, or what is more than a name and plain
+        values.
+    """
+    name, config = spelled, None
+    if isinstance(spelled, dict):
+        name, config = spelled.get("class_name"), spelled.get("config")
+        if name == "function" or isinstance(config, str):
+            name, config = config, None
+    if not isinstance(name, str):
+        raise Unbuildable("the recorded loss is spelled in an unknown way")
+    short = name.rpartition(">")[2]
+    short = _ALIASES.get(short.lower(), short)
+    found = library.custom.get(name, library.custom.get(short))
+    if found is None and short not in _NO_LOSSES and not short.startswith("_"):
+        found = getattr(library.keras.losses, short, None)
+    if not callable(found):
+        text = "{} has no loss {}; a custom one is named with --custom-objects"
+        raise Unbuildable(text.format(library.versions["library"], name[:100]))
+    return (
+        (_instance(library, found, config or {}), short)
+        if inspect.isclass(found)
+        else (found, short)
+    )
+
+
+def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
+    """
+    Return what each output has of a recorded loss, or of recorded weights: one for all, one for
+    each, or by name.
+    """
+    if (
+        isinstance(spelled, dict) and spelled.get("class_name") == "__tuple__"
+    ):  # Keras 3's way to write one
+        spelled = spelled.get("items")
+    if isinstance(spelled, dict) and "class_name" not in spelled:
+        unknown = sorted(set(spelled) - set(names))
+        if unknown:
+            text = "the recorded loss names outputs that the model has not: {}"
+            raise Unbuildable(text.format(", ".join(unknown[:5])))
+        return [spelled.get(name) for name in names]
+    if isinstance(spelled, (list, tuple)):
+        if len(spelled) != len(names):
+            text = "the file records {} losses or weights, and the model has {} outputs"
+            raise Unbuildable(text.format(len(spelled), len(names)))
+        return list(spelled)
+    return [spelled] * len(names)
+
+
+def _instance(library: Library, found: Any, config: Any) -> Any:
+    """Return an object of a class of losses, from the plain values of its config."""
+    if not isinstance(config, dict) or not _plain(
+        [value for key, value in config.items() if key not in _LEFT_OUT]
+    ):
+        text = "the config of the recorded {} holds more than plain values"
+        raise Unbuildable(text.format(found.__name__))
+    options = {key: value for key, value in config.items() if key not in _LEFT_OUT}
+    if library.family == KERAS3 and options.get("reduction") == "auto":
+        options["reduction"] = (
+            "sum_over_batch_size"  # what Keras 2 takes auto for outside of a strategy
+        )
+    try:
+        return found(**options)
+    except Exception as error:  # the constructor of a class of someone else's can raise anything
+        text = "the recorded {} cannot be built: {}"
+        raise Unbuildable(text.format(found.__name__, sentence(error))) from error
+
+
+def _plain(value: Any) -> bool:
+    """
+    Return whether a value is of numbers, texts and lists of them: objects would be looked up, and
+    code of the file would run.
+    """
+    if isinstance(value, (list, tuple)):
+        return all(_plain(one) for one in value)
+    return value is None or isinstance(value, (bool, int, float, str))

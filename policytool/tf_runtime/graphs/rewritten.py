@@ -1,0 +1,304 @@
+"""
+A saved graph held against what TensorFlow's automatic mixed precision makes of it, per signature.
+
+For files that no Keras can build anew with other policies: those without Keras metadata, and those
+whose classes are not at hand. Both graphs run in one function on the same variables, and tensors of
+the same name are compared on the device. Nothing is frozen, so a graph may be of any size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..devices import placing
+from ..engine import agreeing, measuring
+from ..engine.steps import AHEAD, wait
+from ..library import Refused
+from ..sentences import sentence
+from . import entries, grappler, rewriting, scopes
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Sequence
+
+    from ..feeding.inputs import Fed
+
+_RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
+"""
+What the types of ops begin with that give other values at every run: both graphs have to share
+them.
+"""
+
+REFERENCE = "reference"
+CANDIDATE = "candidate"
+
+
+def measured(
+    library_or_tf: Any,
+    path: str,
+    wanted: Mapping[str, Any],
+    inputs_for: Callable[[Any, Any], Fed],
+    step: Callable[[str], None],
+) -> dict[str, Any]:
+    """
+    Return, for each signature of a SavedModel, what the rewrite changed and how far its tensors and
+    outputs then are from the plain graph's.
+
+    A signature has the keys of a run (:mod:`.running`) but its device, with scopes of the graph as
+    calls, ``rewrite``, and ``refused`` where it cannot run.
+
+    :param wanted: ``policy``, ``device`` (``cpu``, ``gpu:0``), and as far as they are chosen
+        ``signatures`` (names) and ``tags``.
+    :param inputs_for: signature (a concrete function) and root object to its inputs, tensors by
+        keyword, as :func:`.fed.fed_signature` makes them.
+    :raises Refused: where nothing can be measured at all.
+    """
+    tf = getattr(library_or_tf, "tf", library_or_tf)
+    ignored = rewriting.undisturbed()
+    rewrites = rewriting.chosen(tf, wanted["policy"], wanted["device"])
+    kind, _, number = wanted["device"].partition(":")
+    with tf.device("/device:{}:{}".format(kind.upper(), number or 0)):
+        step("loading the graph")
+        root = entries.loaded(tf, path, wanted.get("tags"))
+        found = entries.named(tf, root)
+        names = sorted(found) if wanted.get("signatures") is None else list(wanted["signatures"])
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise Refused(
+                "no-signature",
+                "the file has no signature {}; it has: {}".format(
+                    ", ".join(missing), ", ".join(sorted(found))
+                ),
+            )
+        runs = []
+        for name in names:
+            step("signature {}".format(name))
+            state = entries.State(tf, found[name])
+            runs.append(
+                {
+                    "signature": name,
+                    **_told(
+                        tf, found[name], state, (rewrites, kind), lambda one: inputs_for(one, root)
+                    ),
+                }
+            )
+    return {"ignored": ignored, "signatures": runs}
+
+
+def _told(
+    tf: Any,
+    signature: Any,
+    state: Any,
+    how: tuple[Sequence[Any], str],
+    inputs_for: Callable[[Any], Fed],
+) -> dict[str, Any]:
+    """Return what there is to say of one signature; what it cannot do is ``refused``."""
+    rewrites, kind = how
+    try:
+        fed = inputs_for(signature)
+        state.reset()  # a signature may have been tried with them
+        pair = _Pair(tf, signature, rewrites, state)
+        missing = pair.missing(kind)
+        lacking = [one for one in missing if not one["elsewhere"]]
+        found = pair.compared(fed.batches) if not lacking else {"calls": [], "outputs": []}
+    except Refused as error:
+        return {"refused": {"code": error.code, "message": str(error)}}
+    except tf.errors.ResourceExhaustedError:
+        raise
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        return {
+            "refused": {
+                "code": "not-runnable",
+                "message": "its graph cannot run here: {}".format(sentence(error)),
+            }
+        }
+    rewrite = {"option": pair.rewrite.option, "said": pair.rewrite.said, **pair.changes.told()}
+    told: dict[str, Any] = {
+        "missing": lacking,
+        "fallbacks": [one for one in missing if one["elsewhere"]],
+        "unmatched": [],
+        "gradients": None,
+        "timings": {},
+        "notes": [],
+    }
+    return {"refused": None, "rewrite": rewrite, "inputs": fed.told, **told, **found}
+
+
+def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """
+    Return a signature's graph, plain and rewritten, and the rewrite: the first that does not fail.
+
+    Loops are written out, as they are where TensorFlow runs the pass by itself. Where the pass
+    fails on that, as ``auto_mixed_precision_cpu`` does, they stay functions, which it rewrites too.
+    """
+    failed = []
+    for rewrite in rewrites:
+        for loops in (True, False):
+            plain = grappler.inlined(signature, loops=loops)
+            try:
+                return (
+                    plain,
+                    rewriting.rewritten(plain, grappler.names(signature), rewrite),
+                    rewrite,
+                )
+            except Refused as error:
+                failed.append(error)
+    raise failed[0]
+
+
+class _Pair:
+    """A signature's plain graph and the rewritten one, in one function."""
+
+    def __init__(self, tf: Any, signature: Any, rewrites: Sequence[Any], state: Any) -> None:
+        self.tf = tf
+        self.signature = signature
+        self.plain, self.other, self.rewrite = _both(signature, rewrites)
+        emulated = (
+            rewriting.converted(tf, self.plain, grappler.names(signature), self.rewrite)
+            if self.rewrite.emulates
+            else None
+        )
+        self.changes = scopes.Changes(self.plain, self.other, emulated)
+        grappler.rename(self.plain, REFERENCE)
+        grappler.rename(self.other, CANDIDATE)
+        self.inputs = entries.inputs(signature)
+        self.state = state
+        self.calls: list[dict[str, Any]] = []
+        self.outputs: list[dict[str, Any]] = []
+        specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for _, tensor in self.inputs]
+        # not tf.function: the order that it gives to what reads variables would lead into loops
+        # that are written out
+        self.run = tf.compat.v1.wrap_function(self._traced, specs)
+
+    def missing(self, kind: str) -> list[dict[str, Any]]:
+        """Return the ops that devices of a kind have no kernel for."""
+        operations = [
+            op for op in self.run.graph.get_operations() if op.name.startswith(CANDIDATE + "/")
+        ]
+        return placing.missing(
+            self.tf, operations, kind, lambda name: scopes.path(scopes.own(name)) or None
+        )
+
+    def compared(self, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return how far layers and outputs are apart, over all batches."""
+        rows: list[Any] = []
+        agreements: Any = 0
+        for batch in batches:
+            vectors, agreeing_ones = self.run(
+                *[self.tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs]
+            )
+            rows = (
+                [measuring.merged(*pair) for pair in zip(rows, vectors.numpy())]
+                if rows
+                else list(vectors.numpy())
+            )
+            agreements = agreements + agreeing_ones.numpy()
+            self.state.reset()
+        for tensor, row in zip(
+            [*(output for call in self.calls for output in call["outputs"]), *self.outputs], rows
+        ):
+            tensor["accumulated"] = measuring.told(row)
+        for output, vector in zip(self.outputs, agreements):
+            counted = agreeing.told(vector)
+            output["top_1"] = counted if counted["rows"] else None
+        return {"calls": self.calls, "outputs": self.outputs}
+
+    def _traced(self, *tensors: Any) -> Any:
+        """
+        Return the comparisons of all tensors that are looked at, one a row, and for each output how
+        often it gives the same class.
+        """
+        tf = self.tf
+        graph = tf.compat.v1.get_default_graph()
+        given = {tensor.name: value for (_, tensor), value in zip(self.inputs, tensors)}
+        captured = {name: graph.capture(one) for name, one in self.state.read.items()}
+        ops = self._imported(graph, self.plain, {**given, **captured}, REFERENCE)
+        inner = scopes.within(ops)
+        shared = {
+            scopes.own(op.outputs[0].name): op.outputs[0]
+            for op in ops
+            if op.type.startswith(_RANDOM) and op.outputs and not inner[op.name]
+        }
+        copied = {name: graph.capture(one) for name, one in self.state.copied.items()}
+        self._imported(graph, self.other, {**given, **captured, **copied, **shared}, CANDIDATE)
+        watched = scopes.watched(
+            ops, tensors, {REFERENCE + "/" + name for name in self.changes.names}, inner
+        )
+        vectors, agreements, sources = [], [], []
+        self.calls, self.outputs = [], []
+        for (scope, one), depth in zip(watched, scopes.depth_of(ops, watched)):
+            name = scopes.own(one.name)
+            other = graph.get_tensor_by_name(CANDIDATE + "/" + self.changes.rounded.get(name, name))
+            sources.append((one.op, graph.get_tensor_by_name(CANDIDATE + "/" + name).op))
+            self.calls.append(_call(scope, one, other, sources[-1][1], depth))
+            vectors.append(self._vector(one, other))
+        for name, tensor in entries.outputs(self.signature):
+            one, other = (
+                given[tensor.name]
+                if tensor.name in given
+                else graph.get_tensor_by_name(side + "/" + tensor.name)
+                for side in (REFERENCE, CANDIDATE)
+            )
+            self.outputs.append({"name": name, **_tensor(one, other)})
+            vectors.append(self._vector(one, other))
+            agreements.append(
+                agreeing.agreement(tf, one, other)
+                if agreeing.applies(one)
+                else tf.zeros([len(agreeing.FIELDS)], tf.float64)
+            )
+        _keep_in_step(sources, [vector.op for vector in vectors])
+        return tf.stack(vectors), tf.stack(agreements)
+
+    def _imported(
+        self, graph: Any, graph_def: Any, given: Mapping[str, Any], name: str
+    ) -> list[Any]:
+        self.tf.graph_util.import_graph_def(graph_def, input_map=given, name=name)
+        return [op for op in graph.get_operations() if op.name.startswith(name + "/")]
+
+    def _vector(self, one: Any, other: Any) -> Any:
+        wide = (
+            self.tf.cast(one, self.tf.float32)
+            if one.dtype.is_floating and one.dtype.size < self.tf.float32.size
+            else one
+        )
+        return measuring.compared(self.tf, wide, other)
+
+
+def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:
+    """
+    Let what is to be compared wait until what stands some places before it was, so that few
+    activations are held.
+    """
+    for pair, done in zip(sources[AHEAD:], comparisons):
+        wait(pair, done)
+
+
+def _call(scope: str, one: Any, other: Any, op: Any, depth: int) -> dict[str, Any]:
+    """
+    Return what is known of a scope, in the words of a layer's call; ``op`` is the rewritten
+    graph's.
+    """
+    rounded = other.op is not op
+    inputs = {
+        other.dtype.name if rounded and tensor.dtype.name == "float32" else tensor.dtype.name
+        for tensor in op.inputs
+        if tensor.dtype.is_floating
+    }
+    return {
+        "path": scope,
+        "number": 0,
+        "class_name": one.op.type,
+        "compute_reference": one.dtype.name,
+        "compute_candidate": other.dtype.name,
+        "inputs": sorted(inputs),
+        "depth": depth,
+        "children": 0,
+        "is_model": False,
+        "outputs": [_tensor(one, other)],
+    }
+
+
+def _tensor(one: Any, other: Any) -> dict[str, Any]:
+    """Return what is known of a tensor before it is compared."""
+    shape = one.shape.as_list() if one.shape.rank is not None else []
+    dtypes = {"dtype_reference": one.dtype.name, "dtype_candidate": other.dtype.name}
+    return {"shape": shape, **dtypes, "accumulated": None, "isolated": None, "tf32": None}

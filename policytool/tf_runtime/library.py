@@ -1,0 +1,366 @@
+"""
+The Keras of this interpreter, under one interface for Keras 2 of TF 2.2 to tf_keras 2.21, and for
+Keras 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+from typing import TYPE_CHECKING
+
+from .sentences import sentence
+
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Iterator, Sequence
+
+KERAS2 = "keras2"
+KERAS3 = "keras3"
+POLICIES = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
+"""What a global policy can be; removed names and quantised ones are not."""
+
+BARE_NAMES = (2, 5)
+"""The first TensorFlow that reads a mixed policy by its bare name."""
+
+REVIVED = ("saving.saved_model.load", "saving.legacy.saved_model.load")
+"""
+The modules whose classes stand for layers that were revived from their traces, because their own
+class was not at hand.
+"""
+
+_FIRST_MAJOR = 2
+
+
+# it names what happened to the job, as the parent tells it
+class Refused(Exception):  # noqa: N818  # it names what happened to the job, as the parent tells it
+    """What cannot be done with a model, in one sentence; ``code`` is stable."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Library:
+    """TensorFlow and the Keras that loads models of one family."""
+
+    def __init__(self, family: str) -> None:
+        self.family = family
+        self.tf, self.keras = _libraries(family)
+        self.custom: dict[str, Any] = {}
+        """Name to class or function, as ``custom_objects`` takes them."""
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """TensorFlow's release, such as ``(2, 15)``."""
+        major, minor = self.tf.__version__.split(".")[:2]
+        return int(major), int(minor)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What did the work, for the report."""
+        return {
+            "tensorflow": self.tf.__version__,
+            "keras": str(getattr(self.keras, "__version__", self.tf.__version__)),
+            "library": self.keras.__name__,
+        }
+
+    @property
+    def name(self) -> str:
+        """The library with its release, such as ``tf_keras 2.21.0``."""
+        return "{library} {keras}".format(**self.versions)
+
+    def register(
+        self, names: Sequence[str], wanted: Sequence[str], needed: Sequence[str] = ()
+    ) -> None:
+        """
+        Make classes known: ``MODULE`` for what a module defines, or has from elsewhere under a
+        wanted name, ``MODULE:NAME`` for one thing in it.
+
+        ``wanted`` are the names by which the file calls classes; one with a package
+        (``package>Name``) also finds a class that was not registered here. Those in ``needed`` have
+        to be among them: what else a file names would be looked up in modules that nobody trusts.
+        """
+        for name in names:
+            module_name, _, attribute = name.partition(":")
+            try:
+                module = importlib.import_module(module_name)
+                found = (
+                    {attribute: getattr(module, attribute)}
+                    if attribute
+                    else {**_named(module, [*wanted, *needed]), **_defined(module)}
+                )
+            except (ImportError, AttributeError) as error:
+                raise Refused(
+                    "custom-objects", "--custom-objects {}: {}".format(name, error)
+                ) from error
+            for key, value in found.items():
+                self.custom.update(value if isinstance(value, dict) else {key: value})
+        for name in (*wanted, *needed):
+            short = name.rpartition(">")[2]
+            if name not in self.custom and short in self.custom:
+                self.custom[name] = self.custom[short]
+        registered = getattr(
+            self.keras.utils, "get_registered_object", lambda _: None
+        )  # what a module registers is in none of its own names
+        missing = [name for name in needed if name not in self.custom and registered(name) is None]
+        if missing:
+            text = (
+                "the file needs {}, which --custom-objects does not define; name its module too, "
+                "or --trust the file"
+            )
+            raise Refused("custom-objects", text.format(", ".join(missing)))
+
+    def scope(self) -> Any:
+        """Return a context in which the custom classes are known."""
+        return self.keras.utils.custom_object_scope(self.custom)
+
+    def deserialising(self) -> Any:
+        """
+        Return a context in which configs are read as this library's own loader of SavedModels reads
+        them: TF 2.12 on has a form that is newer.
+        """
+        options = self.optional("saving.legacy.saved_model.utils")
+        if options is not None and hasattr(options, "in_tf_saved_model_scope"):
+            return options.keras_option_scope(save_traces=True, in_tf_saved_model_scope=True)
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def loading(self, what: str, wanted: Sequence[str] = ()) -> Iterator[None]:
+        """
+        Make a refusal of whatever the library raises within the context; ``wanted`` are the classes
+        that the file has of its own.
+        """
+        try:
+            yield
+        except Refused:
+            raise
+        except Exception as error:
+            message = "{} cannot load {}: {}".format(self.name, what, sentence(error))
+            if wanted and not self.custom:
+                message += (
+                    "; it holds classes of its own ({}), which --custom-objects MODULE names"
+                ).format(", ".join(wanted))
+            raise Refused("not-loadable", message) from error
+
+    def load(self, path: str, *, compiled: bool, trust: bool, as_is: bool = False) -> Any:
+        """
+        Return a saved model; ``as_is`` with no help for spellings that this release does not read.
+        """
+        if not (compiled or as_is) and self.release < BARE_NAMES and os.path.isfile(path):
+            return self._load_hdf5(path)
+        options: dict[str, Any] = {"custom_objects": self.custom, "compile": compiled}
+        if takes(self.keras.models.load_model, "safe_mode"):
+            options["safe_mode"] = not trust
+        return self.keras.models.load_model(path, **options)
+
+    def _load_hdf5(self, path: str) -> Any:
+        """
+        Return the model of an HDF5 file as ``load_model`` does, but with policies that this release
+        reads.
+        """
+        import h5py  # every TensorFlow needs it
+
+        with h5py.File(path, "r") as file:
+            config = json.loads(file.attrs["model_config"])
+        model = self.keras.models.model_from_config(
+            self.spelled(config), custom_objects=self.custom
+        )
+        model.load_weights(path)
+        return model
+
+    def trust(self) -> None:
+        """
+        Let code in the file run: Lambda layers hold it as bytes, which tf_keras 2.13 and later
+        refuse unless told so.
+        """
+        internal = getattr(self.keras, "config" if self.family == KERAS3 else "__internal__", None)
+        if internal is not None and hasattr(internal, "enable_unsafe_deserialization"):
+            internal.enable_unsafe_deserialization()
+
+    @contextlib.contextmanager
+    def under(self, name: str | None) -> Iterator[None]:
+        """
+        Make a policy the global one within the context: what a class's own code builds takes it.
+        """
+        self._set_policy(name if name in POLICIES else "float32")
+        try:
+            yield
+        finally:
+            self._set_policy("float32")
+
+    def _set_policy(self, name: str) -> None:
+        mixed = self.keras.mixed_precision
+        setters = (
+            getattr(mixed, place, None) for place in ("set_global_policy", "set_dtype_policy")
+        )  # the second is Keras 3's own name
+        setter = next((found for found in setters if found is not None), None)
+        (setter or mixed.experimental.set_policy)(name)
+
+    def policy(self, name: str) -> Any:
+        """Return a policy by its name."""
+        mixed = self.keras.mixed_precision
+        return mixed.Policy(name) if hasattr(mixed, "Policy") else mixed.experimental.Policy(name)
+
+    def spelled(self, config: Any) -> Any:
+        """
+        Return a config with its policies as this release reads them: mixed ones by a bare name from
+        TF 2.5 on, as dicts before.
+        """
+        if isinstance(config, dict):
+            return {
+                key: _dict(value)
+                if key == "dtype" and self.release < BARE_NAMES
+                else self.spelled(value)
+                for key, value in config.items()
+            }
+        return [self.spelled(value) for value in config] if isinstance(config, list) else config
+
+    def internal(self, *candidates: str) -> ModuleType:
+        """
+        Return a module of Keras 2's own, which every few releases has another place; ``candidates``
+        are paths below its root.
+        """
+        found = self.optional(*candidates)
+        if found is None:
+            raise Refused(
+                "library",
+                "{} has none of the modules {}".format(
+                    self.versions["library"], ", ".join(candidates)
+                ),
+            )
+        return found
+
+    def optional(self, *candidates: str) -> ModuleType | None:
+        """Return the first of Keras 2's own modules that is there; None where none is."""
+        roots = (
+            self.keras.__name__.partition(".")[0] + ".src",
+            "keras.src",
+            "keras",
+            "tensorflow.python.keras",
+        )
+        for root in roots if self.keras.__name__.startswith("tf_keras") else roots[1:]:
+            for candidate in candidates:
+                try:
+                    return importlib.import_module(root + "." + candidate)
+                except ImportError:
+                    continue
+        return None
+
+
+def takes(function: Any, argument: str) -> bool:
+    """Return whether a function of this release has an argument."""
+    return argument in inspect.signature(function).parameters
+
+
+def is_revived(layer: Any) -> bool:
+    """
+    Return whether a layer of a loaded model was revived from its traces, and has no code that could
+    be traced anew.
+    """
+    return type(layer).__module__.endswith(REVIVED)
+
+
+def below(layer: Any) -> list[Any]:
+    """Return the layers directly in a layer, in the order in which Keras tracks them."""
+    if hasattr(layer, "_flatten_layers"):
+        found = list(layer._flatten_layers(recursive=False, include_self=False))  # noqa: SLF001  # every layer that it tracks, not those of a model alone
+    else:  # TF 2.2 and 2.3 list the containers of layers instead
+        held = list(getattr(layer, "_layers", []))
+        found = [
+            inner
+            for one in held
+            for inner in ([one] if hasattr(one, "get_config") else getattr(one, "layers", []))
+        ]
+    return [one for one in found if hasattr(one, "get_config")]
+
+
+def paths(model: Any) -> list[tuple[str, Any]]:
+    """Return every layer once with its path, names from the root down, the model itself first."""
+    seen: set[int] = set()
+
+    def walk(layer: Any, path: tuple[str, ...]) -> list[tuple[str, Any]]:
+        if id(layer) in seen:
+            return []
+        seen.add(id(layer))
+        here = (*path, str(layer.name).replace("/", "~1"))
+        return [
+            ("/".join(here), layer),
+            *(found for child in below(layer) for found in walk(child, here)),
+        ]
+
+    return walk(model, ())
+
+
+def _libraries(family: str) -> tuple[Any, Any]:
+    legacy = (
+        family == KERAS2 and importlib.util.find_spec("tf_keras") is not None
+    )  # TF 2.14 and 2.15 have Keras 2 without it, and fail where it is asked for
+    os.environ["TF_USE_LEGACY_KERAS"] = "1" if legacy else "0"
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    try:
+        tf = importlib.import_module("tensorflow")
+    except ImportError as error:
+        raise Refused("no-tensorflow", str(error)) from error
+    if int(tf.__version__.partition(".")[0]) < _FIRST_MAJOR:
+        raise Refused(
+            "no-tensorflow",
+            "TensorFlow {} is there, and 2.2 is the first that can do it".format(tf.__version__),
+        )
+    for name in (
+        ("tf_keras", "tensorflow.keras") if family == KERAS2 else ("keras", "tensorflow.keras")
+    ):
+        try:
+            keras: Any = importlib.import_module(name)
+        except ImportError:
+            keras = getattr(tf, "keras", None) if name == "tensorflow.keras" else None
+        version = (
+            str(getattr(keras, "__version__", tf.__version__))
+            if keras is not None and hasattr(keras, "models")
+            else ""
+        )
+        if version and version.startswith("3") == (family == KERAS3):
+            return tf, keras
+    raise Refused(
+        "no-tf-keras" if family == KERAS2 else "no-keras",
+        "TensorFlow {} is there".format(tf.__version__),
+    )
+
+
+def _named(module: ModuleType, wanted: Sequence[str]) -> dict[str, Any]:
+    """
+    Return the classes and functions that a module has under the names by which a file calls them,
+    wherever it has them from.
+    """
+    found = {
+        short: getattr(module, short, None)
+        for short in (name.rpartition(">")[2] for name in wanted)
+    }
+    return {
+        name: value
+        for name, value in found.items()
+        if inspect.isclass(value) or inspect.isfunction(value)
+    }
+
+
+def _defined(module: ModuleType) -> dict[str, Any]:
+    """Return the classes and functions that a module defines itself."""
+    public = ((name, value) for name, value in vars(module).items() if not name.startswith("_"))
+    return {
+        name: value
+        for name, value in public
+        if (inspect.isclass(value) or inspect.isfunction(value))
+        and value.__module__ == module.__name__
+    }
+
+
+def _dict(value: Any) -> Any:
+    return (
+        {"class_name": "Policy", "config": {"name": value}}
+        if isinstance(value, str) and value.startswith("mixed_")
+        else value
+    )

@@ -1,0 +1,492 @@
+"""``policytool audit`` at the command line: which findings count, from where, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import policytool
+from policytool.rules import Needs
+from policytool.support.errors import ModelFileError, UsageError
+from tests.conftest import FIXTURES, MIXED_SAVEDMODEL, Ended, run
+from tests.helpers import stand_in_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules import Case, Question
+    from policytool.rules.finding import Finding
+
+OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """
+    Return the working directory, which holds ``old/a.h5`` and ``b.h5``, both with a finding of
+    PT101, and rules that stand in for others.
+    """
+    stand_in_rules.use(
+        monkeypatch, stand_in_rules.REAL, stand_in_rules.NOTE, stand_in_rules.TARGETED
+    )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    shutil.copy(OLD, tmp_path / "old/a.h5")
+    shutil.copy(OLD, tmp_path / "b.h5")
+    return tmp_path
+
+
+def audit(*arguments: str | Path) -> Ended:
+    """Audit with JSON on stdout."""
+    return run("audit", "--format", "json", *arguments)
+
+
+def counted(*arguments: str | Path) -> dict[str, list[str]]:
+    """Return by model the rules of what counts."""
+    return {
+        model["path"]: [finding["rule"] for finding in model["findings"]]
+        for model in audit(*arguments).json["models"]
+    }
+
+
+def passed(*arguments: str | Path) -> dict[str, list[tuple[str, str]]]:
+    """Return by model what lets which rules' findings pass."""
+    return {
+        model["path"]: [(one["rule"], one["by"]) for one in model["suppressed"]]
+        for model in audit(*arguments).json["models"]
+    }
+
+
+def settings(text: str) -> None:
+    """Write the settings file of the working directory."""
+    Path("policytool.toml").write_text(text, encoding="utf-8")
+
+
+# Which rules are asked
+
+
+def test_all_rules_are_asked_whose_option_is_given() -> None:
+    """A rule that needs a target says nothing without one."""
+    assert counted() == {"b.h5": ["PT101", "PT301"], "old/a.h5": ["PT101", "PT301"]}
+    assert counted("--target", "keras3", "b.h5") == {"b.h5": ["PT101", "PT301", "PT501"]}
+
+
+def test_rules_are_selected_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the command line, in variables and in settings, each standing for the next."""
+    assert counted("--select", "PT1", "b.h5") == {"b.h5": ["PT101"]}
+    assert counted("--ignore", "experimental-policy", "b.h5") == {"b.h5": ["PT301"]}
+    settings('select = ["PT3"]\n')
+    assert counted("b.h5") == {"b.h5": ["PT301"]}
+    monkeypatch.setenv("POLICYTOOL_SELECT", "PT1,PT5 PT301")
+    assert counted("b.h5") == {"b.h5": ["PT101", "PT301"]}
+    assert counted("--select", "ALL", "--ignore", "PT1", "--ignore", "PT3", "b.h5") == {"b.h5": []}
+
+
+def test_an_unknown_rule_is_wrong_usage() -> None:
+    """Wherever it is named."""
+    settings('[per-file-ignores]\n"*" = ["PT102"]\n')
+    for arguments in (
+        ("--select", "PT102"),
+        ("--ignore", "PT102"),
+        ("--per-file-ignores", "*:PT102"),
+        (),
+    ):
+        ended = run(
+            "audit", "--config", "policytool.toml" if not arguments else "/dev/null", *arguments
+        )
+        assert (ended.code, ended.out) == (2, "")
+        assert "the nearest is PT101" in ended.err
+
+
+def test_a_selected_rule_that_cannot_be_asked_is_told() -> None:
+    """On stderr; nobody selected it where all are asked."""
+    assert "PT501 was not asked: it needs --target" in audit("--select", "PT501", "b.h5").err
+    assert audit("b.h5").err == ""
+    assert audit("--select", "PT501", "--quiet", "b.h5").err == ""
+    assert audit("--select", "PT501", "--target", "keras3", "b.h5").err == ""
+
+
+# What is let pass
+
+
+def test_rules_are_ignored_by_file() -> None:
+    """
+    Relative to the working directory, or to the settings file; what a settings file has gives way
+    to the option.
+    """
+    only_old = {
+        "b.h5": [],
+        "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")],
+    }
+    assert passed("--per-file-ignores", "old/**:PT1,PT3") == only_old
+    settings('[per-file-ignores]\n"old/**" = ["PT1", "mixed-at-all"]\n')
+    assert passed() == only_old
+    assert passed("--per-file-ignores", "b.h5:PT1") == {
+        "b.h5": [("PT101", "per-file-ignores")],
+        "old/a.h5": [],
+    }
+    settings('per-file-ignores = ["old/**:PT1,PT3"]\n')
+    assert passed() == only_old
+
+
+def test_patterns_are_relative_to_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a directory below, and from the one that ``--config`` names."""
+    settings(
+        '[[suppress]]\nrules = ["PT1"]\npath = "old/*.h5"\nreason = '
+        '"r"\n[per-file-ignores]\n"old/*.h5" = "PT3"\n'
+    )
+    monkeypatch.chdir("old")
+    assert passed("a.h5") == {"a.h5": [("PT101", "suppression"), ("PT301", "per-file-ignores")]}
+    assert passed("--config", "../policytool.toml", "a.h5") == {
+        "a.h5": [("PT101", "suppression"), ("PT301", "per-file-ignores")]
+    }
+
+
+def test_several_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``;`` stands between them, because globs have spaces and lists have commas."""
+    monkeypatch.setenv("POLICYTOOL_PER_FILE_IGNORES", "old/a.h5:PT1,PT3; b.h5:PT3")
+    assert passed() == {
+        "b.h5": [("PT301", "per-file-ignores")],
+        "old/a.h5": [("PT101", "per-file-ignores"), ("PT301", "per-file-ignores")],
+    }
+
+
+def test_a_suppression_has_a_reason_and_a_last_day() -> None:
+    """Until the day before; from that day on a warning names it."""
+    today = datetime.now(tz=UTC).astimezone().date()
+    for expires, holds in ((today + timedelta(days=2), True), (today - timedelta(days=2), False)):
+        settings(
+            '[[suppress]]\nrules = ["experimental-policy"]\npath = "b.h5"\nlayer = '
+            f'"mlp/dense_."\nreason = "waiting for 2.0"\nexpires = {expires}\n'
+        )
+        ended = audit("b.h5")
+        assert bool(ended.json["models"][0]["suppressed"]) is holds
+        assert ended.code == (0 if holds else 1)
+        assert ended.err.count(
+            f"the suppression of experimental-policy of mlp/dense_. in b.h5 expired on {expires}"
+        ) == (not holds)
+        if holds:
+            assert ended.json["models"][0]["suppressed"][0]["reason"] == "waiting for 2.0"
+
+
+def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() -> None:
+    """With ``-v``, and where it did not expire."""
+    settings('[[suppress]]\nrules = ["PT101"]\npath = "gone.h5"\nreason = "r"\n')
+    assert "the suppression of PT101 in gone.h5 matched nothing (r)" in audit("-v").err
+    assert "matched nothing" not in audit().err
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("rules = ['PT101']", "has no reason"),
+        ("rules = ['PT101']\nreason = ' '", "has no reason"),
+        ("reason = 'r'", "has no rules"),
+        ("rules = []\nreason = 'r'", "names no rule"),
+        ("rules = 5\nreason = 'r'", "should be a list of texts"),
+        ("rules = ['PT9']\nreason = 'r'", "the nearest is"),
+        (
+            "rules = ['PT1']\nreason = 'r'\nfile = 'a'",
+            "has the unknown key 'file'; known keys are rules, path, layer, reason, expires",
+        ),
+        ("rules = ['PT1']\nreason = 'r'\npath = 5", "a path that is no pattern"),
+        ("rules = ['PT1']\nreason = 'r'\npath = ''", "a path that is no pattern"),
+        ("rules = ['PT1']\nreason = 'r'\nlayer = ''", "a layer that is no layer path"),
+        (
+            "rules = ['PT1']\nreason = 'r'\nlayer = '('",
+            "neither a layer path nor a regular expression",
+        ),
+        ("rules = ['PT1']\nreason = 'r'\nexpires = '2030-01-01'", "an expires that is no date"),
+        (
+            "rules = ['PT1']\nreason = 'r'\nexpires = 2030-01-01T10:00:00",
+            "an expires that is no date",
+        ),
+    ],
+)
+def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) -> None:
+    """With the file and the number of the entry."""
+    settings(f"[[suppress]]\nrules = ['ALL']\nreason = 'r'\n[[suppress]]\n{entry}\n")
+    ended = run("audit")
+    assert (ended.code, ended.out) == (2, "")
+    assert "policytool.toml [[suppress]] 2" in ended.err
+    assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("suppress = 'PT101'", "is no array of tables"),
+        ("suppress = ['PT101']", "is no table"),
+        ("per-file-ignores = 5", "should be a list of texts"),
+        ("per-file-ignores = ['PT101']", "is not GLOB:RULES"),
+        ("[per-file-ignores]\na = 5", "should be a list of texts"),
+        ("baseline = 5", "is no file's name"),
+        ("target = [5]", "no text, number or boolean"),
+    ],
+)
+def test_wrong_settings_are_refused_in_a_sentence(text: str, words: str) -> None:
+    """As for every other key."""
+    settings(text)
+    ended = run("audit")
+    assert (ended.code, ended.out) == (2, "")
+    assert words in ended.err
+
+
+def test_settings_of_audit_serve_other_commands_nothing() -> None:
+    """
+    One file is for all of them; where ``target`` names several loaders, migrate, which takes one,
+    takes none.
+    """
+    settings(
+        'select = ["PT1"]\nbaseline = "b.json"\ntarget = ["keras3", '
+        '"tf2.15"]\n[[suppress]]\nreason = "r"\nrules = ["PT1"]\n'
+    )
+    shown = run("migrate", "--show-settings")
+    assert shown.code == 0, shown.err
+    assert 'target = ""' in shown.out
+    settings('target = ["tf2.15"]\n')
+    assert 'target = "tf2.15"' in run("migrate", "--show-settings").out
+
+
+def test_settings_are_shown_and_read_back() -> None:
+    """With where they come from; what is printed is TOML that says the same."""
+    settings(
+        'select = ["PT1"]\ntarget = "keras3"\n[per-file-ignores]\n"b*" = ["PT3", "PT1"]\n'
+        '[[suppress]]\nrules = ["PT1"]\nreason = "a \\"b\\""\nexpires = 2999-12-31\n'
+    )
+    shown = run("audit", "--show-settings")
+    assert shown.code == 0, shown.err
+    lines = [line for line in shown.out.splitlines() if "policytool.toml" in line]
+    assert [line.partition(" = ")[0] for line in lines] == [
+        "select",
+        "per-file-ignores",
+        "target",
+        "suppress",
+    ]
+    Path("other.toml").write_text("\n".join(lines), encoding="utf-8")
+    again = run("audit", "--config", "other.toml", "--show-settings").out
+    assert [line.partition("  # ")[0] for line in again.splitlines() if "other.toml" in line] == [
+        line.partition("  # ")[0] for line in lines
+    ]
+
+
+def test_what_is_let_pass_is_shown_on_request() -> None:
+    """In reports for people; those for programs always have it."""
+    settings('[[suppress]]\nrules = ["PT1"]\nreason = "waiting for 2.0"\n')
+    assert "waiting" not in run("audit").out
+    assert "waiting for 2.0" in run("audit", "--show-suppressed").out
+    assert run("audit", "--show-suppressed", "--report", "markdown=out.md").code == 0
+    assert "waiting for 2.0" in Path("out.md").read_text(encoding="utf-8")
+    assert run("audit", "--report", "markdown=out.md").code == 0
+    assert "waiting" not in Path("out.md").read_text(encoding="utf-8")
+
+
+# Baselines
+
+
+def test_a_baseline_lets_pass_what_it_knows() -> None:
+    """What it is written with counts no more, then and later; what is new does."""
+    ended = audit("--write-baseline", "known.json", "b.h5")
+    assert ended.code == 0
+    assert [one["by"] for one in ended.json["models"][0]["suppressed"]] == ["baseline", "baseline"]
+    assert audit("--baseline", "known.json", "b.h5").code == 0
+    assert counted("--baseline", "known.json") == {"b.h5": [], "old/a.h5": ["PT101", "PT301"]}
+    text = Path("known.json").read_text(encoding="utf-8")
+    assert audit("--baseline", "known.json", "--write-baseline", "known.json", "b.h5").code == 0
+    assert Path("known.json").read_text(encoding="utf-8") == text
+
+
+def test_a_baseline_is_found_from_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its paths are relative to itself, and a settings file's are relative to that."""
+    Path("ci").mkdir()
+    settings('baseline = "ci/known.json"\n')
+    Path("none.toml").touch()
+    assert run("audit", "--config", "none.toml", "--write-baseline", "ci/known.json").code == 0
+    assert {
+        json.loads(line.rstrip(","))["path"]
+        for line in Path("ci/known.json").read_text().splitlines()
+        if line.startswith('{"')
+    } == {
+        "../b.h5",
+        "../old/a.h5",
+    }
+    monkeypatch.chdir("old")
+    assert counted("a.h5") == {"a.h5": []}
+
+
+def test_a_baseline_remembers_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules are asked with those that it has, by the file's path as reports show it."""
+    shutil.copytree(MIXED_SAVEDMODEL, "model")
+    assert run("audit", "--write-baseline", "known.json", "model").code == 0
+    seen: list[Question] = []
+
+    def check(_case: Case, question: Question) -> Iterator[Finding]:
+        seen.append(question)
+        yield from ()
+
+    stand_in_rules.use(
+        monkeypatch,
+        replace(stand_in_rules.rule("PT402", "changed", needs=Needs.BASELINE), check=check),
+    )
+    assert run("audit", "model").code == 0
+    assert not seen
+    monkeypatch.chdir("old")
+    assert run("audit", "--baseline", "../known.json", "../model").code == 0
+    (question,) = seen
+    ((path, (signature,)),) = question.signatures.items()
+    (expected,) = policytool.inspect("../model").signatures
+    assert path == policytool.inspect("../model").path
+    assert signature == replace(expected, ops=())
+
+
+def test_suppressed_findings_are_not_written() -> None:
+    """
+    A baseline has no reason and no last day: what a suppression lets pass would otherwise stay so
+    after it expired.
+    """
+    settings('[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
+    assert run("audit", "--write-baseline", "known.json", "b.h5").code == 0
+    assert "PT101" not in Path("known.json").read_text(encoding="utf-8")
+    assert "PT301" in Path("known.json").read_text(encoding="utf-8")
+
+
+def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
+    """The old path is gone, and nothing else was found in the new one."""
+    assert run("audit", "--write-baseline", "known.json").code == 0
+    Path("b.h5").rename("c.h5")
+    assert counted("--baseline", "known.json") == {"c.h5": [], "old/a.h5": []}
+    Path("c.h5").unlink()
+    ended = audit("--baseline", "known.json", "-v")
+    assert "2 findings of the baseline no longer occur" in ended.err
+    assert audit("--baseline", "known.json").err.count("baseline") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"{", "is not valid JSON"),
+        (b"\xff", "is no text in UTF-8"),
+        (b'{"version": 9, "findings": []}', "is a baseline of version 9"),
+    ],
+)
+def test_a_baseline_that_cannot_be_read_ends_the_run(text: bytes, words: str) -> None:
+    """
+    With one sentence, exit code 3 and no report: a gate without its baseline would say anything.
+    """
+    Path("known.json").write_bytes(text)
+    ended = run("audit", "--baseline", "known.json")
+    assert (ended.code, ended.out, ended.err.count("\n")) == (3, "", 1)
+    assert re.match(rf"policytool: --baseline known.json {words}", ended.err)
+    assert run("audit", "--baseline", "gone.json").code == 3
+
+
+def test_a_baseline_never_replaces_a_model_or_a_report() -> None:
+    """It is said before anything is read."""
+    before = Path("b.h5").read_bytes()
+    assert run("audit", "--write-baseline", "b.h5").code == 2
+    assert run("audit", "--write-baseline", "gone/known.json").code == 3
+    assert run("audit", "--write-baseline", "old").code == 3
+    assert run("audit", "--write-baseline", "x.json", "--report", "json=x.json").code == 2
+    Path("known.json").write_text('{"version": 1, "findings": []}', encoding="utf-8")
+    assert run("audit", "--baseline", "known.json", "--report", "json=known.json").code == 2
+    assert Path("b.h5").read_bytes() == before
+    assert not Path("x.json").exists()
+
+
+# How it ends
+
+
+@pytest.mark.parametrize("form", ["table", "json", "markdown", "sarif", "github", "junit"])
+def test_the_format_never_changes_the_code(form: str) -> None:
+    """
+    Clean, findings, wrong usage, a file that cannot be read, no model; with several, the first in
+    the order of the design.
+    """
+    shutil.copy(CURRENT, "clean.h5")
+    Path("empty").mkdir()
+    Path("broken.h5").write_bytes(b"")
+
+    def code(*arguments: str) -> int:
+        return run("audit", "--format", form, *arguments).code
+
+    assert code("clean.h5") == 0
+    assert code("clean.h5", "b.h5") == 1
+    assert code("--fail-on", "error", "b.h5") == 0
+    assert code("--fail-on", "error", "--target", "keras3", "b.h5") == 1
+    assert code("--select", "PT3", "b.h5") == 0
+    assert code("--select", "PT3", "--fail-on", "note", "b.h5") == 1
+    assert code("--fail-on", "never", "b.h5") == 0
+    assert code("--fail-on", "never", "broken.h5", "b.h5") == 3
+    assert code("broken.h5", "b.h5") == 3
+    assert code("--target", "keras9", "broken.h5") == 2
+    assert code("empty") == 4
+    assert code("--no-models-ok", "empty") == 0
+    assert code("--no-models-ok", "gone.h5") == 3
+
+
+def test_an_interrupted_run_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was found until then."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("policytool.commands.audit.audited", interrupted)
+    assert run("audit", "b.h5").code == 130
+
+
+def test_no_models_ok_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As every option that says what counts; the name is told all the same."""
+    Path("empty").mkdir()
+    monkeypatch.setenv("POLICYTOOL_NO_MODELS_OK", "1")
+    ended = run("audit", "empty")
+    assert (ended.code, ended.err) == (0, "policytool: no model found\n")
+    monkeypatch.delenv("POLICYTOOL_NO_MODELS_OK")
+    settings("no-models-ok = true\n")
+    assert run("audit", "--config", "policytool.toml", "empty").code == 0
+
+
+# In Python
+
+
+def test_audit_in_python() -> None:
+    """The same values, without settings, and with nothing let pass."""
+    settings('select = ["PT3"]\n[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
+    found = policytool.audit(Path("b.h5"))
+    assert [finding.rule for finding in found.findings] == ["PT101", "PT301"]
+    assert not found.suppressed
+    assert [
+        finding.rule
+        for finding in policytool.audit(
+            "b.h5", targets=["keras3"], select=["PT5", "PT1"], ignore=["PT101"]
+        ).findings
+    ] == ["PT501"]
+    assert policytool.audit("b.h5", ignore=["ALL"], device="gpu", weights=True).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"select": ["PT9"]}, "select 'PT9' is no rule"),
+        ({"ignore": "PT1"}, "ignore is the text 'PT1'; expected a list"),
+        ({"targets": ["keras9"]}, "no loader"),
+        ({"device": "tpu"}, "device 'tpu' is none; expected cpu or gpu"),
+    ],
+)
+def test_wrong_arguments_in_python(arguments: dict[str, object], words: str) -> None:
+    """Each is a sentence."""
+    with pytest.raises(UsageError, match=words):
+        policytool.audit("b.h5", **arguments)  # type: ignore[arg-type]  # that is what is tried
+
+
+def test_what_is_no_model_in_python() -> None:
+    """A directory with models is none itself."""
+    with pytest.raises(ModelFileError, match="name one model"):
+        policytool.audit("old")

@@ -1,0 +1,359 @@
+"""
+``check`` on named fixtures, with the TensorFlow of the interpreter that ``POLICYTOOL_COMPAT``
+names, as ``make test`` sets it.
+
+One child does it all. Every fixture is checked in ``tests/compat/test_check_fixtures.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+
+from policytool.commands import check as checks
+from policytool.commands.check import Wanted
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
+from policytool.numerics.check_results.inputs import Kind
+from policytool.numerics.reexport.run import Tools
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from tests.conftest import FIXTURES, MIXED_KERAS, UNPACKED, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.numerics.check_results.checks import Check, Run
+
+PYTHON: Final = os.environ.get("POLICYTOOL_COMPAT")
+"""Read before the tests: their own environment has no variable of policytool's."""
+
+pytestmark = pytest.mark.skipif(
+    PYTHON is None,
+    reason="POLICYTOOL_COMPAT names no interpreter with TensorFlow; make test sets it",
+)
+
+CLASSES: Final = """
+from writer import api, custom_classes
+CLASSES = custom_classes.classes(api.open_release("{}"))
+"""
+"""A module with the fixtures' own classes, as a user has one."""
+
+NAMED: Final = (
+    ("keras2.2.4/default_float32.h5", "mixed_float16"),
+    ("tf1.15/wrappers.h5", "mixed_bfloat16"),
+    ("tf2.3/global_mixed_float16.h5", None),
+    ("tf2.5/global_mixed_float16", None),
+    ("tf2.1/exp_mf16_fixed128_uncompiled.yaml", None),
+    ("tf2.3/global_mixed_float16.json", "mixed_bfloat16"),
+    ("tf2.15/rnn_mixed.h5", None),
+    ("tf2.15/nested_models.keras", "mixed_float16"),
+    ("tf2.15/shared_layer", "mixed_bfloat16"),
+    ("tf_keras2.21/mha_mixed.h5", None),
+    ("keras3.0/default_float32.keras", "mixed_float16"),
+    ("keras3.15/global_mixed_float16.keras", None),
+    ("keras3.15/global_mixed_float16.h5", None),
+    ("keras3.15/global_mixed_float16.json", None),
+    ("keras3.15/wrappers_mixed.keras", None),
+    ("keras3.15/text_vectorization.keras", "mixed_float16"),
+)
+"""
+A fixture of each kind and format, of both Kerases, and the policy of the candidate; None for the
+file's own.
+"""
+
+
+@pytest.fixture(scope="module")  # other tests count the processes there are
+def worker() -> Iterator[Worker]:
+    """Return one child for all tests."""
+    with Worker(Interpreter(python=str(PYTHON), timeout=120)) as child:
+        yield child
+
+
+def checked(worker: Worker, *files: str | Path, to: str | None = None, **wanted: Any) -> Check:
+    """Return what a check of one or two fixtures makes."""
+    tools = {
+        name: wanted.pop(name) for name in ("custom_objects", "path", "trust") if name in wanted
+    }
+    inputs = [next(discovery.inputs([str(FIXTURES / file)])) for file in files]
+    options = Wanted(candidate=Options(to=to), **wanted)
+    return checks.check(
+        inputs[0], inputs[1] if len(inputs) > 1 else None, options, Tools(worker=worker, **tools)
+    )
+
+
+def the_run(check: Check) -> Run:
+    """Return the one run of a check."""
+    (found,) = check.runs
+    return found
+
+
+@pytest.mark.parametrize(("file", "to"), NAMED)
+def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
+    """Every layer is compared, every output is finite, and the default tolerances hold."""
+    found = checked(worker, file, to=to)
+    run = the_run(found)
+    assert found.passed, run.verdict.missed
+    assert run.verdict.first_not_finite is None
+    assert run.inputs.kind is Kind.SYNTHETIC
+    assert not run.unmatched
+    assert not found.notes
+    assert run.outputs
+    assert all(
+        output.accumulated is not None and output.accumulated.infinite == (0, 0)
+        for output in run.outputs
+    )
+    assert any(output.isolated is not None for call in run.calls for output in call.outputs)
+    assert {call.path.partition("/")[0] for call in run.calls} == {run.calls[-1].path}
+    assert found.candidate.weights == ("random" if file.endswith(("json", "yaml")) else "file")
+
+
+def test_the_library_is_the_file_s(worker: Worker) -> None:
+    """Files of Keras 2 run in tf_keras and those of Keras 3 in Keras 3, in one child."""
+    assert checked(worker, "tf2.3/global_mixed_float16.h5").candidate.library.startswith("tf_keras")
+    assert checked(worker, MIXED_KERAS).candidate.library.startswith("keras 3")
+
+
+def test_an_unpacked_model_is_a_model(worker: Worker) -> None:
+    """
+    A directory that holds what a ``.keras`` holds is checked as one, or refused with a sentence.
+    """
+    assert the_run(checked(worker, UNPACKED, to="mixed_bfloat16")).outputs
+
+
+@pytest.mark.parametrize(
+    "file", ["keras3.15/global_mixed_float16.export", "keras3.3/global_mixed_float16.export"]
+)
+def test_a_saved_model_without_keras_metadata_runs_as_a_graph(worker: Worker, file: str) -> None:
+    """TensorFlow's own rewrite makes the candidate, for each signature, and the report says so."""
+    found = checked(worker, file, to="mixed_bfloat16")
+    assert [run.signature for run in found.runs]
+    assert all(run.rewrite is not None for run in found.runs)
+    assert found.passed, the_run(found).verdict.missed
+
+
+@pytest.mark.parametrize(
+    ("file", "release"),
+    [("tf2.15/custom_layer.h5", "tf_keras2.21"), ("keras3.15/subclassed.keras", "keras3.15")],
+)
+def test_classes_of_somebody_s_own_are_named(
+    worker: Worker, tmp_path: Path, file: str, release: str
+) -> None:
+    """Without them the file is refused before TensorFlow starts, and what to give is said."""
+    with pytest.raises(ModelFileError, match="--custom-objects") as refused:
+        checked(worker, file, to="mixed_bfloat16")
+    assert refused.value.code == "runs-code"
+    module = f"own_{release.partition('.')[0]}"
+    (tmp_path / f"{module}.py").write_text(CLASSES.format(release), encoding="utf-8")
+    found = checked(
+        worker,
+        file,
+        to="mixed_bfloat16",
+        custom_objects=(f"{module}:CLASSES",),
+        path=(str(FIXTURES), str(tmp_path)),
+    )
+    assert found.passed, the_run(found).verdict.missed
+    assert not found.notes
+
+
+@pytest.mark.parametrize("file", ["tf_keras2.21/lambda.json", "keras3.15/lambda.keras"])
+def test_a_lambda_runs_only_where_it_is_trusted(worker: Worker, file: str) -> None:
+    """What a file holds in code is not run unasked."""
+    with pytest.raises(ModelFileError, match="--trust") as refused:
+        checked(worker, file, to="mixed_bfloat16")
+    assert refused.value.code == "runs-code"
+    assert checked(worker, file, to="mixed_bfloat16", trust=True).passed
+
+
+def test_two_files(worker: Worker, tmp_path: Path) -> None:
+    """
+    A file before and after migrate: the same where only spelling changed, and apart by no more than
+    roundings where the policy did.
+    """
+    for name, options in (("same.h5", ()), ("other.h5", ("--to", "float32"))):
+        assert (
+            run(
+                "migrate",
+                FIXTURES / "tf2.3/global_mixed_float16.h5",
+                *options,
+                "-o",
+                tmp_path / name,
+            ).code
+            == 0
+        )
+    same = checked(worker, "tf2.3/global_mixed_float16.h5", tmp_path / "same.h5")
+    assert same.passed
+    assert {
+        output.accumulated.relative
+        for call in the_run(same).calls
+        for output in call.outputs
+        if output.accumulated is not None
+    } == {0.0}
+    other = checked(worker, tmp_path / "other.h5", "tf2.3/global_mixed_float16.h5")
+    assert other.passed
+    assert any(
+        output.accumulated is not None and output.accumulated.relative
+        for output in the_run(other).outputs
+    )
+    alone = checked(worker, "tf2.3/global_mixed_float16.h5")
+    assert the_run(other).calls == the_run(alone).calls
+
+
+def architecture(target: Path, *, outputs: int = 1, units: int | None = None) -> Path:
+    """
+    Return a file with an architecture whose last layer is given more than once, or has another
+    size.
+    """
+    config = json.loads((FIXTURES / "keras3.15/default_float32.json").read_bytes())
+    layers = config["config"]["layers"]
+    dense = [layer["config"] for layer in layers if layer["class_name"] == "Dense"][-1]
+    dense["units"] = units or dense["units"]
+    config["config"]["output_layers"] = [[layers[-1]["config"]["name"], 0, 0]] * outputs
+    target.write_text(json.dumps(config), encoding="utf-8")
+    return target
+
+
+def test_other_outputs_are_no_pass(worker: Worker, tmp_path: Path) -> None:
+    """Two models that give something else are refused, not judged by the layers that both have."""
+    with pytest.raises(WorkerError, match="cannot be compared") as refused:
+        checked(
+            worker,
+            architecture(tmp_path / "one.json"),
+            architecture(tmp_path / "two.json", outputs=2),
+        )
+    assert refused.value.code == "outputs"
+
+
+def test_random_weights_have_to_fit_both(worker: Worker, tmp_path: Path) -> None:
+    """Architectures of other sizes are told apart before anything is compared."""
+    with pytest.raises(WorkerError, match="--weights") as refused:
+        checked(
+            worker,
+            architecture(tmp_path / "one.json"),
+            architecture(tmp_path / "two.json", units=9),
+        )
+    assert refused.value.code == "weights"
+
+
+def test_weights_are_an_architecture_s(worker: Worker, tmp_path: Path) -> None:
+    """They have to be there, and of use."""
+    with pytest.raises(ModelFileError, match="does not exist") as refused:
+        checked(
+            worker,
+            "keras3.15/default_float32.json",
+            to="mixed_float16",
+            weights=tmp_path / "gone.weights.h5",
+        )
+    assert refused.value.code == "not-found"
+    with pytest.raises(UsageError, match="has its own"):
+        checked(worker, MIXED_KERAS, weights=FIXTURES / "keras3.15/weights_only.weights.h5")
+
+
+def test_a_policy_that_changes_nothing_is_not_put_to_the_test(worker: Worker) -> None:
+    """A pass says so then, and not for two files, which may differ in their weights."""
+    assert checked(worker, "keras3.15/global_float32.keras", to="float32").is_alike
+    assert not checked(worker, "keras3.15/global_float32.keras", to="mixed_float16").is_alike
+    assert not checked(
+        worker, "keras3.15/global_float32.keras", "keras3.15/global_float32.keras"
+    ).is_alike
+
+
+def test_layers_that_draw_numbers_are_told(worker: Worker, tmp_path: Path) -> None:
+    """
+    A Dropout that is always on makes two models differ, whatever their policies; one that is on in
+    training alone does not.
+    """
+    config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_bytes())
+    (last, *place) = config["config"]["output_layers"][0]
+    for training, random in ((True, 1), (False, 0)):
+        layer = {"name": "noisy", "rate": 0.5, "dtype": "float32"}
+        noisy = {
+            "class_name": "Dropout",
+            "config": layer,
+            "name": "noisy",
+            "inbound_nodes": [[[last, *place, {"training": training}]]],
+        }
+        changed = {
+            **config["config"],
+            "layers": [*config["config"]["layers"], noisy],
+            "output_layers": [["noisy", 0, 0]],
+        }
+        target = tmp_path / f"{training}.json"
+        target.write_text(json.dumps({**config, "config": changed}), encoding="utf-8")
+        found = the_run(checked(worker, target, to="mixed_float16"))
+        assert len(found.random) == random
+        assert all(path.endswith("/noisy") for path in found.random)
+
+
+def test_gradients_are_those_of_one_keras(worker: Worker) -> None:
+    """Files of both generations are refused for that before anything runs."""
+    with pytest.raises(UsageError, match="--gradients"):
+        checked(
+            worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras", gradients=True
+        )
+
+
+def test_files_of_both_generations(worker: Worker) -> None:
+    """
+    A model of Keras 2 and one of Keras 3 are compared layer by layer, each by itself too, though
+    one Keras passes more arguments on.
+    """
+    found = checked(worker, "tf2.15/default_float32.h5", "keras3.15/default_float32.keras")
+    assert found.reference.library != found.candidate.library
+    layers = [call for call in the_run(found).calls if not call.is_model]
+    assert layers
+    assert all(output.isolated is not None for call in layers for output in call.outputs)
+
+
+def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> None:
+    """What was drawn is written by the inputs' names, and read again."""
+    saved = tmp_path / "inputs.npz"
+    drawn = checked(worker, MIXED_KERAS, save_inputs=saved, batches=2, batch_size=4, seed=7)
+    given = checked(worker, MIXED_KERAS, inputs=saved, batch_size=4)
+    assert the_run(given).inputs.kind is Kind.GIVEN
+    assert the_run(given).inputs.batches == 2
+    assert the_run(given).calls == the_run(drawn).calls
+    with np.load(saved) as arrays:
+        assert {array.shape[0] for array in arrays.values()} == {8}
+    other = checked(worker, MIXED_KERAS, batches=2, batch_size=4, seed=8)
+    assert the_run(other).calls != the_run(drawn).calls
+
+
+def test_a_quantised_model_stays_quantised(worker: Worker) -> None:
+    """Its policies change beside the quantisation, and it runs in integers on both sides."""
+    found = checked(worker, "keras3.15/int8.keras", to="mixed_bfloat16")
+    assert found.passed, the_run(found).verdict.missed
+    assert (
+        found.reference.policies["int8_from_float32"]
+        > found.candidate.policies["int8_from_float32"]
+        > 0
+    )
+
+
+def test_tolerances_decide_the_exit_code(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 where the defaults hold, 1 under one that nothing meets, 2 for one that names nothing."""
+    monkeypatch.setattr("policytool.cli.check_command.Worker", lambda *_: _Lent(worker))
+    assert run("check", MIXED_KERAS).code == 0
+    missed = run("check", MIXED_KERAS, "--tolerance", "1e-9")
+    assert missed.code == 1
+    assert "1e-9" in missed.out
+    assert run("check", MIXED_KERAS, "--tolerance", "nothing=1").code == 2
+    assert run("check", MIXED_KERAS, "--format", "json").json["version"] == 1
+
+
+class _Lent:
+    """A child that stays when the command ends."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+
+    def __enter__(self) -> Worker:
+        return self.worker
+
+    def __exit__(self, *_: object) -> None:
+        pass

@@ -1,0 +1,87 @@
+"""
+What ``check`` refuses before TensorFlow is started: each with a sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import Ended, run
+from tests.helpers.small_models import h5_model, sequential
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with models in it and no TensorFlow at hand."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("none", "one", "two"):
+        (tmp_path / name).mkdir()
+    for file in ("one/a.h5", "two/a.h5", "two/b.h5"):
+        h5_model(tmp_path / file, sequential())
+    return tmp_path
+
+
+def check(*arguments: str) -> Ended:
+    """
+    Run ``check`` with an interpreter that does not exist: what gets as far as starting it fails
+    with ``no-python``.
+    """
+    return run("check", *arguments, "--to", "mixed_float16", "--python", "no-such-python")
+
+
+def test_a_directory_stands_for_its_one_model() -> None:
+    """As the working directory does where none is named."""
+    found = check("one")
+    assert found.code == 3
+    assert "one/a.h5 no-such-python cannot be run" in found.err
+
+
+def test_a_directory_with_several_models_needs_a_name() -> None:
+    """The sentence lists them, and offers no glob, which check does not take."""
+    found = check("two")
+    assert (found.code, found.out) == (2, "")
+    assert "there are 2 models here (two/a.h5, two/b.h5); name the one that is meant\n" in found.err
+
+
+def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
+    """It is no failure to read one."""
+    assert (check("none").code, check("none").err) == (4, "policytool: no model found\n")
+
+
+@pytest.mark.parametrize("option", ["--inputs", "--weights"])
+def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
+    """With the option that names it."""
+    found = check("one/a.h5", option, "missing.npz")
+    assert found.code == 3
+    assert f"missing.npz does not exist; check what {option} names [not-found]" in found.err
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "told"),
+    [
+        ("nowhere/x.npz", 3, "make nowhere first"),
+        ("one/a.h5", 2, "would replace a file that this call reads"),
+        ("two/b.h5", 2, "would replace a model"),
+    ],
+)
+def test_inputs_are_saved_where_they_can_be(file: str, code: int, told: str) -> None:
+    """Not in place of the model, of another one, or in no directory."""
+    found = check("one/a.h5", "--save-inputs", file)
+    assert found.code == code
+    assert told in found.err
+
+
+def test_a_setting_has_the_option_s_name(place: Path) -> None:
+    """``tolerance`` in a settings file is ``--tolerance``."""
+    (place / "policytool.toml").write_text('tolerance = ["0.5", "probs=0.1"]\n', encoding="utf-8")
+    found = run("check", "--config", "policytool.toml", "--show-settings")
+    assert found.code == 0, found.err
+    assert re.search(
+        r'^tolerance = \["0.5", "probs=0.1"\]  # .*policytool\.toml$', found.out, re.MULTILINE
+    )

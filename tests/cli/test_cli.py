@@ -1,0 +1,508 @@
+"""The command line: options, exit codes, streams, terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.cli.exit_codes import Exit
+from policytool.commands import inspect as inspection
+from policytool.support.version import version
+from tests.conftest import (
+    FIXED_SCALE_H5,
+    FIXTURES,
+    MIXED_H5,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    ROOT,
+    run,
+    run_process,
+)
+from tests.helpers.small_models import dense, h5_model, nested, sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NESTED: Final = FIXTURES / "tf2.3/nested_models.h5"
+_ANSI: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def paths(*arguments: str | Path) -> list[str]:
+    """Return the paths of the layers that a JSON report of one model has."""
+    ended = run("inspect", "--format", "json", *arguments)
+    assert ended.code == 0, ended.err
+    return [layer["path"] for layer in ended.json["models"][0]["layers"]]
+
+
+# How it starts and ends
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_names_every_command(option: str) -> None:
+    """The overview lists the commands, and each command has help of its own."""
+    ended = run(option)
+    assert (ended.code, ended.err) == (0, "")
+    assert "inspect" in ended.out
+    command = run("inspect", option)
+    assert (command.code, command.err) == (0, "")
+    for name in (
+        "--format",
+        "--report",
+        "--layer",
+        "--only",
+        "--variables",
+        "--depth",
+        "--color",
+        "--progress",
+        "--config",
+        "--show-settings",
+        "--debug",
+    ):
+        assert name in command.out
+
+
+def test_version_is_the_package_version() -> None:
+    """``--version`` prints name and version alone."""
+    ended = run("--version")
+    assert (ended.code, ended.out, ended.err) == (0, f"policytool {version()}\n", "")
+    assert f'version = "{version()}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_module_and_script_are_the_same() -> None:
+    """``python -m policytool`` and the installed script say the same."""
+    script = Path(sys.executable).parent / "policytool"
+    done = subprocess.run(
+        [script, "inspect", MIXED_H5],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    assert run_process("inspect", MIXED_H5, environment={"COLUMNS": "80"}).out == done.stdout
+    assert done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *((), ("bogus",), ("--bogus",), ("inspect", "--bogus"), ("inspect", "--format", "xml")),
+        *(
+            ("inspect", "--depth", "-1"),
+            ("inspect", "--depth", "deep"),
+            ("inspect", "--color", "red"),
+        ),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    """A wrong call says so on stderr, prints no report, and says where help is."""
+    ended = run(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Usage: policytool" in ended.err
+    assert "help" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("--layer", "(", str(MIXED_H5)),
+            "--layer '(' is neither a layer path nor a regular expression",
+        ),
+        (("--only", "mixed_float8", str(MIXED_H5)), "--only takes deprecated, mixed, or a policy"),
+    ],
+)
+def test_wrong_value_is_a_sentence_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+    """A pattern or policy that does not exist is named with what is valid."""
+    ended = run("inspect", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("policytool: ")
+    assert words in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_clean_run_is_exit_code_0_and_silent_on_stderr() -> None:
+    """Models that can be read give a report and nothing else."""
+    ended = run("inspect", MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.count(" layers: ") == 3
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_one_failure_among_several_does_not_end_the_run(form: str, tmp_path: Path) -> None:
+    """
+    The other models are reported, the failure stands on stderr and in the JSON, and the code is 3
+    in either format.
+    """
+    (tmp_path / "empty.h5").write_bytes(b"")
+    ended = run(
+        "inspect",
+        "--format",
+        form,
+        MIXED_H5,
+        tmp_path / "empty.h5",
+        tmp_path / "gone.h5",
+        MIXED_KERAS,
+    )
+    assert ended.code == 3
+    assert re.findall(r"\[([a-z-]+)\]$", ended.err, re.MULTILINE) == ["empty", "not-found"]
+    if form == "json":
+        assert len(ended.json["models"]) == 2
+        assert [failure["code"] for failure in ended.json["failures"]] == ["empty", "not-found"]
+    else:
+        assert ended.out.count(" layers: ") == 2
+
+
+def test_no_model_is_exit_code_4(tmp_path: Path) -> None:
+    """A directory without models gives 4; JSON is still a whole report."""
+    assert run("inspect", tmp_path).code == 4
+    ended = run("inspect", "--format", "json", tmp_path)
+    assert ended.code == 4
+    assert ended.json["models"] == []
+
+
+def test_failure_counts_more_than_no_model(tmp_path: Path) -> None:
+    """Where nothing was read because of a failure, the code is 3 and not 4."""
+    assert run("inspect", tmp_path / "gone.h5", tmp_path).code == 3
+
+
+def _raise(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody foresaw ends without a traceback, and asks for ``--debug``."""
+    monkeypatch.setattr(inspection, "narrowed", _raise(ZeroDivisionError("oops")))
+    ended = run("inspect", MIXED_H5)
+    assert (ended.code, ended.out) == (70, "")
+    assert "this is a bug in policytool (ZeroDivisionError: oops)" in ended.err
+    assert "--debug" in ended.err
+    assert ended.err.count("\n") == 1
+    with pytest.raises(ZeroDivisionError):
+        run("inspect", "--debug", MIXED_H5)
+
+
+def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is a word on stderr."""
+    monkeypatch.setattr(inspection, "narrowed", _raise(KeyboardInterrupt()))
+    ended = run("inspect", MIXED_H5)
+    assert (ended.code, ended.out) == (130, "")
+    assert "interrupted" in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
+    """
+    A real signal, while the process waits for the list on stdin, ends it quietly with 130, so that
+    what is temporary is removed.
+    """
+    script = (
+        # below nohup it is ignored, and stays so
+        "import signal, threading; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+        "from policytool.cli.main import main; "
+        "threading.Timer(0.5, signal.pthread_kill, (threading.main_thread().ident, "
+        f"signal.{name})).start(); "
+        "main(['inspect', '-'])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    code = process.wait(timeout=30)
+    out, err = process.communicate()
+    assert (code, out) == (130, b"")
+    assert b"Traceback" not in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes close differently")
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
+    """
+    A reader that stops, such as ``head -1``, gets no traceback and no complaint, and the code is 0.
+    """
+    config = sequential(*(dense(f"dense_{number}") for number in range(5000)))
+    path = h5_model(tmp_path / "long.h5", config)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "policytool", "inspect", "--format", form, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout
+    assert process.stderr
+    process.stdout.readline()
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(timeout=60)) == (b"", 0)
+    process.stderr.close()
+
+
+def test_exit_codes_are_those_of_the_design() -> None:
+    """The numbers are public: 0, 1, 2, 3, 4, 70, 130."""
+    assert {code.name: code.value for code in Exit} == {
+        "CLEAN": 0, "FINDINGS": 1, "USAGE": 2, "FAILURE": 3, "NO_MODEL": 4, "BUG": 70, "INTERRUPTED": 130,
+    }  # fmt: skip
+
+
+# Which layers
+
+
+def test_layer_by_its_path() -> None:
+    """An exact path shows that layer alone."""
+    assert paths("--layer", "mlp/dense_a", MIXED_H5) == ["mlp/dense_a"]
+
+
+def test_layer_by_a_pattern_that_matches_in_full() -> None:
+    """A regular expression has to match the whole path."""
+    everything = paths(MIXED_H5)
+    assert paths("--layer", ".*/dense.*", MIXED_H5) == [
+        path for path in everything if "/dense" in path
+    ]
+    assert paths("--layer", "dense", MIXED_H5) == []
+    assert paths("--layer", ".*", MIXED_H5) == everything
+
+
+def test_exact_path_is_no_pattern(tmp_path: Path) -> None:
+    """A path with characters of regular expressions means itself where a layer has it."""
+    path = h5_model(tmp_path / "dots.h5", sequential(dense("a.b"), dense("axb"), dense("c+")))
+    assert paths("--layer", "mlp/a.b", path) == ["mlp/a.b"]
+    assert paths("--layer", "mlp/c+", path) == ["mlp/c+"]
+
+
+def test_selection_that_keeps_nothing_says_so() -> None:
+    """The table has no empty grid, and the totals are still there."""
+    ended = run("inspect", "--layer", "nothing", MIXED_H5)
+    assert ended.code == 0
+    assert "no layer is selected" in ended.out
+    assert "6 layers" in ended.out
+
+
+def test_only_deprecated_or_mixed_or_one_policy() -> None:
+    """``--only`` keeps the layers of which it is true."""
+    layers = run("inspect", "--format", "json", FIXED_SCALE_H5).json["models"][0]["layers"]
+    assert (
+        paths("--only", "deprecated", FIXED_SCALE_H5)
+        == [layer["path"] for layer in layers if layer["deprecated"]]
+        == ["mlp/dense_a"]
+    )
+    assert paths("--only", "mixed", FIXED_SCALE_H5) == ["mlp/dense_a"]
+    assert paths("--only", "mixed_float16", FIXED_SCALE_H5) == ["mlp/dense_a"]
+    assert paths("--only", "float32", FIXED_SCALE_H5) == ["mlp/features", "mlp/probabilities"]
+    assert paths("--only", "bfloat16", FIXED_SCALE_H5) == []
+
+
+def test_depth_counts_levels_below_the_model() -> None:
+    """0 is the model alone, 1 its layers, and a large number everything."""
+    everything = paths(NESTED)
+    assert max(path.count("/") for path in everything) >= 2
+    for depth in range(4):
+        assert paths("--depth", str(depth), NESTED) == [
+            path for path in everything if path.count("/") <= depth
+        ]
+    assert len(paths("--depth", "0", NESTED)) == 1
+
+
+def test_selections_combine_and_leave_the_totals() -> None:
+    """All selections hold at once; the summary is over all layers."""
+    whole = run("inspect", "--format", "json", NESTED).json["models"][0]
+    part = run(
+        "inspect",
+        "--format",
+        "json",
+        "--depth",
+        "1",
+        "--only",
+        "float32",
+        "--layer",
+        ".*dense.*",
+        NESTED,
+    ).json["models"][0]
+    assert part["summary"] == whole["summary"]
+    assert len(part["layers"]) < len(whole["layers"])
+    assert all(
+        "dense" in layer["path"] and layer["path"].count("/") <= 1 for layer in part["layers"]
+    )
+
+
+def test_variables_have_rows_of_their_own() -> None:
+    """
+    ``--variables`` shows name, shape and stored dtype below each layer; without it the table has
+    none.
+    """
+    assert "kernel" not in run("inspect", MIXED_H5).out
+    shown = run("inspect", "--variables", MIXED_H5).out
+    row = next(line for line in shown.splitlines() if line.strip().startswith("kernel"))
+    assert re.search(r"kernel \(\d+, \d+\) .*float32", row)
+
+
+# What the terminal can
+
+
+@pytest.mark.parametrize("width", [80, 100, 119, 120, 160, 200])
+@pytest.mark.parametrize(
+    "path",
+    [MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, NESTED, FIXED_SCALE_H5],
+    ids=lambda path: path.name,
+)
+def test_report_keeps_to_the_width(width: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is wider than the terminal; only a path in the title may be."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = run("inspect", "--variables", path.relative_to(ROOT)).out.splitlines()
+    assert lines
+    assert max(map(len, lines)) <= width
+
+
+def test_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 160 columns stored dtypes and notes in words appear, at 80 letters with a legend."""
+    monkeypatch.setenv("COLUMNS", "160")
+    wide = run("inspect", FIXED_SCALE_H5).out
+    assert "stored" in wide
+    assert "loss scale fixed 128" in wide
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = run("inspect", FIXED_SCALE_H5).out
+    assert "notes: D deprecated spelling; L the policy has a loss scale" in narrow
+
+
+def test_long_paths_are_shortened_in_their_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deep layer keeps the model's and its own name at 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    row = next(
+        line
+        for line in run("inspect", h5_model(tmp_path / "deep.h5", nested(12))).out.splitlines()
+        if line.endswith("declared")
+    )
+    assert row.startswith("  level0")
+    assert "…" in row
+    assert "dense_a" in row
+
+
+@pytest.mark.parametrize(
+    ("option", "variables", "coloured"),
+    [
+        ([], {}, False),
+        (["--color", "always"], {}, True),
+        (["--color", "never"], {}, False),
+        (["--color", "always"], {"NO_COLOR": "1"}, True),
+        ([], {"POLICYTOOL_COLOR": "always"}, True),
+        (["--color", "never"], {"POLICYTOOL_COLOR": "always"}, False),
+    ],
+)
+def test_colour_on_a_pipe_only_where_it_is_asked_for(
+    option: list[str],
+    variables: dict[str, str],
+    coloured: bool,  # noqa: FBT001
+) -> None:
+    """A pipe gets no colour unless ``always`` says so; what is said is the same either way."""
+    ended = run_process("inspect", *option, MIXED_H5, environment=variables)
+    assert ("\x1b[" in ended.out) is coloured
+    assert _ANSI.sub("", ended.out) == run_process("inspect", MIXED_H5).out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+    ids=["plain", "NO_COLOR", "empty NO_COLOR", "dumb"],
+)
+def test_colour_on_a_terminal_unless_it_is_refused(
+    variables: dict[str, str],
+    coloured: bool,  # noqa: FBT001
+) -> None:
+    """A terminal gets colour; NO_COLOR, where it is not empty, and a dumb terminal get none."""
+    import pty  # POSIX only
+
+    master, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **variables}
+    done = subprocess.run(
+        [sys.executable, "-m", "policytool", "inspect", MIXED_H5],
+        stdout=terminal,
+        check=True,
+        env=environment,
+        timeout=60,
+    )
+    os.close(terminal)
+    out = b""
+    try:
+        while block := os.read(master, 65536):
+            out += block
+    except OSError:  # Linux says EIO where the other end is closed
+        pass
+    os.close(master)
+    assert done.returncode == 0
+    assert (b"\x1b[" in out) is coloured
+    assert b"mixed_float16" in out
+
+
+@pytest.mark.parametrize("path", [MIXED_H5, MIXED_SAVEDMODEL, NESTED], ids=lambda path: path.name)
+def test_terminal_without_box_characters_gets_ascii(path: Path) -> None:
+    """Under an ASCII encoding the whole report is ASCII, and nothing is lost to question marks."""
+    ended = run_process("inspect", path, environment={"PYTHONIOENCODING": "ascii", "COLUMNS": "80"})
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.isascii()
+    assert "-----" in ended.out
+    assert "\\u" not in ended.out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path: Path) -> None:
+    """A layer called in Japanese does not end the report."""
+    path = h5_model(tmp_path / "names.h5", sequential(dense("層一")))
+    done = subprocess.run(
+        [sys.executable, "-m", "policytool", "inspect", path],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=60,
+    )
+    assert b"mlp" in done.stdout
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
+def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: Path) -> None:
+    """
+    Machine output is JSON under an ASCII terminal too: what its encoding lacks is escaped as JSON
+    does it.
+    """
+    path = h5_model(tmp_path / "names.h5", sequential(dense(name)))
+    done = subprocess.run(
+        [sys.executable, "-m", "policytool", "inspect", "--format", "json", path],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=60,
+    )
+    assert json.loads(done.stdout.decode(encoding))["models"][0]["layers"][1]["name"] == name
+
+
+def test_progress_goes_to_stderr() -> None:
+    """A bar that was asked for leaves stdout to the report."""
+    with_bar, without = (
+        run_process("inspect", "--progress", "on", MIXED_H5),
+        run_process("inspect", "--progress", "off", MIXED_H5),
+    )
+    assert with_bar.out == without.out
+    assert without.err == ""
+
+
+def test_verbose_counts() -> None:
+    """``-v`` says how many models were read."""
+    assert "2 models, 0 failures" in run("inspect", "-v", MIXED_H5, MIXED_KERAS).err

@@ -1,0 +1,173 @@
+"""What shells offer: asked as they ask, and by the shells themselves where they are installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.cli.completion import SHELLS
+from policytool.cli.main import COMMANDS
+from policytool.releases.targets import described, names
+from policytool.rules import RULES
+from tests.conftest import run, run_process
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def offered(*words: str) -> list[str]:
+    """Return what is offered for the last of the words, as bash asks."""
+    environment = {
+        "_POLICYTOOL_COMPLETE": "bash_complete",
+        "COMP_WORDS": shlex.join(("policytool", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    ended = run_process(environment=environment)
+    assert (ended.code, ended.err) == (0, "")
+    return [line.partition(",")[2] for line in ended.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("words", "some"),
+    [
+        (("",), set(COMMANDS)),
+        (("au",), {"audit"}),
+        (("audit", "--fail"), {"--fail-on"}),
+        (("audit", "--fail-on", ""), {"error", "warning", "note", "never"}),
+        (("audit", "--select", "PT1"), {rule.id for rule in RULES if rule.id.startswith("PT1")}),
+        (("audit", "--select", "pt1"), {rule.id for rule in RULES if rule.id.startswith("PT1")}),
+        (("rules", ""), {rule.id for rule in RULES}),
+        (("rules", RULES[0].name[:5]), {RULES[0].name}),
+        (("audit", "--target", ""), set(names())),
+        (
+            ("migrate", "--target", "keras3."),
+            {name for name, _ in described() if name.startswith("keras3.")},
+        ),
+        (("migrate", "--target", "tf2.1"), {"tf2.1", "tf2.10", "tf2.14", "tf2.15"}),
+        (("migrate", "--to", "mixed_"), {"mixed_float16", "mixed_bfloat16"}),
+        (("policies", "mixed_b"), {"mixed_bfloat16"}),
+        (("inspect", "--jobs", "2", "--format", "j"), {"json"}),
+        (("completion", ""), set(SHELLS)),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_is_offered(words: tuple[str, ...], some: set[str]) -> None:
+    """
+    Commands, options, choices, rules, loaders and policies; nothing that does not begin as the word
+    does.
+    """
+    found = offered(*words)
+    assert some <= set(found)
+    assert all(one.lower().startswith(words[-1].lower()) for one in found)
+
+
+def test_paths_are_left_to_the_shell() -> None:
+    """It knows them best."""
+    environment = {
+        "_POLICYTOOL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "policytool audit mod",
+        "COMP_CWORD": "2",
+    }
+    assert run_process(environment=environment).out == "file,mod\n"
+
+
+def test_a_settings_file_is_not_read(tmp_path: Path) -> None:
+    """A broken one stops no completion."""
+    (tmp_path / "policytool.toml").write_text("[[[", encoding="utf-8")
+    environment = {
+        "_POLICYTOOL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "policytool audit --fail-on ''",
+        "COMP_CWORD": "3",
+    }
+    assert "never" in run_process(environment=environment, cwd=tmp_path).out
+
+
+def test_completion_imports_nothing_heavy() -> None:
+    """It answers between two keystrokes."""
+    environment = {
+        **os.environ,
+        "_POLICYTOOL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "policytool audit --select PT",
+        "COMP_CWORD": "3",
+    }
+    command = [sys.executable, "-X", "importtime", "-m", "policytool"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60, env=environment
+    )
+    modules = set(re.findall(r"\| +([\w.]+)$", done.stderr, re.MULTILINE))
+    assert "policytool.rules" in modules
+    assert not modules & {"h5py", "numpy", "rich", "google.protobuf", "yaml", "tensorflow", "keras"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_shell_has_a_script(shell: str) -> None:
+    """Which asks ``policytool``."""
+    ended = run("completion", shell)
+    assert (ended.code, ended.err) == (0, "")
+    assert f"_POLICYTOOL_COMPLETE={shell}_complete" in ended.out
+
+
+def test_another_shell_is_refused() -> None:
+    """With those that there are."""
+    ended = run("completion", "csh")
+    assert ended.code == 2
+    assert "'bash', 'zsh', 'fish'" in ended.err
+
+
+BASH = """
+eval "$(policytool completion bash)"
+complete -p policytool >&2
+COMP_WORDS=(policytool audit --fail-on n) COMP_CWORD=3
+_policytool_completion policytool
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+ZSH = """
+compdef() { registered="$*" }
+eval "$(policytool completion zsh)"
+[[ "$registered" == "_policytool_completion policytool" ]] || exit 1
+compadd() { while [[ "$1" != -a ]]; do shift; done; print -l -- ${(P)2} }
+words=(policytool audit --fail-on n) CURRENT=4
+_policytool_completion
+"""
+FISH = """
+policytool completion fish | source
+complete -C "policytool audit --fail-on n"
+"""
+
+
+@pytest.mark.parametrize(
+    ("shell", "options", "text"),
+    [("bash", ("--norc",), BASH), ("zsh", ("-f",), ZSH), ("fish", ("--no-config",), FISH)],
+)
+def test_the_shells_complete(
+    shell: str, options: tuple[str, ...], text: str, tmp_path: Path
+) -> None:
+    """A choice that is begun is offered, and no other."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    program = tmp_path / "policytool"
+    program.write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m policytool "$@"\n', encoding="utf-8"
+    )
+    program.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+    }
+    done = subprocess.run(
+        [shell, *options, "-c", text],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment,
+    )
+    assert set(done.stdout.split()) == {"note", "never"}, done.stderr

@@ -1,0 +1,731 @@
+"""
+``policytool diff``: models of real releases against themselves, their twins in other formats, and
+what migrate makes of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import numpy as np
+import pytest
+
+import policytool
+from policytool import comparison as comparing
+from policytool.cli.exit_codes import Exit
+from policytool.comparison.result import POLICIES, Aspect, Pairing, Presence, Verdict
+from policytool.comparison.variables import Opened
+from policytool.formats.document import Document, GraphOp, Layout, Signature, Tensor, Trace
+from policytool.migration.plan import ABSENT
+from policytool.support.errors import ModelFileError, UsageError
+from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, ROOT, run
+from tests.contracts.mutations import damaged
+from tests.helpers import small_models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from policytool.comparison.result import Comparison
+
+RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
+UNREADABLE: Final = "tfjs-graph"
+"""A kind of fixture that has no layers, and is refused."""
+
+QUANTISED: Final = "stored quantised"
+NOT_THE_SAME: Final = "adam_autowrap_mf16"
+"""
+``.keras`` leaves out the loss scaling that compile() adds by itself; HDF5 and SavedModels write it.
+"""
+
+
+def cases(release: str) -> dict[str, dict[str, Path]]:
+    """Return a release's cases, each with its files by format."""
+    truth = json.loads((FIXTURES / release / "truth.json").read_text(encoding="utf-8"))
+    return {
+        name: {
+            kind: FIXTURES / release / file
+            for kind, file in case["files"].items()
+            if kind != UNREADABLE
+        }
+        for name, case in truth["cases"].items()
+        if case["files"]
+    }
+
+
+def files(release: str) -> Iterator[Path]:
+    """Yield every model of a release."""
+    for found in cases(release).values():
+        yield from found.values()
+
+
+def differences(found: Comparison) -> set[tuple[str, Aspect]]:
+    """Return what differs beyond spelling, by layer path."""
+    return {(layer.path, change.aspect) for layer in found.layers for change in layer.differences}
+
+
+def verdicts(found: Comparison) -> set[Verdict]:
+    """Return how the values of variables that both have compare."""
+    return {
+        variable.values.verdict
+        for variable in found.variables
+        if variable.presence is Presence.BOTH
+    }
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_model_is_the_same_as_itself(release: str) -> None:
+    """
+    Whatever the release and the format: nothing differs, nothing is spelled differently, and every
+    value was read, but for quantised ones.
+    """
+    for path in files(release):
+        is_itself(path)
+
+
+@pytest.mark.parametrize("name", ["listed", "saver", "training"])
+def test_every_checkpoint_is_the_same_as_itself(name: str) -> None:
+    """Those of layers, of TF 1's names, and of a training loop."""
+    found = is_itself(FIXTURES / "checkpoints" / f"{name}.index")
+    assert verdicts(found) == {Verdict.EQUAL}
+
+
+def test_metadata_alone_is_the_same_as_itself(tmp_path: Path) -> None:
+    """
+    A lone ``keras_metadata.pb`` has layers and no variables; with its directory it is the same
+    model.
+    """
+    alone = tmp_path / "keras_metadata.pb"
+    shutil.copy(MIXED_SAVEDMODEL / alone.name, alone)
+    assert not is_itself(alone).variables
+    found = policytool.diff(alone, MIXED_SAVEDMODEL)
+    assert not found.differs
+    assert {note.code for note in found.notes} >= {"no-variables", "no-signatures"}
+
+
+def is_itself(path: Path) -> Comparison:
+    """Compare a model with itself."""
+    found = policytool.diff(path, path)
+    assert not found.differs, path
+    assert not found.spellings, path
+    assert {
+        pair.values.reason for pair in found.variables if pair.values.verdict is not Verdict.EQUAL
+    } <= {QUANTISED}, path
+    assert all(
+        layer.presence is Presence.BOTH and layer.paired in {Pairing.ROOT, Pairing.PATH}
+        for layer in found.layers
+    ), path
+    return found
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "default_float32",
+        "default_float32_compiled",
+        "global_mixed_float16",
+        "nested_models",
+        "sequential",
+        "wrappers",
+    ],
+)
+def test_a_tensorflow_js_model_is_the_same_as_what_it_was_made_of(case: str) -> None:
+    """No difference, no spelling, and equal bytes."""
+    found = policytool.diff(
+        FIXTURES / f"tf2.15/{case}.h5", FIXTURES / f"tfjs4.22/{case}/model.json"
+    )
+    assert not found.differs
+    assert verdicts(found) == {Verdict.EQUAL}
+    assert (found.optimizer is not None) == (case == "default_float32_compiled")
+
+
+def test_quantised_values_are_never_called_equal() -> None:
+    """They are told, and so is their stored dtype."""
+    found = policytool.diff(
+        FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "tfjs4.22/quantized_float16/model.json"
+    )
+    assert {(pair.b.dtype if pair.b else "", pair.values.reason) for pair in found.variables} == {
+        ("float16", QUANTISED)
+    }
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_one_model_in_two_formats_is_the_same(release: str) -> None:
+    """
+    HDF5, .keras, SavedModel, export and JSON of one model of one release: no difference, and the
+    values that both hold are equal.
+    """
+    pairs = [
+        (name, pair)
+        for name, found in cases(release).items()
+        if name != NOT_THE_SAME
+        for pair in itertools.combinations(found.values(), 2)
+    ]
+    for name, (a, b) in pairs:
+        found = policytool.diff(a, b)
+        assert not found.differs, (name, a, b, differences(found))
+        assert verdicts(found) <= {Verdict.EQUAL}, (name, a, b)
+
+
+@pytest.mark.parametrize("release", ["tf2.15", "keras3.6"])
+def test_what_keras_files_leave_out_of_the_optimizer_is_told(release: str) -> None:
+    """The one case in which two formats of one model differ."""
+    found = policytool.diff(
+        FIXTURES / release / f"{NOT_THE_SAME}.keras", FIXTURES / release / f"{NOT_THE_SAME}.h5"
+    )
+    assert found.optimizer is not None
+    assert {change.aspect for change in found.optimizer.differences} == {Aspect.LOSS_SCALE}
+    assert not any(layer.differs for layer in found.layers)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_other_way_round_mirrors(release: str) -> None:
+    """
+    Neighbouring models of a release, which have little in common, and its own counterpart of
+    another release.
+    """
+    paths = sorted(files(release))
+    for a, b in [
+        *itertools.pairwise(paths[:12]),
+        *zip(paths[:6], sorted(files("tf2.15")), strict=False),
+    ]:
+        there, back = policytool.diff(a, b), policytool.diff(b, a)
+        assert there.differs == back.differs
+        assert {seen(layer, "a", "b") for layer in there.layers} == {
+            seen(layer, "b", "a") for layer in back.layers
+        }, (a, b)
+        assert (there.optimizer is None) == (back.optimizer is None)
+
+
+def seen(layer: Any, one: str, other: str) -> tuple[Any, ...]:
+    """Return a layer as it is seen with ``one`` for A."""
+    changes = frozenset(
+        (
+            change.aspect,
+            change.key,
+            repr(getattr(change, one)),
+            repr(getattr(change, other)),
+            change.spelling,
+        )
+        for change in layer.changes
+    )
+    variables = sorted(
+        repr(
+            (
+                getattr(pair, one),
+                getattr(pair, other),
+                pair.values.verdict,
+                pair.values.differing,
+                pair.values.largest,
+            )
+        )
+        for pair in layer.variables
+    )
+    return (
+        getattr(layer, one),
+        getattr(layer, other),
+        layer.paired,
+        layer.listed,
+        changes,
+        tuple(variables),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["exp_mf16_fixed128.h5", "global_mixed_float16.h5", "global_mixed_float16.json"]
+)
+def test_what_migrate_modernises_stays_the_same_but_for_the_loss_scale(
+    tmp_path: Path, name: str
+) -> None:
+    """The policy is spelled as a name afterwards; bytes are equal."""
+    source = FIXTURES / "tf2.3" / name
+    migrated = policytool.migrate(source, output=tmp_path / name).target
+    assert migrated is not None
+    found = policytool.diff(source, migrated)
+    assert {aspect for _, aspect in differences(found)} <= {Aspect.LOSS_SCALE}
+    assert verdicts(found) <= {Verdict.EQUAL}
+    assert found.spellings or differences(found)
+
+
+def test_another_policy_is_what_differs(tmp_path: Path) -> None:
+    """With --to, migrate changes policies and what follows from them, and no byte of a variable."""
+    target = policytool.migrate(MIXED_H5, to="mixed_bfloat16", output=tmp_path / "model.h5").target
+    assert target is not None
+    found = policytool.diff(MIXED_H5, target)
+    assert found.differs
+    assert {aspect for _, aspect in differences(found)} <= POLICIES
+    assert verdicts(found) == {Verdict.EQUAL}
+
+
+@pytest.mark.parametrize("policy", ["float16", "float64"])
+def test_cast_variables_are_told_as_such(tmp_path: Path, policy: str) -> None:
+    """
+    A pure policy casts what is stored; the diff says that B is A rounded, or that nothing was lost.
+    """
+    source = FIXTURES / "tf2.15/global_float32.h5"
+    target = policytool.migrate(source, to=policy, output=tmp_path / "model.h5").target
+    assert target is not None
+    found = policytool.diff(source, target)
+    changed = [
+        pair.values
+        for pair in found.variables
+        if pair.a and pair.b and pair.a.dtype != pair.b.dtype
+    ]
+    assert changed
+    assert {values.verdict for values in changed} == {Verdict.ROUNDED}
+    assert {values.rounded for values in changed} <= (
+        {Presence.B, Presence.BOTH} if policy == "float16" else {Presence.BOTH, Presence.A}
+    )
+
+
+def test_the_same_model_of_keras_2_and_3() -> None:
+    """
+    One case, built alike by two libraries: nothing differs, though Keras 2 has resolved an axis.
+    """
+    found = policytool.diff(
+        FIXTURES / "tf2.15/global_mixed_float16.h5",
+        FIXTURES / "keras3.15/global_mixed_float16.keras",
+    )
+    assert not found.differs
+    assert [
+        (layer.path, change.a, change.b)
+        for layer in found.layers
+        for change in layer.changes
+        if change.key == "axis"
+    ] == [("mlp/norm", [1], -1)]
+    assert found.spellings > 5
+    assert {layer.paired for layer in found.layers} == {Pairing.ROOT, Pairing.PATH}
+
+
+def test_default_names_of_two_generations_pair_by_position() -> None:
+    """``input_1`` and ``input_layer``, told as renamed."""
+    found = policytool.diff(
+        FIXTURES / "tf2.15/default_float32.h5", FIXTURES / "keras3.15/default_float32.keras"
+    )
+    renamed = {(layer.a, layer.b, layer.paired) for layer in found.layers if layer.a != layer.b}
+    assert ("model/input_1", "functional/input_layer", Pairing.POSITION) in renamed
+    assert {aspect for _, aspect in differences(found)} == {Aspect.NAME}
+
+
+@pytest.mark.parametrize("weights", ["weights_only.h5", "weights_only.weights.h5"])
+def test_weights_alone_are_read_with_the_other_files_config(weights: str) -> None:
+    """As a loader reads them: groups are layers, and their policies are not compared."""
+    found = policytool.diff(
+        FIXTURES / "tf2.15" / weights, FIXTURES / "tf2.15/adam_autowrap_mf16.h5"
+    )
+    dense = next(layer for layer in found.layers if layer.path.endswith("dense_a"))
+    assert [pair.presence for pair in dense.variables] == [Presence.BOTH, Presence.BOTH]
+    assert "variables-alone" in {note.code for note in found.notes}
+    assert not differences(found)
+
+
+def test_variables_of_one_name_are_all_compared() -> None:
+    """
+    ``tf.Module`` calls every variable that nobody named ``Variable``: none of them stands for the
+    others.
+    """
+
+    def module(*shapes: tuple[int, ...]) -> comparing.Subject:
+        tensors = tuple(
+            Tensor(path=("Variable",), shape=shape, dtype="float32", node=index)
+            for index, shape in enumerate(shapes)
+        )
+        return comparing.subject(
+            Document(path="module", format="savedmodel", layout=Layout.SCOPES, tensors=tensors)
+        )
+
+    same = comparing.compared(module((2,), (3,)), module((2,), (3,)), Opened())
+    assert (same.differs, [len(layer.variables) for layer in same.layers]) == (False, [2])
+    assert comparing.compared(module((2,), (3,)), module((2,), (4,)), Opened()).differs
+
+
+def test_two_layouts_of_weights_alone_pair_by_names_in_the_file() -> None:
+    """
+    Keras 3 stores the layer's own name beside its weights, Keras 2's old layout names groups by it.
+    """
+    found = policytool.diff(
+        FIXTURES / "tf2.15/weights_only.h5", FIXTURES / "keras3.15/weights_only.weights.h5"
+    )
+    assert [(layer.a, layer.b, layer.paired) for layer in found.layers] == [
+        ("dense_a", "layers/dense", Pairing.NAME)
+    ]
+
+
+def test_what_a_format_cannot_hold_is_no_difference() -> None:
+    """An architecture has no variables: exit code 0, and a note."""
+    found = policytool.diff(MIXED_H5, MIXED_JSON)
+    assert not found.differs
+    assert {note.code for note in found.notes} == {"no-variables"}
+    assert {pair.presence for pair in found.variables} == {Presence.A}
+    assert {pair.values.verdict for pair in found.variables} == {Verdict.NOT_COMPARED}
+
+
+def test_a_variable_that_is_gone_is_a_difference(tmp_path: Path) -> None:
+    """Where both formats hold variables."""
+    source, other = (
+        small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
+        small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
+    )
+    with h5py.File(other, "a") as file:
+        del file["model_weights/dense_a/dense_a/bias:0"]
+    found = policytool.diff(source, other)
+    assert [
+        (pair.a.name if pair.a else None, pair.presence) for pair in found.variables if pair.differs
+    ] == [("bias", Presence.A)]
+
+
+def test_one_changed_element_is_counted_and_measured(tmp_path: Path) -> None:
+    """And it makes the exit code 1."""
+    source, other = (
+        small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
+        small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
+    )
+    with h5py.File(other, "a") as file:
+        file["model_weights/dense_a/dense_a/kernel:0"][3, 1] = 0.25
+    (values,) = (pair.values for pair in policytool.diff(source, other).variables if pair.differs)
+    assert (values.verdict, values.elements, values.differing, values.largest) == (
+        Verdict.DIFFERENT,
+        12,
+        1,
+        0.25,
+    )
+    ended = run("diff", source, other)
+    assert ended.code == Exit.FINDINGS
+    assert "1/12 differ, up to 0.25" in ended.out
+
+
+def test_values_that_cannot_be_read_are_not_equal(tmp_path: Path) -> None:
+    """They lie in another file: not compared, and the reason stands in the report."""
+    source, other = (
+        small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
+        small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
+    )
+    (tmp_path / "elsewhere").write_bytes(bytes(48))
+    with h5py.File(other, "a") as file:
+        del file["model_weights/dense_a/dense_a/kernel:0"]
+        file.create_dataset(
+            "model_weights/dense_a/dense_a/kernel:0",
+            (6, 2),
+            "f4",
+            external=[(str(tmp_path / "elsewhere"), 0, 48)],
+        )
+    found = policytool.diff(source, other)
+    assert [(pair.a.name if pair.a else "", pair.values.verdict) for pair in found.variables] == [
+        ("kernel", Verdict.NOT_COMPARED),
+        ("bias", Verdict.EQUAL),
+    ]
+    assert any("another file" in note.message for note in found.notes)
+    assert "were not compared" in " ".join(run("diff", source, other).out.split())
+
+
+def test_optimizer_state_is_compared_within_a_format(tmp_path: Path) -> None:
+    """Variables of the optimizer by their names, and its hyperparameters."""
+    source = FIXTURES / "tf2.15/adam_autowrap_mf16.h5"
+    other = tmp_path / "model.h5"
+    other.write_bytes(source.read_bytes())
+    with h5py.File(other, "a") as file:
+        config = json.loads(file.attrs["training_config"])
+        config["optimizer_config"]["config"]["inner_optimizer"]["config"]["learning_rate"] = 0.5
+        file.attrs["training_config"] = json.dumps(config)
+        file["optimizer_weights/m/dense_a/kernel:0"][0, 0] += 1
+    section = policytool.diff(source, other).optimizer
+    assert section is not None
+    assert [(change.key, change.b) for change in section.differences] == [("learning_rate", 0.5)]
+    assert [pair.a.name for pair in section.variables if pair.differs and pair.a] == [
+        "m/dense_a/kernel"
+    ]
+
+
+def test_an_optimizer_that_is_gone_is_a_difference() -> None:
+    """One model compiled, one not."""
+    found = policytool.diff(
+        FIXTURES / "tf2.15/default_float32_compiled.h5", FIXTURES / "tf2.15/default_float32.h5"
+    )
+    assert found.optimizer is not None
+    assert found.optimizer.presence is Presence.A
+
+
+def test_signatures_are_compared_between_savedmodels() -> None:
+    """
+    By their names, arguments, dtypes, and what they compute in; another format has none, which is
+    said.
+    """
+
+    def exported(dtype: str, *signatures: Signature) -> comparing.Subject:
+        trace = Trace(
+            entry="serve",
+            signature=True,
+            ops=((GraphOp(scope=(), op="MatMul", dtypes=(dtype,)), 1),),
+            reads={},
+        )
+        return comparing.subject(
+            Document(
+                path="export",
+                format="savedmodel",
+                layout=Layout.SCOPES,
+                tensors=(),
+                signatures=signatures,
+                traces=(trace,),
+            )
+        )
+
+    serve = Signature(name="serve", inputs={"x": "float32"}, outputs={"y": "float32"})
+    half = Signature(
+        name="serve", inputs={"x": "float16", "z": "float32"}, outputs={"y": "float32"}
+    )
+    other = Signature(name="other", inputs={}, outputs={})
+    found = comparing.compared(
+        exported("float32", serve, other), exported("float16", half), Opened()
+    )
+    assert [(section.name, section.presence) for section in found.signatures] == [
+        ("other", Presence.A),
+        ("serve", Presence.BOTH),
+    ]
+    assert [(change.key, change.a, change.b) for change in found.signatures[1].changes] == [
+        ("input x", "float32", "float16"),
+        ("input z", ABSENT, "float32"),
+        (None, ["float32"], ["float16"]),
+    ]
+    assert not comparing.compared(
+        exported("float32", serve), exported("float32", serve), Opened()
+    ).differs
+    assert "no-signatures" in {
+        note.code
+        for note in policytool.diff(FIXTURES / "tf2.3/global_mixed_float16", MIXED_H5).notes
+    }
+
+
+def test_migrated_policies_leave_what_was_traced(tmp_path: Path) -> None:
+    """Policies differ, the graphs do not, and a note says what that means."""
+    target = policytool.migrate(
+        MIXED_SAVEDMODEL, to="mixed_bfloat16", output=tmp_path / "model"
+    ).target
+    assert target is not None
+    found = policytool.diff(MIXED_SAVEDMODEL, target)
+    assert {aspect for _, aspect in differences(found)} == {Aspect.POLICY, Aspect.COMPUTE}
+    assert not any(section.differs for section in found.signatures)
+    assert [note.code for note in found.notes] == ["traced-alike"]
+
+
+def test_savedmodels_of_one_model_compute_alike() -> None:
+    """
+    Releases that trace the same: nothing differs but, in the older one, what its random numbers
+    began with.
+    """
+    assert not policytool.diff(
+        FIXTURES / "tf2.15/global_mixed_float16", FIXTURES / "tf_keras2.21/global_mixed_float16"
+    ).differs
+    older = policytool.diff(
+        FIXTURES / "tf2.9/global_mixed_float16", FIXTURES / "tf2.15/global_mixed_float16"
+    )
+    assert not differences(older)
+    assert not any(section.differs for section in older.signatures)
+    assert [pair.a.name for pair in older.variables if pair.differs and pair.a] == ["kernel"]
+
+
+def test_another_trace_is_a_difference() -> None:
+    """TF 2.4 traces the softmax in float32, TF 2.5 casts before it; policies are the same."""
+    found = policytool.diff(
+        FIXTURES / "tf2.4/global_mixed_float16",
+        FIXTURES / "tf2.5/global_mixed_float16",
+        values=False,
+    )
+    traced = [
+        (layer.path, change.a, change.b)
+        for layer in found.layers
+        for change in layer.differences
+        if change.aspect is Aspect.TRACED
+    ]
+    assert traced == [("mlp/probabilities", ["float32"], ["float16", "float32"])]
+
+
+def test_exports_of_keras_3_and_tf_1_are_compared_by_what_they_compute_in() -> None:
+    """They have no policies; a signature in another dtype is what differs."""
+    found = policytool.diff(
+        FIXTURES / "keras3.15/global_mixed_float16.export",
+        FIXTURES / "tf1.15/global_mixed_float16.export",
+        values=False,
+    )
+    section = next(section for section in found.signatures if section.name == "serving_default")
+    assert [
+        (change.a, change.b) for change in section.changes if change.aspect is Aspect.TRACED
+    ] == [(["float16", "float32"], ["float32"])]
+    assert ("dense_a", Aspect.TRACED) in differences(found)
+
+
+def test_a_graph_that_one_file_lacks_is_a_note() -> None:
+    """HDF5 has none, which makes no difference."""
+    found = policytool.diff(
+        FIXTURES / "tf2.15/global_mixed_float16", FIXTURES / "tf2.15/global_mixed_float16.h5"
+    )
+    assert not found.differs
+    assert [note.code for note in found.notes] == ["no-signatures"]
+    assert "traced dtypes" in found.notes[0].message
+
+
+def test_a_graph_that_was_not_read_is_a_note() -> None:
+    """One beyond the bounds, say: the other file's is not compared."""
+    trace = Trace(entry="serve", signature=True, ops=(), reads={})
+    one, other = (
+        comparing.subject(
+            Document(path="x", format="savedmodel", layout=Layout.SCOPES, tensors=(), traces=traces)
+        )
+        for traces in ((trace,), ())
+    )
+    found = comparing.compared(one, other, Opened())
+    assert not found.differs
+    assert [note.message for note in found.notes if note.code == "no-graph"] == [
+        (
+            "B has no graph that was read: the dtypes that the other file's computes in are not "
+            "compared"
+        )
+    ]
+
+
+def test_a_layer_may_be_picked(tmp_path: Path) -> None:
+    """
+    By its path, or a pattern; what stands beside the layers is left out, and so are other layers'
+    differences.
+    """
+    target = policytool.migrate(
+        MIXED_H5, assignments={"mlp/dense_a": "float64"}, output=tmp_path / "model.h5"
+    ).target
+    assert target is not None
+    assert [
+        layer.path for layer in policytool.diff(MIXED_H5, target, layer="mlp/dense_a").layers
+    ] == ["mlp/dense_a"]
+    assert run("diff", MIXED_H5, target, "--layer", "mlp/n.*").code == Exit.CLEAN
+    assert run("diff", MIXED_H5, target, "--layer", "mlp/d.*").code == Exit.FINDINGS
+
+
+@pytest.mark.parametrize("pattern", ["mlp/(", "nothing"])
+def test_a_pattern_that_picks_nothing_is_wrong_usage(pattern: str) -> None:
+    """A gate that compares nothing would pass for ever."""
+    with pytest.raises(UsageError):
+        policytool.diff(MIXED_H5, MIXED_H5, layer=pattern)
+    assert run("diff", MIXED_H5, MIXED_H5, "--layer", pattern).code == Exit.USAGE
+
+
+def test_values_may_be_left_unread(tmp_path: Path) -> None:
+    """Then nothing is called equal, and a damaged tensor hurts nobody."""
+    source, other = (
+        small_models.h5_model(tmp_path / "a.h5", small_models.sequential()),
+        small_models.h5_model(tmp_path / "b.h5", small_models.sequential()),
+    )
+    with h5py.File(other, "a") as file:
+        file["model_weights/dense_a/dense_a/kernel:0"][:] = np.nan
+    found = policytool.diff(source, other, values=False)
+    assert not found.differs
+    assert verdicts(found) == {Verdict.NOT_COMPARED}
+    assert "equal" not in run("diff", source, other, "--no-values").out
+
+
+def test_files_that_cannot_be_read_are_all_told(tmp_path: Path) -> None:
+    """Exit code 3; JSON has each with its code."""
+    (tmp_path / "page.h5").write_text("<!DOCTYPE html><html></html>")
+    ended = run("diff", tmp_path / "page.h5", tmp_path / "gone.h5", "--format", "json")
+    assert ended.code == Exit.FAILURE
+    assert ended.json["comparison"] is None
+    assert [failure["code"] for failure in ended.json["failures"]] == ["html-page", "not-found"]
+    assert "page.h5" in ended.err
+    assert "gone.h5" in ended.err
+    with pytest.raises(ModelFileError, match="does not exist"):
+        policytool.diff(MIXED_H5, tmp_path / "gone.h5")
+
+
+def test_one_file_that_cannot_be_read_is_enough() -> None:
+    """There is nothing to compare, and nothing on stdout."""
+    ended = run("diff", MIXED_KERAS, FIXTURES / "manifest.json")
+    assert ended.code == Exit.FAILURE
+    assert not ended.out.strip()
+
+
+def test_a_directory_of_models_is_no_model() -> None:
+    """It must be one model; the sentence says so."""
+    ended = run("diff", FIXTURES / "tf2.15", MIXED_H5)
+    assert ended.code == Exit.FAILURE
+    assert "name the model in it" in ended.err
+
+
+@pytest.mark.parametrize("file", ["keras_metadata.pb", "variables/variables.index"])
+def test_a_part_of_a_model_stands_for_it(file: str) -> None:
+    """As in every command."""
+    assert run("diff", MIXED_SAVEDMODEL / file, MIXED_SAVEDMODEL).code == Exit.CLEAN
+
+
+def test_identical_models_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And exit 0."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "200")
+    ended = run(
+        "diff", "fixtures/tf2.15/default_float32.h5", "fixtures/tf2.15/default_float32.keras"
+    )
+    assert ended.code == Exit.CLEAN
+    assert ended.out == (
+        "fixtures/tf2.15/default_float32.h5 and fixtures/tf2.15/default_float32.keras hold the "
+        "same: 5 layers; all 4 variables have equal bytes\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("tf2.15/global_mixed_float16.h5", "tf2.15/global_mixed_float16.keras"),
+        ("tf2.15/global_mixed_float16", "keras3.15/unpacked.keras.d"),
+    ],
+)
+def test_diff_imports_no_framework(names: tuple[str, str]) -> None:
+    """Neither TensorFlow nor Keras; architectures need no NumPy either."""
+    code = (
+        "import sys; from policytool.cli.main import run; run(sys.argv[1:]); print(*sys.modules, "
+        "file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "diff", *(str(FIXTURES / name) for name in names)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert not {"tensorflow", "keras", "tf_keras"} & set(done.stderr.split())
+    light = subprocess.run(
+        [sys.executable, "-c", code, "diff", str(MIXED_JSON), str(MIXED_JSON)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert not {"h5py", "google.protobuf", "rich"} & set(light.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "name", ["tf2.15/adam_autowrap_mf16.h5", "keras3.15/nested_models.keras", "tf2.15/mha_mixed"]
+)
+def test_damaged_files_end_in_sentences(tmp_path: Path, name: str) -> None:
+    """
+    A comparison, or an error with a code, whatever byte is wrong; what cannot be read is never
+    called equal.
+    """
+    source, copy = FIXTURES / name, tmp_path / f"copy{(FIXTURES / name).suffix}"
+    part = "variables/variables.index" if source.is_dir() else ""
+    if source.is_dir():
+        shutil.copytree(source, copy)
+    data = (source / part).read_bytes()
+    for number, (_, changed) in enumerate(damaged(data, seed=5, count=60)):
+        (copy / part).write_bytes(changed)
+        try:
+            found = policytool.diff(source, copy)
+        except ModelFileError as error:
+            assert error.code, number
+        else:
+            assert all(
+                pair.values.reason
+                for pair in found.variables
+                if pair.values.verdict is Verdict.NOT_COMPARED
+            )

@@ -1,0 +1,398 @@
+"""
+``policytool audit --fix``: what is mended, what is left and why, and that nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import policytool
+from policytool.migration.planning.options import Assignment, LossScales, Options
+from policytool.rules import BY_ID
+from policytool.rules.finding import Finding, Fix, Remedy, Severity
+from policytool.rules.fixes import merged
+from tests.conftest import FIXTURES, Ended, run
+from tests.helpers import stand_in_rules
+
+OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+LOSING: Final = FIXTURES / "tf2.3/exp_mf16_fixed128_uncompiled.h5"
+"""Its loss scale stands in the policy alone."""
+
+DICTS: Final = FIXTURES / "tf2.15/global_mixed_float16.keras"
+SAVEDMODEL: Final = FIXTURES / "tf2.3/exp_mf16_fixed128"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory."""
+    stand_in_rules.use(monkeypatch, stand_in_rules.REAL)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def copied(source: Path, name: str) -> Path:
+    """Return a copy of a fixture in the working directory."""
+    return Path(shutil.copytree(source, name) if source.is_dir() else shutil.copy(source, name))
+
+
+def files() -> dict[str, bytes]:
+    """Return what the working directory holds."""
+    return {path.as_posix(): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+
+def fix(*arguments: str) -> Ended:
+    """Mend what is below the working directory."""
+    return run("audit", "--fix", "--format", "json", *arguments)
+
+
+def of(ended: Ended, path: str) -> Any:
+    """Return what became of a model."""
+    return next(done for done in ended.json["mended"] if done["path"] == path)
+
+
+def test_a_safe_fix_is_migrate_in_place() -> None:
+    """The same bytes' meaning, the original beside it, audited again, and clean."""
+    copied(OLD, "a.h5")
+    assert run("migrate", "a.h5").code == 0
+    ended = fix("a.h5")
+    assert ended.code == 0, ended.err
+    assert of(ended, "a.h5") == {
+        "path": "a.h5",
+        "outcome": "mended",
+        "arguments": [],
+        "gone": [{"rule": "PT101", "path": "mlp/dense_a", "detail": ""}],
+        "left": [],
+        "warnings": [],
+        "backup": "a.h5.bak",
+    }
+    assert ended.json["models"][0]["findings"] == []
+    assert Path("a.h5.bak").read_bytes() == OLD.read_bytes()
+    assert not policytool.diff("a.h5", "a.migrated.h5").differs
+    assert "mended: mlp/dense_a" not in run("audit", "--fix", "a.h5").out
+
+
+def test_the_report_says_what_was_mended() -> None:
+    """For people too, at the terminal and in Markdown."""
+    for form in ("table", "markdown"):
+        copied(OLD, f"{form}.h5")
+        ended = run("audit", "--fix", "--format", form, f"{form}.h5")
+        assert ended.code == 0
+        assert "PT101" in ended.out
+        assert "mended: " in ended.out
+        assert "mlp/dense" in ended.out
+
+
+def test_no_backup_keeps_none() -> None:
+    """As in migrate."""
+    copied(OLD, "a.h5")
+    ended = fix("--no-backup", "a.h5")
+    assert (ended.code, list(files())) == (0, ["a.h5"])
+    assert of(ended, "a.h5")["backup"] is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [SAVEDMODEL, FIXTURES / "tf2.5/exp_mf16_fixed128", FIXTURES / "tf2.4/exp_mf16_default.json"],
+    ids=lambda path: path.name,
+)
+def test_models_of_other_formats_are_mended(source: Path) -> None:
+    """
+    A SavedModel whose metadata stands in its graph's file, one with a file of its own, and JSON.
+    """
+    name = "model.json" if source.suffix else "model"
+    copied(source, name)
+    before = policytool.inspect(name)
+    ended = fix("--fail-on", "note")
+    assert ended.code == 0, ended.err
+    assert of(ended, name)["outcome"] == "mended"
+    assert any(file.endswith(".bak") for file in {path.name for path in Path().rglob("*")})
+    assert [(layer.path, layer.policy) for layer in policytool.inspect(name).layers] == [
+        (layer.path, layer.policy) for layer in before.layers
+    ]
+    assert policytool.audit(name).findings == ()
+
+
+def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without, they are left with the reason; with, a ``.keras`` file is changed to float32."""
+    stand_in_rules.use(monkeypatch, stand_in_rules.REAL, stand_in_rules.WIDENED)
+    copied(DICTS, "a.keras")
+    before = files()
+    ended = fix()
+    assert ended.code == 1
+    assert of(ended, "a.keras")["outcome"] == "left"
+    assert {one["reason"] for one in of(ended, "a.keras")["left"]} == {
+        "it changes numerics, or how training goes on; --unsafe-fixes carries it out"
+    }
+    assert files() == before
+    ended = fix("--unsafe-fixes")
+    assert ended.code == 0, ended.err
+    assert of(ended, "a.keras")["arguments"] == ["--to", "float32"]
+    assert {layer.policy for layer in policytool.inspect("a.keras").layers} <= {"float32", None}
+
+
+def test_a_diff_shows_and_writes_nothing() -> None:
+    """
+    On stdout as migrate shows it; the code is that of the audit; what is left is told on stderr.
+    """
+    copied(OLD, "a.h5")
+    copied(LOSING, "b.h5")
+    before = files()
+    ended = run("audit", "--diff", "--report", "json=out.json")
+    assert ended.code == 1
+    assert ended.out == run("migrate", "--diff", "--in-place", "a.h5").out
+    assert (
+        "b.h5 PT101 would not be mended (1 finding): it would lose what training used" in ended.err
+    )
+    assert '"outcome": "planned"' in Path("out.json").read_text(encoding="utf-8")
+    Path("out.json").unlink()
+    assert files() == before
+
+
+def test_a_loss_scale_that_training_used_is_not_dropped_by_a_safe_fix() -> None:
+    """``--unsafe-fixes`` drops it, with migrate's warning."""
+    copied(LOSING, "a.h5")
+    ended = fix()
+    assert ended.code == 1
+    assert of(ended, "a.h5")["left"][0]["reason"].startswith("it would lose what training used")
+    assert list(files()) == ["a.h5"]
+    ended = fix("--unsafe-fixes")
+    assert ended.code == 0
+    assert "is dropped" in of(ended, "a.h5")["warnings"][0]
+
+
+def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
+    """TF 2.3 reads the policy's dict and no bare name."""
+    copied(OLD, "a.h5")
+    ended = fix("--target", "tf2.3")
+    assert ended.code == 1
+    assert of(ended, "a.h5")["left"][0]["reason"].startswith(
+        "tf2.3 loads it as it is, and would not any more"
+    )
+    assert fix("--target", "tf2.15").code == 0
+
+
+def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
+    """It is what it was, told, and exit code 3; the other is mended."""
+    copied(OLD, "a.h5")
+    copied(OLD, "b.h5")
+    Path("a.h5.bak").write_bytes(b"mine")
+    ended = fix()
+    assert ended.code == 3
+    assert "a.h5 was not mended: its backup a.h5.bak exists already" in ended.err
+    assert of(ended, "a.h5")["outcome"] == "failed"
+    assert of(ended, "b.h5")["outcome"] == "mended"
+    assert (Path("a.h5").read_bytes(), Path("a.h5.bak").read_bytes()) == (OLD.read_bytes(), b"mine")
+    assert fix("--overwrite").code == 0
+    assert Path("a.h5.bak").read_bytes() == OLD.read_bytes()
+
+
+def test_what_is_let_pass_is_not_mended() -> None:
+    """Neither by a suppression nor by a baseline."""
+    copied(OLD, "a.h5")
+    before = files()
+    assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
+    assert fix("--baseline", "known.json").json["mended"] == []
+    assert fix("--per-file-ignores", "a.h5:PT1").json["mended"] == []
+    assert {name: data for name, data in files().items() if name != "known.json"} == before
+
+
+def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest is left with migrate's words."""
+    unknown = stand_in_rules.rule(
+        "PT304",
+        "elsewhere",
+        remedy=Remedy(fix=Fix.UNSAFE, assignments=(("no/such/layer", "float32"),)),
+    )
+    stand_in_rules.use(monkeypatch, stand_in_rules.REAL, unknown)
+    copied(OLD, "a.h5")
+    ended = fix("--unsafe-fixes")
+    assert ended.code == 1
+    done = of(ended, "a.h5")
+    assert done["outcome"] == "mended"
+    assert [one["rule"] for one in done["gone"]] == ["PT101"]
+    assert "matches no layer" in done["left"][0]["reason"]
+
+
+def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is left, and what remains decides the code."""
+    stand_in_rules.use(
+        monkeypatch, stand_in_rules.rule("PT305", "current-already", remedy=Remedy(fix=Fix.SAFE))
+    )
+    copied(OLD, "a.h5")
+    assert run("migrate", "--in-place", "--no-backup", "a.h5").code == 0
+    ended = fix("a.h5")
+    assert ended.code == 1
+    assert of(ended, "a.h5")["left"][0]["reason"] == "migrate finds nothing to change in it"
+
+
+def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A remedy that does not mend is no success."""
+    stand_in_rules.use(
+        monkeypatch, stand_in_rules.rule("PT305", "never-enough", remedy=Remedy(fix=Fix.SAFE))
+    )
+    copied(OLD, "a.h5")
+    ended = fix()
+    assert ended.code == 1
+    assert of(ended, "a.h5")["outcome"] == "mended"
+    assert (
+        of(ended, "a.h5")["left"][0]["reason"]
+        == "migrate did what mends it, and it is found as before"
+    )
+
+
+def test_what_vanishes_without_having_been_mended_is_no_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A finding about a loss scale is gone with the loss scale: that is a warning."""
+    stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT201"])
+    copied(LOSING, "a.h5")
+    assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
+    done = of(fix("--unsafe-fixes"), "a.h5")
+    assert [one["rule"] for one in done["gone"]] == ["PT101"]
+    assert (
+        "PT201 is no longer found (1 finding), and nothing that was done is its remedy"
+        in done["warnings"]
+    )
+
+
+def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says of itself that the loss scale's loss changes nothing."""
+    stand_in_rules.use(monkeypatch, stand_in_rules.REAL, BY_ID["PT202"])
+    copied(OLD, "a.h5")
+    assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT202"}
+    done = of(fix(), "a.h5")
+    assert [one["rule"] for one in done["gone"]] == ["PT101"]
+    assert not [warning for warning in done["warnings"] if "PT202" in warning]
+
+
+def test_a_safe_fix_that_would_change_numerics_is_held_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever its rule says of it."""
+    stand_in_rules.use(
+        monkeypatch,
+        stand_in_rules.rule("PT306", "not-so-safe", remedy=Remedy(fix=Fix.SAFE, to="float32")),
+    )
+    copied(OLD, "a.h5")
+    assert (
+        of(fix(), "a.h5")["left"][0]["reason"]
+        == "it would change more than spellings; --unsafe-fixes carries it out"
+    )
+    assert Path("a.h5").read_bytes() == OLD.read_bytes()
+
+
+def test_a_safe_fix_may_store_the_same_values_wider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bfloat16 in HDF5, which no loader reads, becomes float32; every value stays."""
+    stand_in_rules.use(monkeypatch, BY_ID["PT403"])
+    copied(FIXTURES / "tf2.15/global_bfloat16.h5", "a.h5")
+    ended = fix()
+    assert ended.code == 0, ended.err
+    assert [one["rule"] for one in of(ended, "a.h5")["gone"]] == ["PT403"]
+    stored = {
+        variable.dtype
+        for layer in policytool.inspect("a.h5").layers
+        for variable in layer.variables
+    }
+    assert "bfloat16" not in stored
+
+
+# Remedies as one migration
+
+
+def finding(rule: str, remedy: Remedy | None, path: str = "a") -> Finding:
+    """Return a finding with a remedy."""
+    return Finding(rule=rule, severity=Severity.WARNING, message="m", path=path, remedy=remedy)
+
+
+SAFE: Final = finding("PT101", Remedy(fix=Fix.SAFE))
+
+
+def test_remedies_that_go_together_are_one() -> None:
+    """Each asks for its own part."""
+    parts = (
+        SAFE,
+        finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)),
+        finding("PT301", Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"), ("b", "float32")))),
+        finding(
+            "PT302", Remedy(fix=Fix.UNSAFE, assignments=(("a", "float32"),), to="mixed_bfloat16")
+        ),
+        finding("PT303", None),
+    )
+    found = merged(parts, unsafe=True)
+    assert found.options == Options(
+        to="mixed_bfloat16",
+        assignments=(
+            Assignment(pattern="a", policy="float32"),
+            Assignment(pattern="b", policy="float32"),
+        ),
+        loss_scale=LossScales.KEEP,
+    )
+    assert (found.taken, found.left) == (parts[:4], ())
+    assert found.arguments == (
+        "--to",
+        "mixed_bfloat16",
+        "--set",
+        "a=float32",
+        "--set",
+        "b=float32",
+        "--loss-scale",
+        "keep",
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ({"to": "float32"}, {"to": "bfloat16"}, "--to float32 (PT301) and --to bfloat16 (PT302)"),
+        (
+            {"target": "tf2.4"},
+            {"target": "tf2.3"},
+            "--target tf2.4 (PT301) and --target tf2.3 (PT302)",
+        ),
+        (
+            {"assignments": (("a", "float32"),)},
+            {"assignments": (("a", "float16"),)},
+            "--set a=float32 (PT301) and --set a=float16 (PT302)",
+        ),
+    ],
+)
+def test_remedies_that_contradict_each_other_are_left(
+    one: dict[str, Any], other: dict[str, Any], words: str
+) -> None:
+    """All of them, because none is more right; the rest is done."""
+    first, second = (
+        finding(rule, Remedy(fix=Fix.UNSAFE, **asked))
+        for rule, asked in (("PT301", one), ("PT302", other))
+    )
+    found = merged((SAFE, first, second), unsafe=True)
+    assert found.taken == (SAFE,)
+    assert {left.reason for left in found.left} == {f"the remedies contradict each other: {words}"}
+    alone = merged((first, second), unsafe=True)
+    assert (alone.options, alone.arguments) == (None, ())
+
+
+def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
+    """Writing the policies anew would drop it."""
+    saving = finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
+    found = merged((SAFE, saving), unsafe=False)
+    assert found.options is None
+    assert [left.finding for left in found.left] == [SAFE, saving]
+    assert found.left[0].reason == (
+        "it would drop the loss scale that PT201 is about; --unsafe-fixes keeps that in the "
+        "optimizer"
+    )
+    assert merged((SAFE, saving), unsafe=True).left == ()
+
+
+def test_what_needs_tensorflow_is_never_done() -> None:
+    """Audit reads; the command that does it is named."""
+    found = merged((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
+    assert found.options is None
+    assert (
+        found.left[0].reason
+        == "it needs TensorFlow, which audit never starts; migrate with --retrace does it"
+    )

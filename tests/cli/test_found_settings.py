@@ -1,0 +1,540 @@
+"""
+What a settings file decides that nobody named: it lies in a checkout or a download, and a stranger
+may have written it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import pytest
+
+from policytool.cli import settings
+from policytool.cli.main import COMMANDS, cli
+from policytool.cli.options import BoundOption
+from policytool.commands.batch import parallel
+from tests.conftest import FIXED_SCALE_H5, run, run_process
+from tests.helpers.small_models import h5_model, sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FILE: Final = "policytool.toml"
+ISSUE: Final = {
+    *(
+        "select",
+        "ignore",
+        "per-file-ignores",
+        "suppress",
+        "fail-on",
+        "target",
+        "device",
+        "baseline",
+    ),
+    *("format", "color", "progress", "jobs", "to", "set", "outputs", "loss-scale"),
+}
+"""The allow-list, told once more: whoever adds a key has to think about it twice."""
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """
+    Return the working directory, which holds a model, ``a.h5``, below the test's own directory.
+    """
+    directory = tmp_path / "clone"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    shutil.copy(FIXED_SCALE_H5, directory / "a.h5")
+    return directory
+
+
+def found(text: str) -> None:
+    """Write the settings file of the working directory."""
+    Path(FILE).write_text(text, encoding="utf-8")
+
+
+def content() -> dict[str, bytes]:
+    """Return the files of the working directory."""
+    return {path.name: path.read_bytes() for path in Path.cwd().iterdir()}
+
+
+# The allow-list
+
+
+def options() -> Iterator[tuple[str, str, str]]:
+    """
+    Yield each command with the key of each of its options and a value for it, and with its
+    structured keys.
+    """
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        structured = getattr(command, "structured", {})
+        for option in command.params:
+            if isinstance(option, click.Option) and option.name not in {
+                "config",
+                "show_settings",
+                "debug",
+                "list_targets",
+            }:
+                yield name, str(option.name).replace("_", "-"), _value(option)
+        yield from ((name, key, "[]") for key in structured)
+
+
+def _value(option: click.Option) -> str:
+    match option.type:
+        case click.Choice(choices=choices):
+            return f'"{choices[0]}"'
+        case BoundOption():
+            return '["layers=5"]'
+    value = "true" if option.is_flag else '"1"'
+    return f"[{value}]" if option.multiple else value
+
+
+def test_the_allow_list_is_that_of_the_security_page() -> None:
+    """A further key is added here, in the code and on the page."""
+    assert ISSUE == settings.ALLOWED
+    row = next(
+        line
+        for line in (Path(__file__).parent.parent / "docs/security.md")
+        .read_text(encoding="utf-8")
+        .splitlines()
+        if "merely found" in line
+    )
+    assert all(f"`{key}`" in row for key in ISSUE)
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "value"), [one for one in options() if one[1] not in ISSUE], ids=str
+)
+def test_every_other_option_is_refused(command: str, key: str, value: str, project: Path) -> None:
+    """
+    Whatever its value is; the same file is obeyed if it is named, and nothing is written before.
+    """
+    found(f"{key} = {value}\n")
+    before = content()
+    ended = run(command, "--show-settings")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        f"policytool: {project / FILE} sets {key!r}, which only a settings file named with "
+        "--config may set. "
+        f"If you trust the file, run: policytool {command} --config {FILE} --show-settings\n"
+    )
+    assert content() == before
+    if key != "limit":  # whose NAME=VALUE is checked when it is used
+        assert (
+            key in run(command, "--config", FILE, "--show-settings").out
+            or run(command, "--config", FILE, "--show-settings").code == 2
+        )
+
+
+def test_a_new_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless somebody adds it to the list."""
+    command: Any = cli.get_command(click.Context(cli), "policies")
+    monkeypatch.setattr(
+        command, "params", [*command.params, click.Option(["--brand-new"], expose_value=False)]
+    )
+    found("brand-new = false\n")
+    assert (
+        "sets 'brand-new', which only a settings file named with --config may set"
+        in run("rules", "--show-settings").err
+    )
+
+
+@pytest.mark.parametrize("key", sorted(ISSUE - {"suppress", "per-file-ignores", "baseline"}))
+def test_the_listed_keys_count(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every command that has them."""
+    monkeypatch.delenv("POLICYTOOL_JOBS")
+    values = {key: value for _, key, value in options()} | {
+        "select": '["PT1"]',
+        "ignore": '["PT1"]',
+        "set": '["a=float32"]',
+        "device": '"cpu"',
+    }
+    needed = {"diff": ("a.h5", "a.h5"), "completion": ("bash",)}
+    found(f"{key} = {values[key]}\n")
+    for name, other, _ in options():
+        if other == key:
+            ended = run(name, *needed.get(name, ()), "--show-settings")
+            assert ended.code == 0, ended.err
+            assert any(
+                line.startswith(f"{key} = ") and line.endswith(FILE)
+                for line in ended.out.splitlines()
+            ), ended.out
+
+
+def test_the_printed_command_works(project: Path) -> None:
+    """Names are quoted for the shell, also those with characters that a terminal obeys."""
+    directory = project / "a b'c\n::error::x\x1b[2J"
+    directory.mkdir()
+    shutil.copy("a.h5", directory / "m o.h5")
+    (directory / FILE).write_text('report = ["json=../out.json"]\n', encoding="utf-8")
+    below = directory / "deep"
+    below.mkdir()
+    ended = run_process("inspect", "../m o.h5", "--color", "never", cwd=below)
+    assert ended.code == 2
+    assert len(ended.err.splitlines()) == 1
+    assert ended.err.strip().isprintable()
+    command = ended.err.strip().partition("run: policytool ")[2]
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.quote(sys.executable)} -m policytool {command}"],
+        cwd=below,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (directory / "out.json").exists()
+
+
+def test_many_paths_are_not_repeated() -> None:
+    """The sentence stays readable."""
+    found('report = ["json=out.json"]\n')
+    ended = run("inspect", *["a.h5"] * 1000)
+    assert ended.err.endswith(f"run: policytool inspect --config {FILE} ...\n")
+
+
+# What such a file wrote
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize(
+    ("key", "command"),
+    [
+        ("report", "inspect"),
+        ("report", "audit"),
+        ("report", "migrate"),
+        ("write-baseline", "audit"),
+    ],
+)
+def test_no_file_is_overwritten(
+    key: str,
+    command: str,
+    linked: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:  # a column
+    """Neither one that the settings name, nor one that a link of the checkout leads to."""
+    victim = tmp_path / "profile"
+    victim.write_text("mine", encoding="utf-8")
+    Path("link").symlink_to(victim)
+    path = "link" if linked else str(victim)
+    found(f'{key} = ["json={path}"]\n' if key == "report" else f'{key} = "{path}"\n')
+    ended = run(command, "a.h5")
+    assert (ended.code, ended.out) == (2, "")
+    assert victim.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("in-place", "backup", "to"),
+        ("in-place", "to"),
+        ("backup", "to"),
+        ("overwrite", "to"),
+        ("output", "to"),
+        ("fix", "to"),
+    ],
+)
+@pytest.mark.parametrize("command", ["migrate", "audit"])
+def test_no_model_is_replaced(keys: tuple[str, ...], command: str) -> None:
+    """A plain call rewrites nothing, whatever else the file says."""
+    values = {
+        "in-place": "true",
+        "backup": "false",
+        "to": '"mixed_bfloat16"',
+        "overwrite": "true",
+        "output": '"a.h5"',
+        "fix": "true",
+    }
+    found("\n".join(f"{key} = {values[key]}" for key in reversed(keys)))
+    before = content()
+    ended = run(command, "a.h5")
+    assert (ended.code, ended.out) == (2, "")
+    assert content() == before
+
+
+def test_a_policy_makes_a_new_file_alone() -> None:
+    """
+    ``to`` may stand in such a file: migrate writes beside the original, and nothing that exists.
+    """
+    found('to = "mixed_bfloat16"\n')
+    before = content()
+    assert run("migrate", "a.h5").code == 0
+    after = content()
+    assert {name: after[name] for name in before} == before
+    assert after.keys() - before.keys() == {"a.mixed_bfloat16.h5"}
+    assert run("migrate", "a.h5").code != 0
+    assert content() == after
+
+
+def test_a_baseline_that_is_none_is_not_shown(tmp_path: Path) -> None:
+    """A file of the user's that the settings name is read, and nothing of it is told."""
+    for text in ("hunter2:x:0:0", '{"secret-key": "hunter2"}', '["hunter2"]', "hunter2"):
+        (tmp_path / "secret").write_text(text, encoding="utf-8")
+        found('baseline = "../secret"\n')
+        ended = run("audit", "a.h5")
+        assert (ended.code, ended.out) == (3, "")
+        assert not any(word in ended.err for word in ("hunter2", "secret-key"))
+
+
+def test_processes_are_as_many_as_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings cannot start thousands; whoever runs the tool can ask for any number."""
+    monkeypatch.delenv("POLICYTOOL_JOBS")
+    monkeypatch.setattr(parallel, "processors", lambda: 3)
+    found("jobs = 5000\n")
+    assert "jobs = 3  # " in run("audit", "--show-settings").out
+    assert "jobs = 5000  # " in run("audit", "--config", FILE, "--show-settings").out
+    assert "jobs = 5000  # " in run("audit", "--jobs", "5000", "--show-settings").out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("set = ['(a+)+!=float32']", "'(a+)+!'"),
+        ("set = ['a=float32', '(.)\\1=float32']", "'(.)\\\\1'"),
+        (
+            "[[suppress]]\nrules = ['PT1']\nreason = 'r'\nlayer = '.*a.*a.*a.*a.*'",
+            "'.*a.*a.*a.*a.*'",
+        ),
+        (f"[[suppress]]\nrules = ['PT1']\nreason = 'r'\npath = '{'**/' * 30}x'", "'**/**/"),
+        (f"[per-file-ignores]\n'{'*a' * 30}' = 'PT1'", "'*a*a"),
+        (f"per-file-ignores = ['{'*a' * 30}:PT1']", "'*a*a"),
+    ],
+)
+def test_patterns_that_take_exponential_time_are_refused(text: str, words: str) -> None:
+    """
+    A layer's name and a path of the same stranger's would be what they take it for; a file that
+    somebody names has them all the same.
+    """
+    found(text)
+    ended = run("audit", "a.h5", "--show-settings")
+    assert (ended.code, ended.out) == (2, "")
+    assert f"has the pattern {words}" in ended.err
+    assert run("audit", "a.h5", "--show-settings", "--config", FILE).code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "code"),
+    [
+        ("audit", "[per-file-ignores]\n'[z-a]' = 'PT1'", 1),
+        ("audit", "[[suppress]]\nrules = ['PT1']\nreason = 'r'\npath = 'a[9-0]*'", 1),
+        ("audit", "[[suppress]]\nrules = ['PT1']\nreason = 'r'\nlayer = 'a{99999999999}'", 2),
+        (
+            "audit",
+            f"[[suppress]]\nrules = ['PT1']\nreason = 'r'\nlayer = '{'(' * 2000}{')' * 2000}'",
+            2,
+        ),
+        ("migrate", "set = ['a{99999999999}=float32']", 2),
+        ("migrate", f"set = ['{'(' * 2000}{')' * 2000}=float32']", 2),
+    ],
+)
+def test_patterns_that_are_none_are_no_bug_of_ours(command: str, text: str, code: int) -> None:
+    """A bracket stands for itself, and an expression that cannot be compiled is wrong usage."""
+    found(text)
+    ended = run(command, "a.h5")
+    assert ended.code == code, ended.err
+    assert len(ended.err.splitlines()) == code - 1
+
+
+def test_a_long_word_is_not_compared_whole() -> None:
+    """A megabyte, for which the nearest rule is looked for, took minutes."""
+    found(f'select = ["{"a" * 10**6}"]\n')
+    before = os.times().user
+    ended = run("audit", "a.h5")
+    assert ended.code == 2
+    assert len(ended.err) < 1000
+    assert os.times().user - before < 5
+
+
+# What such a file hides
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[suppress]]\nrules = ['ALL']\nreason = 'r'", "2 by 'suppress'"),
+        ("[per-file-ignores]\n'*.h5' = 'PT101'", "1 by 'per-file-ignores'"),
+        ("baseline = 'known.json'", "2 by 'baseline'"),
+        ("select = ['PT3']", " not checked because of 'select'"),
+        ("ignore = ['PT101']", "1 rule not checked because of 'ignore'"),
+        ("fail-on = 'never'", "'fail-on' is 'never', so these do not fail"),
+        ("fail-on = 'error'", "'fail-on' is 'error', so these do not fail"),
+    ],
+)
+def test_a_file_that_hides_findings_is_named(text: str, words: str) -> None:
+    """On stderr, in one line, for each key; not if somebody named the file, nor with -q."""
+    assert run("audit", "a.h5", "--write-baseline", "known.json").code == 0
+    assert run("audit", "a.h5").err == ""
+    found(text)
+    ended = run("audit", "a.h5")
+    assert ended.err.startswith(f"policytool: {FILE} hides findings: ")
+    assert words in ended.err
+    assert len(ended.err.splitlines()) == 1
+    assert run("audit", "a.h5", "-q").err == ""
+    assert run("audit", "a.h5", "--config", FILE).err == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fail-on = 'note'",
+        "fail-on = 'warning'",
+        "select = ['ALL']",
+        "[[suppress]]\nrules = ['PT5']\nreason = 'r'",
+        "[per-file-ignores]\n'b.h5' = 'ALL'",
+        "ignore = ['PT501']",
+        "format = 'markdown'",
+    ],
+)
+def test_a_file_that_hides_nothing_is_not_named(text: str) -> None:
+    """It may say what counts, as long as nothing that was found is left out."""
+    found(text)
+    assert run("audit", "a.h5").err == ""
+
+
+def test_an_option_on_the_command_line_hides_on_its_own_account() -> None:
+    """What the file says has no effect then."""
+    found(
+        "select = ['PT3']\nignore = ['PT101']\nfail-on = 'never'\n[per-file-ignores]\n'*' = 'PT1'"
+    )
+    ended = run(
+        "audit",
+        "a.h5",
+        "--select",
+        "PT1",
+        "--ignore",
+        "PT2",
+        "--fail-on",
+        "error",
+        "--per-file-ignores",
+        "*:PT101",
+    )
+    assert ended.err == ""
+
+
+# How such a file is read
+
+
+@pytest.mark.parametrize("name", [FILE, "pyproject.toml"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "socket"])
+def test_only_a_regular_file_is_read(kind: str, name: str, project: Path) -> None:
+    """Nothing is waited for, and nothing without an end is read."""
+    match kind:
+        case "pipe":
+            os.mkfifo(name)
+        case "device":
+            Path(name).symlink_to("/dev/zero")
+        case "directory":
+            Path(name).mkdir()
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(name)
+    ended = run_process("inspect", "a.h5", cwd=project)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"policytool: {project / name} ")
+    assert len(ended.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", [FILE, "pyproject.toml"])
+def test_a_large_file_is_not_read_whole(name: str, project: Path) -> None:
+    """Three gigabytes, of which nothing is stored, where a process may have two."""
+    with Path(name).open("wb") as file:
+        file.truncate(3 * 2**30)
+    ended = subprocess.run(
+        ["bash", "-c", 'ulimit -v 2000000; exec "$0" -m policytool inspect a.h5', sys.executable],
+        cwd=project,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert (
+        f"{name} cannot be read: it has 3 GiB, more than the 1 MiB of settings-bytes"
+        in ended.stderr
+    )
+    Path(name).write_bytes(b"#" * 2**20)
+    assert run("inspect", "a.h5").code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[per-file-ignores{'.a' * 990}]\n",
+        f"[per-file-ignores]\n{'a.' * 990}b = 'PT1'\n",
+        f"per-file-ignores = {'{ a = ' * 300}1{' }' * 300}\n",
+        f"suppress = {'[' * 300}{']' * 300}\n",
+        f"suppress = {'[' * 9}{']' * 9}\n",
+        f"[[suppress]]\nrules{'.a.a' * 200} = 1\n",
+        f"select = {'[' * 5000}\n",
+        "\n".join(
+            f"[{'.'.join(['per-file-ignores', *'abcdefgh', *'abcdefgh'][: depth + 1])}]"
+            for depth in range(15)
+        ),
+    ],
+    ids=["header", "key", "inline", "lists", "nine", "entry", "many", "steps"],
+)
+@pytest.mark.parametrize("table", ["", "[tool.policytool]\n"])
+def test_nested_tables_are_wrong_usage(text: str, table: str) -> None:
+    """One sentence, and no bug of ours."""
+    name = "pyproject.toml" if table else FILE
+    inner = text.replace("[per-file", "[tool.policytool.per-file").replace(
+        "[[suppress]]", "[[tool.policytool.suppress]]"
+    )
+    Path(name).write_text(table + inner if table else text, encoding="utf-8")
+    ended = run("audit", "a.h5")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("policytool: ")
+    assert len(ended.err.splitlines()) == 1
+
+
+def test_a_key_of_many_names_costs_nothing(project: Path) -> None:
+    """
+    Their number squared, in time and in memory, is what tomllib takes: 5,000 take 100 MB, and a
+    megabyte has 500,000.
+    """
+    for key in ("a." * 2**18 + "a", '"a".' * 2**17 + '"a"', "a . " * 2**17 + "a"):
+        for text in (f"{key} = 1\n", f"[{key}]\n", f'x = ["""""a""""", {{ {key} = 1 }}]\n'):
+            found(text)
+            before = os.times().user
+            ended = run("inspect", "a.h5")
+            assert os.times().user - before < 5
+            assert f"{project / FILE} has a key of more than 16 names" in ended.err
+
+
+def test_dots_in_texts_are_no_names() -> None:
+    """Nor those in comments, numbers, and between them."""
+    dots = ".".join("abcdefghijklmnopqrstuvwxyz")
+    texts = [
+        f'"{dots}"',
+        f"'{dots}'",
+        f'"""\n{dots}\n"\\"""{dots}"""',
+        f"'''{dots}''{dots}'''",
+        f'"""{dots}"""""',
+        f'"\\\\", "{dots}"',
+        "1.5, 2.5",
+    ]
+    Path("pyproject.toml").write_text(
+        "\n".join(f"[tool.x{number}]\na = [{text}] # {dots}" for number, text in enumerate(texts)),
+        encoding="utf-8",
+    )
+    ended = run("inspect", "a.h5")
+    assert ended.code == 0, ended.err
+
+
+def test_settings_of_a_whole_project_are_read(project: Path) -> None:
+    """
+    The files' own order of precedence is not what this page is about; a model beside them is read
+    with all of them.
+    """
+    h5_model(project / "b.h5", sequential())
+    found('format = "json"\ntarget = ["keras3"]\n[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
+    assert run("inspect", "b.h5").out.startswith("{")

@@ -1,0 +1,280 @@
+"""
+Baselines, plans, settings, lists of paths and reports go through files and pipes: bounded in size,
+and in the time that a pipe has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import h5py
+import pytest
+
+from policytool.support import limits
+from policytool.support.files import opening
+from tests.conftest import MIXED_H5, run
+from tests.helpers.special_files import make_socket, run_bounded
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+
+SOON: Final = ("--limit", "pipe-seconds=1")
+LATE: Final = "it did not end within the 1 seconds of pipe-seconds"
+OPTIONS: Final = (("audit", "--baseline", 3), ("migrate", "--plan", 2))
+"""Command, option that names a file, and the code where that cannot be read."""
+
+
+def written_to(path: Path, text: str) -> threading.Thread:
+    """Return a thread that writes a text to a FIFO once somebody reads it."""
+    thread = threading.Thread(target=path.write_text, args=(text,), daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
+def test_a_fifo_that_nobody_writes_to_is_waited_for_so_long(
+    command: str, option: str, code: int, tmp_path: Path
+) -> None:
+    """And then said, in a sentence."""
+    os.mkfifo(tmp_path / "given")
+    ended = run_bounded(command, MIXED_H5, option, tmp_path / "given", *SOON)
+    assert ended.code == code
+    assert f"{option} {tmp_path / 'given'} cannot be read: {LATE}" in ended.err
+
+
+def test_settings_are_waited_for_so_long(tmp_path: Path) -> None:
+    """They are read before ``--limit`` is: the time is the usual one."""
+    os.mkfifo(tmp_path / "given")
+    start = time.monotonic()
+    ended = run_bounded("inspect", MIXED_H5, "--config", tmp_path / "given")
+    assert ended.code == 2
+    assert "cannot be read: it did not end within the 10 seconds of pipe-seconds" in ended.err
+    assert time.monotonic() - start >= limits.PIPE_SECONDS.default
+
+
+@pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
+def test_devices_without_an_end_are_read_up_to_the_limit(
+    command: str, option: str, code: int
+) -> None:
+    """As a pipe is that somebody writes to without end."""
+    ended = run_bounded(command, MIXED_H5, option, "/dev/zero", "--limit", "json-bytes=1MiB")
+    assert ended.code == code
+    assert (
+        "has at least 1025 KiB, more than the 1 MiB of json-bytes; --limit json-bytes=2MiB allows "
+        "more"
+    ) in ended.err
+
+
+def test_settings_are_read_up_to_the_limit(tmp_path: Path) -> None:
+    """A file of three gigabytes is not read, and a device is read no further."""
+    large = tmp_path / "policytool.toml"
+    with large.open("wb") as stream:
+        stream.truncate(3 * 2**30)
+    for path, amount in ((large, "3 GiB"), ("/dev/zero", "at least 1025 KiB")):
+        ended = run_bounded("inspect", MIXED_H5, "--config", path)
+        assert ended.code == 2
+        assert (
+            f"cannot be read: it has {amount}, more than the 1 MiB of settings-bytes, which is "
+            "checked before any option is read"
+        ) in ended.err
+
+
+@pytest.mark.parametrize(("command", "option", "code"), OPTIONS)
+def test_sockets_and_directories_are_refused(
+    command: str, option: str, code: int, tmp_path: Path
+) -> None:
+    """Nothing can be read of them."""
+    make_socket(tmp_path / "given")
+    ended = run_bounded(command, MIXED_H5, option, tmp_path / "given")
+    assert (ended.code, "it is a socket" in ended.err) == (code, True)
+    assert run(command, MIXED_H5, option, tmp_path).code == code
+
+
+def test_a_baseline_comes_through_a_fifo(tmp_path: Path) -> None:
+    """As a shell's process substitution does."""
+    baseline, pipe = tmp_path / "baseline.json", tmp_path / "pipe"
+    assert run("audit", MIXED_H5, "--write-baseline", baseline).code == 0
+    os.mkfifo(pipe)
+    thread = written_to(pipe, baseline.read_text(encoding="utf-8"))
+    ended = run_bounded("audit", MIXED_H5, "--baseline", pipe)
+    thread.join(1)
+    assert (ended.code, thread.is_alive()) == (0, False)
+
+
+def test_a_plan_comes_through_a_descriptor(tmp_path: Path) -> None:
+    """What ``<(...)`` gives in a shell: a path of a pipe that has no other name."""
+    plan = run(
+        "migrate", MIXED_H5, "--to", "mixed_bfloat16", "--dry-run", "--format", "json"
+    ).out.encode()
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        os.write(writing, plan)
+        os.close(writing)
+
+    threading.Thread(target=write, daemon=True).start()
+    ended = run_bounded(
+        "migrate",
+        MIXED_H5,
+        "--plan",
+        f"/dev/fd/{reading}",
+        "-o",
+        tmp_path / "new.h5",
+        pass_fds=[reading],
+    )
+    os.close(reading)
+    assert (ended.code, (tmp_path / "new.h5").is_file()) == (0, True), ended.err
+
+
+def test_empty_settings_can_be_the_null_device() -> None:
+    """Which is how to name none."""
+    assert run_bounded("inspect", MIXED_H5, "--config", "/dev/null").code == 0
+
+
+def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
+    """From a device, and from what writes for ever."""
+    with open("/dev/zero", "rb") as endless:  # a descriptor  # noqa: PTH123  # a descriptor
+        ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=endless)
+    assert ended.code == 2
+    sentence = (
+        "the list of paths on stdin cannot be read: it has at least 1025 KiB, more than the 1 MiB "
+        "of list-bytes; --limit list-bytes=2MiB allows more"
+    )
+    assert sentence in ended.err
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as source:
+        assert source.stdout is not None
+        ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=source.stdout)
+        source.stdout.close()
+    assert (ended.code, sentence in ended.err) == (2, True)
+
+
+def test_a_list_that_does_not_end_is_waited_for_so_long() -> None:
+    """Whoever writes it holds the pipe open."""
+    reading, writing = os.pipe()
+    ended = run_bounded("inspect", "-", *SOON, stdin=reading)
+    os.close(reading)
+    os.close(writing)
+    assert ended.code == 2
+    assert f"the list of paths on stdin cannot be read: {LATE}" in ended.err
+
+
+def test_a_list_comes_through_a_slow_pipe() -> None:
+    """What arrives in time is read to its end."""
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        time.sleep(0.5)
+        os.write(writing, os.fsencode(MIXED_H5))
+        os.close(writing)
+
+    threading.Thread(target=write, daemon=True).start()
+    ended = run_bounded("inspect", "-", "--format", "json", stdin=reading)
+    os.close(reading)
+    assert (ended.code, len(ended.json["models"])) == (0, 1)
+
+
+def test_a_report_to_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    """It is said; what stdout carries is there."""
+    os.mkfifo(tmp_path / "pipe")
+    ended = run_bounded("inspect", MIXED_H5, "--report", f"json={tmp_path / 'pipe'}")
+    assert ended.code == 3
+    assert "could not be written: nobody reads it; start its reader first" in ended.err
+    assert ended.out
+
+
+def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> None:
+    """A reader may open a FIFO and never read it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):  # until it is full
+        while os.write(writing, bytes(2**16)):
+            pass
+    ended = run_bounded("inspect", MIXED_H5, "--report", f"json={pipe}", *SOON)
+    os.close(reading)
+    os.close(writing)
+    assert ended.code == 3
+    assert (
+        "could not be written: its reader took nothing for the 1 seconds of pipe-seconds"
+        in ended.err
+    )
+
+
+def test_a_report_goes_through_a_descriptor() -> None:
+    """What ``>(...)`` gives in a shell."""
+    reading, writing = os.pipe()
+    ended = run_bounded(
+        "inspect", MIXED_H5, "--report", f"json=/dev/fd/{writing}", pass_fds=[writing]
+    )
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        report = json.load(stream)
+    assert (ended.code, len(report["models"])) == (0, 1), ended.err
+
+
+def test_reports_can_go_nowhere() -> None:
+    """The null device takes them."""
+    assert run_bounded("inspect", MIXED_H5, "--report", "json=/dev/null").code == 0
+
+
+def test_a_file_that_grows_while_it_is_read_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever size the system has told; files of ``/proc`` have none."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    limit = limits.Limit("tried", 10, limits.BYTES, "")
+    with pytest.raises(
+        opening.TooLargeError, match="it has 100 bytes, more than the 10 bytes of tried"
+    ):
+        opening.read_bounded(path, limit)
+    status = path.stat()
+    lying = os.stat_result((*status[:6], 0, *status[7:]))
+    monkeypatch.setattr(os, "fstat", lambda _descriptor: lying)
+    with pytest.raises(
+        opening.TooLargeError, match="it has at least 11 bytes, more than the 10 bytes of tried"
+    ):
+        opening.read_bounded(path, limit)
+
+
+def test_what_becomes_a_fifo_after_it_was_looked_at_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The open descriptor decides."""
+    regular, pipe = tmp_path / "file", tmp_path / "pipe"
+    regular.write_bytes(b"")
+    os.mkfifo(pipe)
+    status = regular.stat()
+    monkeypatch.setattr(type(pipe), "stat", lambda _path: status)
+    before = len(list(Path("/dev/fd").iterdir()))
+    with pytest.raises(opening.NotRegularError, match="it is a FIFO"):
+        opening.open_regular(pipe)
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+def test_hdf5_that_is_replaced_while_it_is_opened_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library opens a path: what it has opened is compared with what was checked."""
+    path = tmp_path / "model.h5"
+    path.write_bytes(MIXED_H5.read_bytes())
+    opened = h5py.File
+
+    def replaced(name: Path, *arguments: object, **how: object) -> h5py.File:
+        other = path.with_suffix(".other")
+        other.write_bytes(MIXED_H5.read_bytes())
+        other.replace(path)
+        return opened(name, *arguments, **how)
+
+    monkeypatch.setattr(h5py, "File", replaced)
+    ended = run("inspect", path)
+    assert ended.code == 3
+    assert "it was replaced while it was opened" in ended.err

@@ -1,0 +1,551 @@
+"""``policytool migrate`` at the command line: where outputs go, what stays, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+import h5py
+import numpy as np
+import pytest
+
+import policytool
+from policytool.commands.migrate import Status
+from policytool.releases.targets import described
+from policytool.support.errors import ModelFileError, UsageError
+from tests.conftest import (
+    FIXTURES,
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    UNPACKED,
+    run,
+)
+from tests.helpers import small_models
+from tests.helpers.changes import held
+
+OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def model(place: Path) -> Path:
+    """Return a model with a deprecated spelling, alone in the working directory."""
+    return Path(shutil.copy(OLD, place / "model.h5"))
+
+
+def copied(source: Path, target: Path) -> Path:
+    """Return a copy of a fixture."""
+    return Path(shutil.copy(source, target))
+
+
+def names(directory: Path) -> set[str]:
+    """Return what is in a directory."""
+    return {path.name for path in directory.iterdir()}
+
+
+def policies(path: Path) -> set[str | None]:
+    """Return the policies of a model's layers."""
+    return {layer.policy for layer in policytool.inspect(path).layers}
+
+
+def test_the_one_model_of_a_directory_is_migrated(model: Path, place: Path) -> None:
+    """
+    Without a path the model below the working directory is meant, and the result is named after the
+    policy.
+    """
+    before = model.read_bytes()
+    ended = run("migrate", "--to", "mixed_bfloat16")
+    assert ended.code == 0, ended.err
+    assert names(place) == {"model.h5", "model.mixed_bfloat16.h5"}
+    assert model.read_bytes() == before
+    assert "mixed_bfloat16" in policies(place / "model.mixed_bfloat16.h5")
+    assert "model.h5 → model.mixed_bfloat16.h5" in ended.out
+
+
+def test_a_second_run_finds_its_own_output_and_does_not_overwrite_it(
+    model: Path, place: Path
+) -> None:
+    """The output of the one model is no second model; it stays unless --overwrite."""
+    assert run("migrate").code == 0
+    written = (place / "model.migrated.h5").read_bytes()
+    again = run("migrate")
+    assert again.code == 3
+    assert "--overwrite" in again.err
+    assert "[target-exists]" in again.err
+    assert (place / "model.migrated.h5").read_bytes() == written
+    assert run("migrate", "--overwrite").code == 0
+    assert names(place) == {"model.h5", "model.migrated.h5"}
+    assert model.exists()
+
+
+def test_migrating_twice_changes_nothing_the_second_time(model: Path, place: Path) -> None:
+    """What was written needs nothing, and is not written again."""
+    for options in ((), ("--to", "mixed_bfloat16"), ("--to", "float32")):
+        assert run("migrate", model, *options, "-o", place / "first.h5", "--overwrite").code == 0
+        again = run("migrate", place / "first.h5", *options, "-o", place / "second.h5")
+        assert again.code == 0
+        assert "unchanged" in again.out
+        assert not (place / "second.h5").exists()
+
+
+def test_several_models_are_listed_and_none_is_chosen(model: Path, place: Path) -> None:
+    """Without a path there has to be one model."""
+    shutil.copy(MIXED_KERAS, place / "other.keras")
+    (place / "notes.json").write_text("{}", encoding="utf-8")
+    ended = run("migrate")
+    assert ended.code == 2
+    assert "model.h5" in ended.err
+    assert "other.keras" in ended.err
+    assert "notes.json" not in ended.err
+    assert model.exists()
+
+
+def test_no_model_is_exit_code_four(place: Path) -> None:
+    """An empty directory has none."""
+    assert run("migrate").code == 4
+    assert not names(place)
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--diff", "--check"])
+def test_looking_writes_nothing(option: str, model: Path, place: Path) -> None:
+    """Only --check says with its exit code that something would change."""
+    before = (model.read_bytes(), model.stat().st_mtime_ns)
+    ended = run("migrate", model, option)
+    assert ended.code == (1 if option == "--check" else 0)
+    assert names(place) == {"model.h5"}
+    assert (model.read_bytes(), model.stat().st_mtime_ns) == before
+
+
+def test_a_file_that_needs_nothing_is_not_written(place: Path) -> None:
+    """Not to a name that was asked for, and not in place; --check is content."""
+    path = copied(CURRENT, place / "model.h5")
+    before = path.stat().st_mtime_ns
+    for options in (("-o", "out.h5"), ("--in-place",), ("--check",), ()):
+        ended = run("migrate", path, *options)
+        assert ended.code == 0
+        assert "unchanged" in ended.out
+    assert names(place) == {"model.h5"}
+    assert path.stat().st_mtime_ns == before
+
+
+def test_in_place_keeps_a_backup(model: Path, place: Path) -> None:
+    """The original is kept as NAME.bak, which is not overwritten either."""
+    before = model.read_bytes()
+    assert run("migrate", model, "--in-place").code == 0
+    assert names(place) == {"model.h5", "model.h5.bak"}
+    assert (place / "model.h5.bak").read_bytes() == before
+    assert policies(model) == {None, "float32", "mixed_float16"}
+    again = run("migrate", model, "--in-place", "--to", "float32")
+    assert again.code == 3
+    assert (place / "model.h5.bak").read_bytes() == before
+    assert run("migrate", model, "--in-place", "--to", "float32", "--no-backup").code == 0
+    assert (place / "model.h5.bak").read_bytes() == before
+    assert names(place) == {"model.h5", "model.h5.bak"}
+
+
+def test_mode_and_extended_attributes_are_kept(model: Path) -> None:
+    """Who may read the file stays so; the time of modification is now."""
+    model.chmod(0o640)
+    os.utime(model, (1_000_000_000, 1_000_000_000))
+    assert run("migrate", model, "--in-place", "--no-backup").code == 0
+    assert model.stat().st_mode & 0o777 == 0o640
+    assert model.stat().st_mtime > 1_500_000_000
+
+
+def test_a_link_is_followed_once_and_said(model: Path, place: Path) -> None:
+    """In place, the file that a link leads to is replaced, and the link stays one."""
+    link = place / "link.h5"
+    link.symlink_to(model.name)
+    ended = run("migrate", link, "--in-place")
+    assert ended.code == 0
+    assert "is a link" in ended.err
+    assert link.is_symlink()
+    assert "mixed_float16" in policies(model)
+    assert not any(layer.deprecated for layer in policytool.inspect(model).layers)
+
+
+def test_an_output_directory_keeps_names(model: Path, place: Path) -> None:
+    """-o DIRECTORY takes as many as there are, under their own names."""
+    shutil.copy(MIXED_JSON, place / "other.json")
+    (place / "out").mkdir()
+    ended = run("migrate", model, "other.json", "-o", "out")
+    assert ended.code == 0, ended.err
+    assert names(place / "out") == {"model.h5", "other.json"}
+    assert "2 written" in ended.err
+
+
+def test_one_output_for_several_inputs_is_an_error(model: Path, place: Path) -> None:
+    """They would overwrite each other."""
+    shutil.copy(MIXED_JSON, place / "other.json")
+    ended = run("migrate", model, "other.json", "-o", "out.h5")
+    assert ended.code == 2
+    assert names(place) == {"model.h5", "other.json"}
+
+
+def test_one_bad_file_among_many_is_not_the_end(model: Path, place: Path) -> None:
+    """The others are migrated, and the exit code is 3."""
+    (place / "broken.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    ended = run("migrate", "broken.h5", model)
+    assert ended.code == 3
+    assert "broken.h5" in ended.err
+    assert (place / "model.migrated.h5").exists()
+
+
+def test_a_glob_and_a_directory_pass_over_outputs(model: Path, place: Path) -> None:
+    """A found file with the name of another's output is no input."""
+    assert run("migrate", "*.h5").code == 0
+    ended = run("migrate", ".", "--overwrite")
+    assert ended.code == 0
+    assert names(place) == {model.name, "model.migrated.h5"}
+
+
+def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> None:
+    """
+    Weights alone, and a SavedModel without Keras metadata, hold no policy that could be changed.
+    """
+    for path in (
+        FIXTURES / "keras3.15/global_mixed_float16.export",
+        FIXTURES / "tf2.3/weights_only.weights.h5",
+    ):
+        ended = run("migrate", path)
+        assert ended.code == 3
+        assert "[not-migratable]" in ended.err
+    assert not names(place)
+
+
+def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:
+    """
+    The name gets the policy, dots in it or not; a second run finds nothing to do, and what is
+    written is no input of its own.
+    """
+    shutil.copytree(FIXTURES / "tf2.15/global_mixed_float16", place / "v1.2")
+    ended = run("migrate", "v1.2", "--to", "mixed_bfloat16")
+    assert ended.code == 0, ended.err
+    assert names(place) == {"v1.2", "v1.2.mixed_bfloat16"}
+    assert run("migrate", "v1.2.mixed_bfloat16", "--to", "mixed_bfloat16", "--check").code == 0
+    assert run("migrate", ".", "--to", "mixed_bfloat16", "--check").code == 1
+    assert policytool.inspect("v1.2.mixed_bfloat16").layers[0].policy == "mixed_bfloat16"
+
+
+def test_a_saved_model_is_migrated_in_place(place: Path) -> None:
+    """One file is replaced alone, two with their directory; a refused plan changes nothing."""
+    for path in (
+        FIXTURES / "tf2.15/global_mixed_float16",
+        MIXED_SAVEDMODEL,
+        FIXTURES / "tf2.15/subclassed",
+    ):
+        shutil.copytree(path, place / path.parent.name / path.name)
+    assert run("migrate", "tf2.15/global_mixed_float16", "--to", "float32", "--in-place").code == 0
+    assert (place / "tf2.15/global_mixed_float16/keras_metadata.pb.bak").is_file()
+    assert run("migrate", "tf2.5/global_mixed_float16", "--to", "float32", "--in-place").code == 0
+    assert names(place / "tf2.5") == {"global_mixed_float16", "global_mixed_float16.bak"}
+    refused = run("migrate", "tf2.15/subclassed", "--to", "float32", "--in-place")
+    assert refused.code == 3
+    assert "--retrace" in refused.out
+    assert not list((place / "tf2.15/subclassed").glob("*.bak"))
+
+
+def test_an_interrupted_replacement_is_told(place: Path) -> None:
+    """Between its two renames the original has the backup's name: the next run says so."""
+    shutil.copytree(MIXED_SAVEDMODEL, place / "model.bak")
+    ended = run("migrate", "model", "--in-place")
+    assert ended.code == 3
+    assert "model.bak does" in ended.err
+    assert "rename it back" in ended.err
+
+
+def test_lone_metadata_is_migrated(place: Path) -> None:
+    """As a file of its own."""
+    copied(FIXTURES / "tf2.15/global_mixed_float16/keras_metadata.pb", place / "keras_metadata.pb")
+    ended = run("migrate", "keras_metadata.pb", "--to", "mixed_bfloat16")
+    assert ended.code == 0, ended.err
+    assert names(place) == {"keras_metadata.pb", "keras_metadata.mixed_bfloat16.pb"}
+    assert "read back and compared" in ended.out
+
+
+def test_a_plan_for_a_saved_model_can_be_saved(place: Path) -> None:
+    """Parts of both files among its edits; carried out it writes what migrate would have."""
+    shutil.copytree(MIXED_SAVEDMODEL, place / "model")
+    (place / "plan.json").write_text(
+        run("migrate", "model", "--to", "float32", "--dry-run", "--format", "json").out,
+        encoding="utf-8",
+    )
+    parts = {
+        edit["part"]
+        for edit in json.loads((place / "plan.json").read_text(encoding="utf-8"))["plans"][0][
+            "edits"
+        ]
+    }
+    assert {part.partition("#")[0] for part in parts} == {"saved_model.pb", "keras_metadata.pb"}
+    assert run("migrate", "--plan", "plan.json").code == 0
+    assert run("migrate", "model", "--to", "float32", "-o", "direct").code == 0
+    assert held(place / "model.float32") == held(place / "direct")
+    assert run("migrate", "model", "--to", "float32", "--diff").out.count("+++") == len(parts)
+
+
+def test_weights_that_a_glob_finds_are_passed_over(model: Path, place: Path) -> None:
+    """They lie beside models everywhere; named, they are refused."""
+    copied(FIXTURES / "tf2.3/weights_only.weights.h5", place / "model.weights.h5")
+    ended = run("migrate", "*.h5")
+    assert ended.code == 0, ended.err
+    assert "passed over" in ended.err
+    assert names(place) == {model.name, "model.weights.h5", "model.migrated.h5"}
+
+
+def test_refusals_leave_everything_as_it_was(place: Path) -> None:
+    """A refused file is named with its layer and reason, and nothing is written."""
+    shutil.copy(FIXTURES / "keras3.15/int8.keras", place / "model.keras")
+    ended = run("migrate", "--to", "mixed_float16")
+    assert ended.code == 3
+    assert "net/embedding is quantised" in " ".join(ended.out.split())
+    assert names(place) == {"model.keras"}
+    as_json = run("migrate", "--to", "mixed_float16", "--format", "json")
+    assert as_json.code == 3
+    assert "[quantized]" in as_json.err
+    assert as_json.json["plans"][0]["status"] == "refused"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--to", "float99"),
+        ("--to", "infer"),
+        ("--set", "dense"),
+        ("--set", "nowhere=float32"),
+        ("--target", "tf9.9"),
+        ("--in-place", "-o", "x.h5"),
+        ("-o", "-"),
+        ("-o", "model.h5", "--overwrite"),
+        ("-o", "model.yaml"),
+        ("--target", "tf2.13", "-o", "model.keras"),
+        ("-o", "nowhere/"),
+        ("--to", ""),
+        ("--target", ""),
+        ("--plan", "missing.json"),
+        ("--plan", "missing.json", "--to", "float32"),
+    ],
+)
+def test_wrong_calls_end_with_two(arguments: tuple[str, ...], model: Path, place: Path) -> None:
+    """One sentence says what is wrong."""
+    ended = run("migrate", model, *arguments)
+    assert ended.code == 2
+    assert ended.err.strip()
+    assert names(place) == {"model.h5"}
+
+
+def test_a_saved_plan_is_carried_out(model: Path, place: Path) -> None:
+    """What --dry-run --format json printed is done, and to that file alone."""
+    planned = run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json")
+    (place / "plan.json").write_text(planned.out, encoding="utf-8")
+    assert run("migrate", model, "--to", "mixed_bfloat16", "-o", "direct.h5").code == 0
+    ended = run("migrate", "--plan", "plan.json")
+    assert ended.code == 0, ended.err
+    direct, by_plan = (h5py.File(place / name) for name in ("direct.h5", "model.mixed_bfloat16.h5"))
+    with direct, by_plan:
+        assert dict(direct.attrs) == dict(by_plan.attrs)
+    assert run("migrate", "--plan", "plan.json", "--dry-run").code == 0
+
+
+def test_a_plan_for_another_file_does_nothing(model: Path, place: Path) -> None:
+    """The values that the plan found have to be there."""
+    planned = run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json")
+    (place / "plan.json").write_text(planned.out, encoding="utf-8")
+    shutil.copy(FIXTURES / "tf2.3/global_mixed_float16.h5", model)
+    ended = run("migrate", "--plan", "plan.json")
+    assert ended.code == 3
+    assert "[plan-stale]" in ended.err
+    assert names(place) == {"model.h5", "plan.json"}
+
+
+def test_a_plan_that_was_edited_into_nonsense_does_nothing(model: Path, place: Path) -> None:
+    """A policy that no release knows, or a refusal without its reasons, is not carried out."""
+    planned = json.loads(
+        run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json").out
+    )
+    planned["plans"][0]["edits"][0]["after"] = "mixed_nonsense"
+    (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
+    assert "[plan-invalid]" in run("migrate", "--plan", "plan.json").err
+    planned["plans"][0]["edits"][0]["after"] = "mixed_bfloat16"
+    planned["plans"][0]["status"] = "refused"
+    (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
+    assert "[plan-refused]" in run("migrate", "--plan", "plan.json").err
+    assert names(place) == {"model.h5", "plan.json"}
+
+
+def test_what_is_no_file_is_not_replaced(model: Path, place: Path) -> None:
+    """A pipe or a device stays what it is, --overwrite or not."""
+    os.mkfifo(place / "pipe.h5")
+    ended = run("migrate", model, "-o", "pipe.h5", "--overwrite")
+    assert ended.code == 3
+    assert "no file that could be replaced" in ended.err
+    assert (place / "pipe.h5").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version": 2, "plans": []}',
+        '{"version": 1, "plans": [{}]}',
+        '{"version": 1, "plans": {}}',
+        "\xff",
+    ],
+)
+def test_what_is_no_plan_is_told(text: str, model: Path, place: Path) -> None:
+    """Any file may be given to --plan."""
+    (place / "plan.json").write_text(text, encoding="latin-1")
+    ended = run("migrate", model, "--plan", "plan.json")
+    assert ended.code == 2, ended.err
+    assert "--plan" in ended.err
+
+
+def test_casts_are_counted_and_infinities_refused(place: Path) -> None:
+    """float16 holds 65504: more is refused unless it is allowed, small values are counted."""
+    path = small_models.h5_model(
+        place / "model.h5", small_models.sequential(small_models.dense(), small_models.dense("out"))
+    )
+    with h5py.File(path, "r+") as file:
+        kernel = np.full((6, 2), 1.0, dtype="float32")
+        kernel[0] = (1e-7, 1e-9)
+        file["model_weights/dense_a/dense_a/kernel:0"][...] = kernel
+    assert run("migrate", path, "--to", "float16", "-o", "small.h5", "--format", "json").code == 0
+    report = run("migrate", path, "--to", "float16", "--dry-run", "--format", "json").json["plans"][
+        0
+    ]
+    assert (
+        sum(cast["subnormal"] for cast in report["casts"]),
+        sum(cast["flushed"] for cast in report["casts"]),
+    ) == (1, 1)
+    with h5py.File(place / "small.h5") as file:
+        assert file["model_weights/dense_a/dense_a/kernel:0"].dtype == np.float16
+    with h5py.File(path, "r+") as file:
+        file["model_weights/dense_a/dense_a/kernel:0"][0, 0] = 70000.0
+    refused = run("migrate", path, "--to", "float16", "-o", "large.h5")
+    assert refused.code == 3
+    assert "--allow-overflow" in " ".join(refused.out.split())
+    assert not (place / "large.h5").exists()
+    assert run("migrate", path, "--to", "float16", "-o", "large.h5", "--allow-overflow").code == 0
+
+
+def test_an_unpacked_model_is_migrated_as_a_directory(place: Path) -> None:
+    """The result is a directory like it."""
+    shutil.copytree(UNPACKED, place / "model.keras.d")
+    assert run("migrate", "model.keras.d", "--to", "mixed_bfloat16").code == 0
+    assert names(place) == {"model.keras.d", "model.keras.mixed_bfloat16.d"}
+    assert names(place / "model.keras.d") == names(place / "model.keras.mixed_bfloat16.d")
+    assert "mixed_bfloat16" in policies(place / "model.keras.mixed_bfloat16.d")
+
+
+def test_target_writes_what_an_old_loader_reads(place: Path) -> None:
+    """
+    TF 2.4 needs the dict; for a loader that refuses the file for more than its policies, the model
+    is written anew.
+    """
+    path = copied(FIXTURES / "tf2.5/global_mixed_float16.h5", place / "model.h5")
+    assert run("migrate", path, "-o", "bare.h5").code == 0
+    ended = run("migrate", "bare.h5", "--target", "tf2.4")
+    assert ended.code == 0, ended.out
+    with h5py.File(place / "bare.tf2.4.h5") as file:
+        assert (
+            '{"class_name": "Policy", "config": {"name": "mixed_float16"}}'
+            in file.attrs["model_config"]
+        )
+    assert run("migrate", "bare.h5", "--target", "tf2.2").code == 0
+    assert [
+        verdict.reason
+        for verdict in policytool.inspect(place / "bare.tf2.2.h5").loaders
+        if verdict.loader == "tf2.2"
+    ] == [None]
+
+
+def test_python_api(model: Path, place: Path) -> None:
+    """The same in Python: values, and errors that say what is wrong."""
+    done = policytool.migrate(model, to="mixed_bfloat16")
+    assert done.status is Status.WRITTEN
+    assert done.target == place / "model.mixed_bfloat16.h5"
+    assert (
+        policytool.migrate(model, assignments={".*/dense_a": "float64"}, dry_run=True).status
+        is Status.PLANNED
+    )
+    with pytest.raises(ModelFileError):
+        policytool.migrate(place / "missing.h5")
+
+
+def test_python_api_converts(place: Path) -> None:
+    """For a loader by any name that --target takes; what is refused is a value, with its reason."""
+    path = copied(FIXTURES / "tf2.15/rnn.h5", place / "rnn.h5")
+    done = policytool.migrate(path, target="keras3", allow_weight_rewrite=True)
+    assert (done.status, done.target) == (Status.WRITTEN, place / "rnn.keras3.15.keras")
+    assert done.plan.conversion is not None
+    refused = policytool.migrate(path, target="keras3", output=place / "other.keras")
+    assert refused.status is Status.REFUSED
+    assert "--allow-weight-rewrite" in refused.plan.refusals[0].message
+    assert policytool.migrate(path, target="tf2.10", dry_run=True).status is Status.UNCHANGED
+    with pytest.raises(UsageError, match="is no loader that was tried"):
+        policytool.migrate(path, target="tf3")
+
+
+def test_targets_are_listed(place: Path) -> None:
+    """
+    By name, releases between those that were tried too, and nothing is read or written; no settings
+    file decides it.
+    """
+    ended = run("migrate", "--list-targets")
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.split()[0] for line in ended.out.splitlines()] == [name for name, _ in described()]
+    assert "list-targets" not in run("migrate", "--show-settings").out
+    assert names(place) == set()
+
+
+def test_a_saved_plan_does_not_carry_out_a_conversion(place: Path) -> None:
+    """
+    What a plan file holds is not the model that would be written: it is planned anew, which the
+    sentence says.
+    """
+    copied(FIXTURES / "keras3.15/default_float32.keras", place / "model.keras")
+    ended = run("migrate", "model.keras", "--target", "tf2.15", "--dry-run", "--format", "json")
+    assert ended.code == 0, ended.err
+    (place / "plan.json").write_text(ended.out, encoding="utf-8")
+    again = run("migrate", "--plan", "plan.json")
+    assert again.code == 2
+    assert "run migrate --target tf2.15 again" in again.err
+    assert [one.name for one in place.iterdir() if one.suffix == ".h5"] == []
+
+
+def test_json_keeps_its_text(place: Path) -> None:
+    """Key order, numbers' spelling, white space and unknown keys stay; only the policies differ."""
+    text = MIXED_JSON.read_text(encoding="utf-8")
+    odd = text.replace('"units"', '  "unknown key é" : 1E-07 ,\n\t"units"', 1)
+    (place / "model.json").write_text(odd, encoding="utf-8")
+    assert run("migrate", "model.json").code == 0
+    expected = odd.replace(
+        '{"class_name": "Policy", "config": {"name": "mixed_float16"}}', '"mixed_float16"'
+    )
+    assert (place / "model.migrated.json").read_text(encoding="utf-8") == expected
+    assert json.loads(expected)
+
+
+def test_keras_archives_are_migrated(place: Path) -> None:
+    """The file's name stays .keras, and the weights are what they were."""
+    path = copied(MIXED_KERAS, place / "model.keras")
+    assert run("migrate", path, "--to", "mixed_bfloat16").code == 0
+    assert "mixed_bfloat16" in policies(place / "model.mixed_bfloat16.keras")
+
+
+def test_the_mixed_fixture_is_the_one_this_file_means() -> None:
+    """The tests above stand on a file with deprecated policies."""
+    assert any(layer.deprecated for layer in policytool.inspect(MIXED_H5).layers)

@@ -1,0 +1,641 @@
+"""
+``migrate --jobs`` and ``audit --fix --jobs``: the same files and the same words, however many
+processes there are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.commands.batch import tasks
+from policytool.commands.destinations import Destination
+from policytool.commands.fix import Asked as MendingAsked
+from policytool.commands.fix import Case, Mending
+from policytool.commands.migrate import Asked
+from policytool.commands.saved_plans import Asked as SavedAsked
+from policytool.commands.saved_plans import Saved
+from policytool.formats import discovery
+from policytool.migration.planning.options import Assignment, LossScales, Options
+from policytool.rules import Question
+from policytool.support.processes import pool
+from tests.conftest import (
+    FIXTURES,
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_TFJS,
+    MIXED_YAML,
+    Ended,
+    run,
+)
+from tests.numerics.test_workers import is_gone
+from tests.support.processes.test_pool import children
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+OTHER: Final = FIXTURES / "keras3.15/int8.keras"
+"""Without a layer mlp/dense_a, and refused with --to."""
+
+SOURCES: Final = (OLD, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_JSON, MIXED_YAML, MIXED_H5)
+
+
+def copied(source: Path, target: Path) -> Path:
+    """Return a copy of a fixture."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target))
+
+
+def filled(directory: Path) -> Path:
+    """
+    Return a directory with models of several formats, a broken one, weights alone, and a file that
+    is none.
+    """
+    for number in range(len(SOURCES)):
+        source = SOURCES[number]
+        copied(source, directory / f"m{number}{source.suffix}")
+    (directory / "m3b.h5").write_bytes(MIXED_H5.read_bytes()[:3000])
+    copied(FIXTURES / "tf2.3/weights_only.weights.h5", directory / "m9.weights.h5")
+    copied(OTHER, directory / "int8.keras")
+    (directory / "notes.txt").write_text("nothing\n", encoding="utf-8")
+    (directory / "out").mkdir()
+    return directory
+
+
+def files(directory: Path) -> dict[str, bytes | str]:
+    """Return all that a directory holds: bytes, and where links lead."""
+    found = sorted(directory.rglob("*"))
+    return {
+        path.relative_to(directory).as_posix(): str(path.readlink())
+        if path.is_symlink()
+        else path.read_bytes()
+        for path in found
+        if not path.is_dir()
+    }
+
+
+def names(directory: Path) -> list[str]:
+    """Return the names in a directory."""
+    return sorted(path.name for path in directory.iterdir())
+
+
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *calls: tuple[str, ...]) -> list[Ended]:
+    """
+    Return how calls end with one process, in a copy of ``tmp_path/one`` of their own; with two they
+    end alike, and leave the same files.
+    """
+    shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
+    ends = []
+    for jobs, name in (("1", "one"), ("2", "two")):
+        monkeypatch.chdir(tmp_path / name)
+        ends.append([run(*call, "--jobs", jobs) for call in calls])
+    assert ends[1] == ends[0]
+    assert files(tmp_path / "two") == files(tmp_path / "one")
+    assert not children(os.getpid())
+    return ends[0]
+
+
+@pytest.fixture
+def meddling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what makes Python run a text at the start of each further process."""
+
+    def meddle(text: str) -> None:
+        folder = tmp_path / "site"
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+
+    return meddle
+
+
+DELAY: Final = (
+    "import time, policytool.formats.format_detection as recognition\n"
+    "was = recognition.document\n"
+    "def document(path, shown):\n"
+    "    if 'slow' in str(path) or '.migrated' in str(path):\n"
+    "        time.sleep(1.5)\n"
+    "    return was(path, shown)\n"
+    "recognition.document = document\n"
+)
+"""Makes one input take so long that the next would overtake it."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("-v",),
+        ("-q",),
+        ("--to", "mixed_bfloat16"),
+        ("--to", "float16", "--outputs", "follow", "--loss-scale", "keep"),
+        ("--target", "tf2.4"),
+        ("--set", ".*=float32"),
+        ("--in-place",),
+        ("--in-place", "--no-backup"),
+        ("-o", "out"),
+        ("-o", "out.h5"),
+        ("--dry-run",),
+        ("--check",),
+        ("--diff",),
+        ("--to", "float32", "--report", "diff=plan.diff", "--report", "json=plan.json"),
+        ("--format", "json"),
+        ("--format", "markdown", "--color", "always"),
+        ("--debug",),
+    ],
+    ids=" ".join,
+)
+def test_two_processes_do_what_one_does(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Report, stderr, exit code and every byte of every file."""
+    filled(tmp_path / "one")
+    both(tmp_path, monkeypatch, ("migrate", ".", *options))
+
+
+def test_a_second_call_finds_the_outputs_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leaves or replaces them, as it is told."""
+    filled(tmp_path / "one")
+    _, again, once_more = both(
+        tmp_path,
+        monkeypatch,
+        *(("migrate", ".", *options) for options in ((), (), ("--overwrite",))),
+    )
+    assert again.err.count("[target-exists]") > 3
+    assert "[target-exists]" not in once_more.err
+
+
+def test_what_was_interrupted_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Outputs that are there are left, and their inputs are not migrated again; the others are made.
+    """
+    place = filled(tmp_path / "one")
+    (place / "out/m0.h5").write_bytes(b"an earlier run's")
+    options = ("--to", "float32", "-o", "out", "--skip-existing", "--format", "json")
+    first, again = both(
+        tmp_path, monkeypatch, ("migrate", ".", *options), ("migrate", ".", *options)
+    )
+    statuses = [
+        [
+            one["status"]
+            for one in ended.json["plans"]
+            if one["status"] not in {"refused", "unchanged"}
+        ]
+        for ended in (first, again)
+    ]
+    assert sorted(statuses[0]) == ["skipped", *["written"] * (len(statuses[0]) - 1)]
+    assert statuses[1] == ["skipped"] * len(statuses[0])
+    assert len(statuses[0]) > 2
+    assert (tmp_path / "two/out/m0.h5").read_bytes() == b"an earlier run's"
+    assert "target-exists" not in first.err + again.err
+
+
+@pytest.mark.parametrize("other", ["--in-place", "--overwrite"])
+def test_leaving_and_replacing_contradict_each_other(other: str) -> None:
+    """One of both was not meant."""
+    ended = run("migrate", OLD, "--skip-existing", other)
+    assert (ended.code, ended.err.count("contradict each other")) == (2, 1)
+
+
+def test_a_saved_plan_is_carried_out_by_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plans that hold no more among them."""
+    place = filled(tmp_path / "one")
+    monkeypatch.chdir(place)
+    (place / "plan.json").write_text(
+        run("migrate", ".", "--to", "float32", "--dry-run", "--format", "json").out,
+        encoding="utf-8",
+    )
+    copied(MIXED_JSON, place / "m0.h5")
+    said, shown, _ = both(
+        tmp_path,
+        monkeypatch,
+        ("migrate", "--plan", "plan.json", "--dry-run"),
+        ("migrate", "--plan", "plan.json", "--diff"),
+        ("migrate", "--plan", "plan.json"),
+    )
+    assert "[plan-stale]" in said.err
+    assert "+++" in shown.out
+    assert (place / "m1.float32.keras").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--diff",),
+        ("--diff", "--unsafe-fixes"),
+        ("--fix",),
+        ("--fix", "--unsafe-fixes", "--no-backup", "--format", "json"),
+    ],
+)
+def test_fixes_are_the_same(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    What is mended, what is left and why, and what is found then; backups are in the way of the
+    second call.
+    """
+    filled(tmp_path / "one")
+    first, _ = both(tmp_path, monkeypatch, ("audit", ".", *options), ("audit", ".", *options))
+    assert first.out
+    assert ("m0.h5.bak" in files(tmp_path / "two")) == (options == ("--fix",))
+
+
+@pytest.mark.parametrize(
+    ("models", "rest"),
+    [
+        ({"slow/model.h5": MIXED_H5, "b/model.h5": OLD, "c/model.h5": MIXED_H5}, ("-o", "out")),
+        ({"slow.h5": OLD, "slow.migrated.h5": MIXED_H5}, ()),
+        ({"m.migrated.h5": MIXED_H5, "m.h5": OLD}, ()),
+        (
+            {"slow/model": MIXED_SAVEDMODEL, "b/model": FIXTURES / "tf2.5/exp_mf16_fixed128"},
+            ("-o", "out"),
+        ),
+        ({"slow/one.json": MIXED_TFJS, "b/other.json": MIXED_TFJS}, ("-o", "out")),
+        ({"slow.h5": OLD, "slow.h5.bak": OLD}, ("--in-place",)),
+    ],
+    ids=" ".join,
+)
+def test_inputs_that_meet_are_done_in_their_order(
+    models: dict[str, Path],
+    rest: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    meddling: Any,
+) -> None:
+    """
+    Two with one output, one that is another's output, or its backup: the second finds what the
+    first left, however long that took.
+    """
+    for name, source in models.items():
+        copied(source, tmp_path / "one" / name)
+        for shard in source.parent.glob("*.bin") if source is MIXED_TFJS else ():
+            data = bytearray(shard.read_bytes())
+            data[0] ^= len(name)  # other weights
+            ((tmp_path / "one" / name).parent / shard.name).write_bytes(data)
+    (tmp_path / "one/out").mkdir()
+    meddling(DELAY)
+    both(
+        tmp_path,
+        monkeypatch,
+        *(("migrate", *models, *rest, *options) for options in ((), ("--overwrite",))),
+    )
+
+
+def test_inputs_that_do_not_meet_overtake_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> None:
+    """And are reported in their order nonetheless."""
+    models = ("slow.h5", "b.h5", "c.h5", "d.h5")
+    for name in models:
+        copied(OLD, tmp_path / name)
+    meddling(DELAY)
+    monkeypatch.chdir(tmp_path)
+    ended = run("migrate", *models, "--jobs", "2", "--format", "json")
+    assert [plan["path"] for plan in ended.json["plans"]] == list(models)
+    assert (tmp_path / "d.migrated.h5").stat().st_mtime_ns < (
+        tmp_path / "slow.migrated.h5"
+    ).stat().st_mtime_ns
+
+
+KILLED: Final = (
+    "import os, signal\n"
+    "from policytool.support.files.atomic import _draft, _directory\n"
+    "def killing(cls, name):\n"
+    "    was = getattr(cls, name)\n"
+    "    def method(self, target, *rest, **named):\n"
+    "        done = was(self, target, *rest, **named) if name == '_build' else None\n"
+    "        if 'fatal' in str(target):\n"
+    "            os.kill(os.getpid(), signal.SIGKILL)\n"
+    "        return was(self, target, *rest, **named) if name != '_build' else done\n"
+    "    setattr(cls, name, method)\n"
+    "killing(_draft.Draft, 'publish')\n"
+    "killing(_directory.DirectoryDraft, '_build')\n"
+)
+"""Ends a process after a file, or a directory, was drafted, and before it has its name."""
+
+
+def test_a_killed_process_costs_one_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> None:
+    """Nothing of its file is there; all others are migrated."""
+    place = filled(tmp_path / "place")
+    copied(OLD, place / "fatal.h5")
+    copied(MIXED_SAVEDMODEL, place / "fatal")
+    before = files(place)
+    meddling(KILLED)
+    monkeypatch.chdir(place)
+    ended = run(
+        "migrate",
+        "fatal",
+        "fatal.h5",
+        "m0.h5",
+        "m1.keras",
+        "m2",
+        "--to",
+        "float32",
+        "--jobs",
+        "2",
+        "--format",
+        "json",
+    )
+    assert ended.code == 3
+    assert [plan["path"] for plan in ended.json["plans"]] == ["m0.h5", "m1.keras", "m2"]
+    assert [(failure["path"], failure["code"]) for failure in ended.json["failures"]] == [
+        ("fatal", "worker-crashed"),
+        ("fatal.h5", "worker-crashed"),
+    ]
+    assert "fatal.h5 has no report: the process that migrated it was ended by SIGKILL" in ended.err
+    assert "what it was to write is whole, or as it was [worker-crashed]" in ended.err
+    new = set(files(place)) - set(before)
+    assert {name.partition("/")[0] for name in new} == {
+        "m0.float32.h5",
+        "m1.float32.keras",
+        "m2.float32",
+    }
+    assert {name: data for name, data in files(place).items() if name in before} == before
+    assert not [name for name in names(place) if name.startswith(".")]
+
+
+def test_a_killed_process_costs_one_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> None:
+    """The model has no report, because nobody knows which of its two states it is in."""
+    for name in ("a.h5", "fatal.h5", "c.h5"):
+        copied(OLD, tmp_path / "place" / name)
+    meddling(KILLED)
+    monkeypatch.chdir(tmp_path / "place")
+    ended = run("audit", "--fix", ".", "--jobs", "2", "--format", "json")
+    assert ended.code == 3
+    assert [model["path"] for model in ended.json["models"]] == ["a.h5", "c.h5"]
+    assert "fatal.h5 has no report: the process that mended it was ended by SIGKILL" in ended.err
+    assert "; the file is whole, mended or as it was [worker-crashed]" in ended.err
+    assert Path("fatal.h5").read_bytes() == OLD.read_bytes()
+    assert names(Path()) == ["a.h5", "a.h5.bak", "c.h5", "c.h5.bak", "fatal.h5"]
+
+
+def test_a_pattern_that_matches_nothing_ends_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 2 as ever, and what was written before is said."""
+    for name in ("a.h5", "b.h5"):
+        copied(OLD, tmp_path / "one" / name)
+    copied(OTHER, tmp_path / "one/c.keras")
+    (ended,) = both(
+        tmp_path,
+        monkeypatch,
+        ("migrate", "a.h5", "b.h5", "c.keras", "--set", "mlp/dense_a=float32"),
+    )
+    assert ended.code == 2
+    assert ended.out == ""
+    *written, why = ended.err.splitlines()
+    assert written == [
+        f"policytool: {name}.h5 was already written: {name}.migrated.h5" for name in "ab"
+    ]
+    assert "mlp/dense_a" in why
+
+
+def test_what_was_in_hand_is_finished_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> None:
+    """
+    Where the first file ends the call, what other processes had begun is written whole, and nothing
+    more is begun.
+    """
+    copied(OTHER, tmp_path / "place/a.keras")
+    models = ("slow.h5", *(f"m{number}.h5" for number in range(6)))
+    for name in models:
+        copied(OLD, tmp_path / "place" / name)
+    meddling(DELAY)
+    monkeypatch.chdir(tmp_path / "place")
+    ended = run("migrate", "a.keras", *models, "--set", "mlp/dense_a=float32", "--jobs", "2")
+    assert ended.code == 2
+    new = {path.name for path in Path().glob("*.migrated.*")}
+    assert new <= {"slow.migrated.h5", "m0.migrated.h5"}
+    assert len(ended.err.splitlines()) == 1 + len(new)
+    assert all(name in ended.err for name in new)
+
+
+@pytest.mark.parametrize("options", [("--verify",), ("--retrace",)])
+def test_what_needs_tensorflow_stays_in_this_process(
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file after the other, whatever --jobs says; TensorFlow has a process of its own."""
+    monkeypatch.setattr(pool, "Pool", None)
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        copied(MIXED_SAVEDMODEL, tmp_path / name)
+    ended = run("migrate", "a", "b", *options, "--python", "/nowhere/python", "--jobs", "2")
+    assert ended.code == 3
+    assert ended.err.count("[no-python]") == 2
+    (tmp_path / "plan.json").write_text(
+        run("migrate", "a", "b", *options, "--dry-run", "--format", "json", "--jobs", "2").out,
+        encoding="utf-8",
+    )
+    assert (
+        run(
+            "migrate",
+            "--plan",
+            "plan.json",
+            *options[:1] * (options == ("--verify",)),
+            "--python",
+            "/nowhere/python",
+            "--jobs",
+            "2",
+        ).code
+        == 3
+    )
+
+
+WAITING: Final = (
+    "import time\n"
+    "from pathlib import Path\n"
+    "from policytool.support.files.atomic import _directory, _names\n"
+    "was = _directory.DirectoryDraft._build\n"
+    "def build(self, hidden, like):\n"
+    "    was(self, hidden, like)\n"
+    "    Path({marker!r} + hidden.name).touch()\n"
+    "    time.sleep(60)\n"
+    "_directory.DirectoryDraft._build = build\n"
+)
+"""Makes a process wait with a hidden directory that is complete and has not got its name."""
+
+
+@pytest.fixture
+def begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meddling: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]]]:
+    """
+    Return a call whose two processes have drafts that lie in a directory under hidden names, both
+    of them, and what was there before.
+    """
+    place, marks = tmp_path / "place", tmp_path / "marks"
+    marks.mkdir()
+    for name in ("a", "b", "c"):
+        copied(MIXED_SAVEDMODEL, place / name)
+    before = files(place)
+    meddling(WAITING.format(marker=f"{marks}/"))
+    monkeypatch.chdir(place)
+    command = [
+        sys.executable,
+        "-m",
+        "policytool",
+        "migrate",
+        "a",
+        "b",
+        "c",
+        "--to",
+        "float32",
+        "--jobs",
+        "2",
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=pool.environment(os.environ)
+    )
+    try:
+        until = time.monotonic() + 60
+        while len(list(marks.iterdir())) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert len([name for name in names(place) if name.startswith(".")]) == 2
+        yield process, children(process.pid), before
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_interrupt_leaves_nothing(
+    begun: tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]], tmp_path: Path
+) -> None:
+    """No draft and no process, in one sentence."""
+    process, both_of_them, before = begun
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"policytool: interrupted")
+    assert all(is_gone(pid) for pid in both_of_them)
+    assert files(tmp_path / "place") == before
+    assert names(tmp_path / "place") == ["a", "b", "c"]
+
+
+def test_processes_that_lost_their_parent_leave_nothing(
+    begun: tuple[subprocess.Popen[bytes], list[int], dict[str, bytes | str]], tmp_path: Path
+) -> None:
+    """They take back what they began, and end."""
+    process, both_of_them, before = begun
+    process.kill()
+    process.wait()
+    assert all(is_gone(pid) for pid in both_of_them)
+    assert files(tmp_path / "place") == before
+    assert names(tmp_path / "place") == ["a", "b", "c"]
+
+
+# From one process to another
+
+
+@pytest.mark.parametrize(
+    "options",
+    [Options(to="float16"), Options(target="tf2.4", loss_scale=LossScales.KEEP)],
+    ids=["to_float16", "target"],
+)
+def test_migrations_of_every_fixture_come_back(options: Options) -> None:
+    """With what a diff needs, and with their plans as what --plan gives to a process."""
+    task, way, plans = (
+        tasks.migrate(),
+        tasks.migrate().wire().result,
+        tasks.migrate_saved().wire().item,
+    )
+    asked = Asked(options=options, destination=Destination(write=False, allow_overflow=True))
+    seen = 0
+    for found in discovery.inputs([str(FIXTURES)]):
+        result = task.attempt(found, asked)
+        again = way.decoded(way.encoded(result))
+        assert again == result
+        assert repr(again) == repr(result)
+        if plan := getattr(result, "plan", None):
+            saved = Saved(plan=plan, path=found.path)
+            assert repr(plans.decoded(plans.encoded(saved))) == repr(saved)
+            seen += 1
+    assert seen > 200
+
+
+def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    """With its backup and what was counted."""
+    task = tasks.migrate()
+    (found,) = discovery.inputs([str(copied(OLD, tmp_path / "a.h5"))])
+    result: Any = task.attempt(
+        found,
+        Asked(options=Options(to="float16"), destination=Destination(in_place=True), parts=False),
+    )
+    assert result.written.backup == tmp_path / "a.h5.bak"
+    assert result.written.counts
+    assert not result.parts
+    way = task.wire().result
+    assert repr(way.decoded(way.encoded(result))) == repr(result)
+
+
+def test_what_is_asked_comes_back() -> None:
+    """With every option."""
+    destination = Destination(
+        output=Path("out"),
+        in_place=True,
+        backup=False,
+        overwrite=True,
+        allow_overflow=True,
+        write=False,
+    )
+    options = Options(
+        to="float16",
+        assignments=(Assignment(pattern="a", policy="float32"),),
+        include_exceptions=True,
+        target="tf2.4",
+    )
+    for task, asked in (
+        (
+            tasks.migrate(),
+            Asked(options=options, destination=destination, several=True, parts=False),
+        ),
+        (tasks.migrate_saved(), SavedAsked(destination=destination, parts=False)),
+        (
+            tasks.mend(),
+            MendingAsked(
+                mending=Mending(unsafe=True, targets=("tf2.4",)),
+                question=Question(targets=("tf2.4",)),
+            ),
+        ),
+    ):
+        way: Any = task.wire().asked
+        assert way.decoded(way.encoded(asked)) == asked
+
+
+def test_every_fix_of_a_fixture_comes_back() -> None:
+    """With the findings it is about, and what would be written."""
+    audit, task = tasks.audit(), tasks.mend()
+    wire: Any = task.wire()
+    seen = 0
+    for found in discovery.inputs([str(FIXTURES / "tf2.3"), str(FIXTURES / "tf2.5")]):
+        audited = audit.attempt(found, Question())
+        if not any(finding.remedy for finding in getattr(audited, "findings", ())):
+            continue
+        case: Any = Case(found=found, audited=audited)  # type: ignore[arg-type]  # it has findings
+        assert repr(wire.item.decoded(wire.item.encoded(case))) == repr(case)
+        attempt = task.attempt(
+            case, MendingAsked(mending=Mending(unsafe=True, write=False), question=Question())
+        )
+        assert repr(wire.result.decoded(wire.result.encoded(attempt))) == repr(attempt)
+        seen += 1
+    assert seen > 10

@@ -1,0 +1,95 @@
+"""``--python`` of commands: one interpreter, or for migrate one for each side of a conversion."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.cli import migrate_command
+from policytool.numerics.workers import Worker
+from tests.conftest import MIXED_H5, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from policytool.numerics.workers import Interpreter
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, ...]]:
+    """
+    Return a function that gives the interpreters of source and target that migrate would start.
+    """
+
+    def interpreters(*arguments: str | Path) -> tuple[str, ...]:
+        found: list[str] = []
+
+        def noted(interpreter: Interpreter, report: Callable[[str], None]) -> Worker:
+            found.append(interpreter.python)
+            return Worker(interpreter, report)
+
+        monkeypatch.setattr(migrate_command, "Worker", noted)
+        ended = run("migrate", MIXED_H5, "--dry-run", *arguments)
+        assert ended.code == 0, ended.err
+        return tuple(found)
+
+    return interpreters
+
+
+def test_an_interpreter_is_for_both_sides_unless_it_says_for_which(
+    chosen: Callable[..., tuple[str, ...]],
+) -> None:
+    """What is not named is this interpreter."""
+    assert chosen() == (sys.executable, sys.executable)
+    assert chosen("--python", "old") == ("old", "old")
+    assert chosen("--python", "source=old") == ("old", sys.executable)
+    assert chosen("--python", "target=new") == (sys.executable, "new")
+    assert chosen("--python", "target=new", "--python", "old") == ("old", "new")
+    assert chosen("--python", "source=a b/python", "--python", "target=x=y") == (
+        "a b/python",
+        "x=y",
+    )
+    assert chosen("--python", "dir=x/python") == ("dir=x/python", "dir=x/python")
+
+
+def test_the_variable_names_them_as_a_path_does(
+    chosen: Callable[..., tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option on the command line comes first."""
+    monkeypatch.setenv("POLICYTOOL_PYTHON", "/my env/bin/python")
+    assert chosen() == ("/my env/bin/python", "/my env/bin/python")
+    monkeypatch.setenv("POLICYTOOL_PYTHON", os.pathsep.join(["source=/old", "target=/new"]))
+    assert chosen() == ("/old", "/new")
+    assert chosen("--python", "other") == ("other", "other")
+
+
+def test_settings_name_them_in_a_list(
+    chosen: Callable[..., tuple[str, ...]], tmp_path: Path
+) -> None:
+    """Or one as a text; check, which has one side, leaves a list alone."""
+    file = tmp_path / "mine.toml"
+    file.write_text('python = ["source=old", "target=new"]\n', encoding="utf-8")
+    assert chosen("--config", file) == ("old", "new")
+    assert "python = " in run("check", "--config", file, "--show-settings").out
+    file.write_text('python = "both"\n', encoding="utf-8")
+    assert chosen("--config", file) == ("both", "both")
+
+
+@pytest.mark.parametrize("arguments", [("a", "b"), ("source=a", "source=b"), ("source=",)])
+def test_one_for_each_side_at_most(arguments: tuple[str, ...]) -> None:
+    """Twice the same side, or a side without an interpreter, is wrong usage."""
+    ended = run(
+        "migrate", MIXED_H5, "--dry-run", *(part for one in arguments for part in ("--python", one))
+    )
+    assert ended.code == 2
+    assert "interpreter" in ended.err
+
+
+def test_check_has_one_interpreter() -> None:
+    """It runs both models in one process."""
+    ended = run("check", MIXED_H5, "--to", "float32", "--python", "source=nowhere")
+    assert "source=nowhere cannot be run" in ended.err

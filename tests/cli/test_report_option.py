@@ -1,0 +1,384 @@
+"""``--report FORMAT=FILE``: where further reports go, and what they never replace."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policytool.reports import REPORTERS
+from policytool.reports.differences import DIFFERENCE_REPORTERS
+from policytool.reports.plans import PLAN_REPORTERS
+from policytool.support.files.atomic import Draft
+from tests.conftest import FIXED_SCALE_H5, ROOT, UNPACKED, run
+from tests.helpers.small_models import dense, h5_model, keras_zip, sequential, small_saved_model
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, which holds ``a.h5``."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(FIXED_SCALE_H5, tmp_path / "a.h5")
+    return tmp_path
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Return the code and the words of a call that ends before anything is done."""
+    before = {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()}
+    ended = run(*arguments)
+    assert ended.out == ""
+    assert {path: path.read_bytes() for path in Path.cwd().rglob("*") if path.is_file()} == before
+    return ended.code, re.sub(r"\s+", " ", ended.err)
+
+
+# What is written
+
+
+@pytest.mark.parametrize("form", [reporter.name for reporter in REPORTERS])
+def test_a_file_holds_what_stdout_would_on_a_pipe(form: str) -> None:
+    """At 120 columns, without colour, whatever stdout is."""
+    ended = run("inspect", "--color", "always", "--variables", "--report", f"{form}=report", "a.h5")
+    assert (ended.code, ended.err) == (0, "")
+    assert (
+        Path("report").read_bytes().decode()
+        == run("inspect", "--variables", "--format", form, "a.h5").out
+    )
+
+
+@pytest.mark.parametrize("form", [reporter.name for reporter in PLAN_REPORTERS])
+def test_migrate_has_reports_in_files_too(form: str) -> None:
+    """Each of its formats, the diff among them."""
+    shown = ["--diff"] if form == "diff" else ["--format", form]
+    assert run("migrate", "--dry-run", "--report", f"{form}=report", "a.h5").code == 0
+    assert Path("report").read_bytes().decode() == run("migrate", "--dry-run", *shown, "a.h5").out
+
+
+@pytest.mark.parametrize("form", [reporter.name for reporter in DIFFERENCE_REPORTERS])
+def test_diff_has_reports_in_files_too(form: str) -> None:
+    """Each of its formats, with what --all adds, and the exit code stays what was found."""
+    shutil.copy(FIXED_SCALE_H5.with_name("exp_mf16_dynamic_custom.h5"), "b.h5")
+    ended = run("diff", "a.h5", "b.h5", "--all", "--report", f"{form}=report")
+    assert (ended.code, ended.err) == (1, "")
+    assert (
+        Path("report").read_bytes().decode()
+        == run("diff", "a.h5", "b.h5", "--all", "--format", form).out
+    )
+    assert run("diff", "a.h5", "a.h5", "--report", f"{form}=report").code == 0
+
+
+def test_a_diff_that_fails_is_reported() -> None:
+    """JSON has the reason; a report that cannot be written makes the code 3."""
+    ended = run("diff", "a.h5", "gone.h5", "--report", "json=report.json")
+    assert ended.code == 3
+    assert (
+        json.loads(Path("report.json").read_text(encoding="utf-8"))["failures"][0]["code"]
+        == "not-found"
+    )
+    Path("read.only").mkdir()
+    assert refused("diff", "a.h5", "a.h5", "--report", "json=read.only")[0] == 3
+
+
+def test_a_diff_replaces_neither_of_its_files() -> None:
+    """However they are spelled."""
+    shutil.copy("a.h5", "b.h5")
+    for name in ("a.h5", "./b.h5"):
+        code, said = refused("diff", "a.h5", "b.h5", "--report", f"json={name}")
+        assert code == 2
+        assert "would replace a file that this call reads or writes" in said
+
+
+def test_several_reports_leave_stdout_to_format() -> None:
+    """Each file has its own format, and stdout the one that is asked for."""
+    ended = run(
+        "inspect", "--format", "tree", "--report", "json=a.json", "--report", "csv=deep.csv", "a.h5"
+    )
+    assert "├─ dense_a" in ended.out
+    assert json.loads(Path("a.json").read_text(encoding="utf-8"))["models"][0]["path"] == "a.h5"
+    assert Path("deep.csv").read_text(encoding="utf-8").startswith("model.path,")
+
+
+def test_files_are_utf8_whatever_stdout_is() -> None:
+    """A name in Japanese is written as it is, and one that is no text at all is escaped."""
+    h5_model(Path("b.h5"), sequential(dense("層一"), dense("\ud800")))
+    for form in ("json", "csv", "table", "tree", "markdown"):
+        assert run("inspect", "-q", "--report", f"{form}={form}", "b.h5").code == 0
+        text = Path(form).read_bytes().decode()
+        assert "\\ud800" in text or "&#92;ud800" in text
+        assert form == "json" or "層一" in text
+
+
+def test_a_plan_in_a_file_can_be_carried_out() -> None:
+    """``--dry-run --report json=FILE`` saves what ``--plan`` reads."""
+    assert run("migrate", "--dry-run", "--report", "json=plan.json", "a.h5").code == 0
+    assert not Path("a.migrated.h5").exists()
+    assert run("migrate", "--plan", "plan.json", "--report", "json=done.json").code == 0
+    assert (
+        json.loads(Path("done.json").read_text(encoding="utf-8"))["plans"][0]["status"] == "written"
+    )
+
+
+def test_findings_and_failures_keep_their_codes() -> None:
+    """A report is written whatever the code is."""
+    Path("empty.h5").write_bytes(b"")
+    Path("d").mkdir()
+    assert run("migrate", "--check", "--report", "json=check.json", "a.h5").code == 1
+    assert run("inspect", "--report", "json=failed.json", "empty.h5").code == 3
+    assert run("inspect", "--report", "json=none.json", "d").code == 4
+    assert len(json.loads(Path("failed.json").read_text(encoding="utf-8"))["failures"]) == 1
+    assert json.loads(Path("none.json").read_text(encoding="utf-8"))["models"] == []
+
+
+def test_a_report_is_replaced_with_its_mode_and_its_link() -> None:
+    """A run after the first gives the file new content and nothing else."""
+    Path("real.json").write_text("old", encoding="utf-8")
+    Path("real.json").chmod(0o640)
+    Path("latest.json").symlink_to("real.json")
+    assert run("inspect", "--report", "json=latest.json", "a.h5").code == 0
+    assert Path("latest.json").is_symlink()
+    assert Path("real.json").stat().st_mode & 0o777 == 0o640
+    assert json.loads(Path("real.json").read_text(encoding="utf-8"))["version"] == 1
+
+
+def test_a_report_that_lies_among_the_inputs_is_no_input() -> None:
+    """Inspecting a directory twice, with the report in it, works the second time too."""
+    for _ in range(2):
+        ended = run("inspect", "-q", "--report", "json=report.json", ".")
+        assert (ended.code, ended.err) == (0, "")
+    assert len(json.loads(Path("report.json").read_text(encoding="utf-8"))["models"]) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has neither")
+def test_pipes_and_devices_are_written_to_and_stay() -> None:
+    """``/dev/null`` is still one afterwards, and a named pipe hands the report on."""
+    assert run("inspect", "--report", "json=/dev/null", "a.h5").code == 0
+    assert Path("/dev/null").is_char_device()
+    os.mkfifo("pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(Path("pipe").read_text(encoding="utf-8")))
+    reader.start()
+    assert run("inspect", "--report", "json=pipe", "a.h5").code == 0
+    reader.join(timeout=30)
+    assert json.loads(read[0])["version"] == 1
+
+
+def test_a_closed_pipe_costs_no_report(project: Path) -> None:
+    """What goes to files is written before stdout is."""
+    path = h5_model(
+        project / "big.h5", sequential(*(dense(f"dense_{number}") for number in range(3000)))
+    )
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "policytool",
+            "inspect",
+            "--report",
+            f"json={project / 'r.json'}",
+            path,
+        ],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    assert (
+        len(json.loads(Path("r.json").read_text(encoding="utf-8"))["models"][0]["layers"]) == 3001
+    )
+
+
+# What is refused before anything is done
+
+
+@pytest.mark.parametrize(
+    ("command", "report", "words"),
+    [
+        (
+            "inspect",
+            "json",
+            "'json' is no FORMAT=FILE; FORMAT is one of table, tree, markdown, csv, json",
+        ),
+        ("inspect", "json=", "is no FORMAT=FILE"),
+        ("inspect", "xml=x", "'xml=x' is no FORMAT=FILE"),
+        ("inspect", "diff=x", "'diff=x' is no FORMAT=FILE"),
+        ("migrate", "tree=x", "FORMAT is one of table, "),
+        ("inspect", "json=-", "stdout is what --format says; name a file"),
+        ("inspect", "json=new/", "names a directory; name a file in it"),
+        ("inspect", "json=a.h5", "would replace a file that this call reads or writes"),
+        ("migrate", "json=./a.h5", "would replace a file that this call reads or writes"),
+    ],
+)
+def test_wrong_reports_are_wrong_usage(command: str, report: str, words: str) -> None:
+    """The sentence says what is expected; nothing is read, shown or migrated."""
+    code, said = refused(command, "--report", report, "a.h5")
+    assert code == 2
+    assert words in said
+
+
+def test_one_file_is_not_named_twice() -> None:
+    """However it is spelled."""
+    Path("link").symlink_to("x")
+    for other in ("x", "./x", "link"):
+        code, said = refused("inspect", "--report", "json=x", "--report", f"csv={other}", "a.h5")
+        assert code == 2
+        assert "is named twice" in said
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "b.keras",
+        "link.keras",
+        "exported",
+        "exported/saved_model.pb",
+        "link.pb",
+        "exported/variables/x",
+        "unpacked/config.json",
+        "model.json",
+        "cut.h5",
+        "pointer.h5",
+        "web/group1-shard1of1.bin",
+    ],
+)
+def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
+    """Models that this call does not name are safe as well, whole or not."""
+    keras_zip(Path("b.keras"))
+    Path("link.keras").symlink_to("b.keras")
+    small_saved_model(Path("exported"))
+    Path("link.pb").symlink_to("exported/saved_model.pb")
+    (Path("exported") / "variables").mkdir()
+    shutil.copytree(UNPACKED, "unpacked")
+    shutil.copytree(ROOT / "fixtures/tfjs4.22/sequential", "web")
+    Path("model.json").write_text(
+        json.dumps({**sequential(), "keras_version": "2.4.0"}), encoding="utf-8"
+    )
+    Path("cut.h5").write_bytes(FIXED_SCALE_H5.read_bytes()[:3000])
+    Path("pointer.h5").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", encoding="utf-8"
+    )
+    code, said = refused("migrate", "--report", f"json={name}", "a.h5")
+    assert code == 2
+    assert "would replace a model, a part of one, or what may be one; name another file" in said
+
+
+def test_neither_a_plan_nor_an_output_is_replaced() -> None:
+    """What a migration reads and writes is no place for its report."""
+    assert run("migrate", "--dry-run", "--report", "json=plan.json", "a.h5").code == 0
+    assert refused("migrate", "--plan", "plan.json", "--report", "json=plan.json")[0] == 2
+    assert refused("migrate", "a.h5", "-o", "b.h5", "--report", "json=b.h5")[0] == 2
+
+
+def test_an_output_that_only_the_plan_knows_is_not_replaced() -> None:
+    """The migrated model stays, and the sentence says that there is no report."""
+    ended = run("migrate", "a.h5", "--report", "json=a.migrated.h5")
+    assert ended.code == 3
+    assert "--report json=a.migrated.h5 would replace a model, and was not written" in ended.err
+    assert run("inspect", "a.migrated.h5").code == 0
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        ("json=no/x", "lies in no directory that exists; make no first"),
+        ("json=d", "is a directory; name a file in it"),
+    ],
+)
+def test_a_file_that_cannot_be_made_is_exit_code_3(report: str, words: str) -> None:
+    """Before a model is migrated, not after."""
+    Path("d").mkdir()
+    code, said = refused("migrate", "--report", report, "a.h5")
+    assert code == 3
+    assert words in said
+
+
+def test_stdout_is_not_replaced(project: Path) -> None:
+    """A file that stdout was redirected to is --format's."""
+    with (project / "out.txt").open("wb") as out:
+        command = [
+            sys.executable,
+            "-m",
+            "policytool",
+            "inspect",
+            "--report",
+            f"json={project / 'out.txt'}",
+            str(project / "a.h5"),
+        ]
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, check=False, cwd=ROOT)
+    assert done.returncode == 2
+    assert b"stdout is what --format says" in done.stderr
+
+
+# What fails
+
+
+@pytest.mark.parametrize("place", ["write", "publish"])
+def test_a_full_disk_leaves_the_old_report_and_the_others(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Stdout and the other report are whole, the sentence names the file, and nothing lies beside it.
+    """
+    Path("old.json").write_text("old", encoding="utf-8")
+    publish, write_bytes = Draft.publish, Path.write_bytes
+    done: list[str] = []
+
+    def full(original: Any) -> Any:
+        def call(self: Any, *arguments: Any, **named: Any) -> Any:
+            done.append(place)
+            if len(done) == 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return original(self, *arguments, **named)
+
+        return call
+
+    if place == "write":
+        monkeypatch.setattr(Path, "write_bytes", full(write_bytes))
+    else:
+        monkeypatch.setattr(Draft, "publish", full(publish))
+    ended = run("inspect", "--report", "json=old.json", "--report", "csv=new.csv", "a.h5")
+    assert ended.code == 3
+    assert (
+        ended.err
+        == "policytool: --report json=old.json could not be written: No space left on device\n"
+    )
+    assert ended.out == run("inspect", "a.h5").out
+    assert Path("old.json").read_text(encoding="utf-8") == "old"
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["a.h5", "new.csv", "old.json"]
+
+
+# Settings files
+
+
+@pytest.mark.parametrize("text", ['report = ["json=out.json"]', 'report = "json=out.json"'])
+def test_a_settings_file_asks_for_reports(text: str) -> None:
+    """As a list, or as one; an option on the command line stands for all of them."""
+    Path("policytool.toml").write_text(text + "\n", encoding="utf-8")
+    config = ("--config", "policytool.toml")
+    assert run("inspect", *config, "a.h5").code == 0
+    assert Path("out.json").exists()
+    assert '["json=out.json"]' in re.sub(
+        r"(report = )", "", run("inspect", *config, "--show-settings").out
+    )
+    Path("out.json").unlink()
+    assert run("inspect", *config, "--report", "csv=out.csv", "a.h5").code == 0
+    assert not Path("out.json").exists()
+
+
+@pytest.mark.parametrize("place", ["a.h5", "other.h5", "inputs.npz"])
+def test_saved_inputs_replace_nothing_that_is_read_and_no_model(place: str) -> None:
+    """It is wrong usage before TensorFlow is started, and every file stays."""
+    shutil.copy(FIXED_SCALE_H5, "other.h5")
+    Path("inputs.npz").write_bytes(b"inputs")
+    code, words = refused("check", "a.h5", "--inputs", "inputs.npz", "--save-inputs", place)
+    assert code == 2
+    assert "--save-inputs would replace" in words

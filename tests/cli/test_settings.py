@@ -1,0 +1,247 @@
+"""Where an option's value comes from, and what is wrong with a settings file."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import run
+from tests.helpers.small_models import h5_model, sequential
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, which holds ``a.h5`` and below it ``deep/er``."""
+    monkeypatch.chdir(tmp_path)
+    h5_model(tmp_path / "a.h5", sequential())
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    return tmp_path
+
+
+def is_json(*arguments: str) -> bool:
+    """Return whether ``inspect`` reports JSON."""
+    ended = run("inspect", *arguments, "a.h5")
+    assert ended.code == 0, ended.err
+    return ended.out.startswith("{")
+
+
+def refused(*arguments: str) -> str:
+    """Return what a call with wrong settings says on stderr."""
+    ended = run("inspect", *arguments, "a.h5")
+    assert (ended.code, ended.out) == (2, "")
+    return re.sub(r"\s+", " ", ended.err)
+
+
+def shown(*arguments: str) -> dict[str, tuple[str, str]]:
+    """Return what ``--show-settings`` prints: the value and the source of each setting."""
+    ended = run("inspect", *arguments)
+    assert ended.code == 0, ended.err
+    found = {}
+    for line in ended.out.splitlines():
+        name, _, rest = line.partition(" = ")
+        value, _, source = rest.rpartition("  # ")
+        found[name] = (value, source)
+    return found
+
+
+def test_default_where_nothing_is_said() -> None:
+    """Without any setting, the table comes."""
+    assert not is_json()
+
+
+def test_option_wins_over_variable_over_file_over_default(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each source counts where no earlier one speaks."""
+    (project / "policytool.toml").write_text('format = "json"\n', encoding="utf-8")
+    assert is_json()
+    monkeypatch.setenv("POLICYTOOL_FORMAT", "table")
+    assert not is_json()
+    assert is_json("--format", "json")
+
+
+def test_named_file_stands_for_the_nearest(project: Path) -> None:
+    """With ``--config`` the nearest file is not read, not even when it is wrong."""
+    (project / "policytool.toml").write_text("[[[", encoding="utf-8")
+    (project / "other.toml").write_text('format = "json"\n', encoding="utf-8")
+    assert is_json("--config", "other.toml")
+    (project / "other.toml").write_text("", encoding="utf-8")
+    assert not is_json("--config", "other.toml")
+
+
+def test_variable_names_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``POLICYTOOL_CONFIG`` is ``--config``."""
+    (project / "other.toml").write_text('format = "json"\n', encoding="utf-8")
+    monkeypatch.setenv("POLICYTOOL_CONFIG", "other.toml")
+    assert is_json()
+
+
+def test_named_pyproject_is_read_for_its_table(project: Path) -> None:
+    """``--config pyproject.toml`` takes ``[tool.policytool]``."""
+    (project / "deep" / "pyproject.toml").write_text(
+        '[project]\nname = "x"\n[tool.policytool]\nformat = "json"\n', encoding="utf-8"
+    )
+    assert is_json("--config", "deep/pyproject.toml")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("policytool.toml", 'format = "json"\n'),
+        ("pyproject.toml", '[tool.policytool]\nformat = "json"\n'),
+    ],
+)
+def test_nearest_file_is_looked_for_upwards(
+    file: str, text: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A file above the working directory counts; one nearer counts instead; a pyproject without our
+    table counts nothing.
+    """
+    (project / file).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(project / "deep" / "er")
+    h5_model(project / "deep" / "er" / "a.h5", sequential())
+    (project / "deep" / "er" / "pyproject.toml").write_text(
+        '[tool.other]\nformat = "table"\n', encoding="utf-8"
+    )
+    assert is_json()
+    (project / "deep" / "policytool.toml").write_text("", encoding="utf-8")
+    assert not is_json()
+
+
+def test_two_files_in_one_directory_are_an_error(project: Path) -> None:
+    """Neither file is preferred; the sentence names both."""
+    (project / "policytool.toml").write_text("", encoding="utf-8")
+    (project / "pyproject.toml").write_text("[tool.policytool]\n", encoding="utf-8")
+    words = refused()
+    assert "both hold settings; keep one of them" in words
+    assert "policytool.toml" in words
+    assert "pyproject.toml" in words
+
+
+def test_pyproject_of_another_tool_beside_our_file_is_no_error(project: Path) -> None:
+    """Only ``[tool.policytool]`` makes a pyproject a settings file."""
+    (project / "policytool.toml").write_text('format = "json"\n', encoding="utf-8")
+    (project / "pyproject.toml").write_text("[tool.ruff]\n", encoding="utf-8")
+    assert is_json()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"fromat = 'json'\n", "unknown key 'fromat'; known keys are "),
+        (b"show-settings = true\n", "unknown key 'show-settings'"),
+        (b"config = 'x.toml'\n", "unknown key 'config'"),
+        (b"help = true\n", "unknown key 'help'"),
+        (b"[inspect]\nformat = 'json'\n", "unknown key 'inspect'"),
+        (b"format = ['json']\n", "'format' with a value that is no text, number or boolean"),
+        (b"format = 2024-01-01\n", "'format' with a value that is no text, number or boolean"),
+        (b"format = 'xml'\n", "'xml' is not one of 'table', "),
+        (b"report = 'xml=x'\n", "'xml=x' is no FORMAT=FILE"),
+        (b"report = [1]\n", "'report' with a value that is no text, number or boolean"),
+        (b"depth = 'deep'\n", "'deep' is not a valid integer"),
+        (b"depth = -1\n", "-1 is not in the range"),
+        (b"format = \n", "is no valid TOML"),
+        (b"format = '\xff'\n", "is no valid TOML"),
+    ],
+    ids=lambda value: value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else "",
+)
+def test_wrong_settings_are_refused_in_a_sentence(text: bytes, words: str, project: Path) -> None:
+    """Unknown keys, wrong values and broken TOML end with exit code 2 and say what is wrong."""
+    (project / "policytool.toml").write_bytes(text)
+    assert words in refused("--config", "policytool.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tool = 5\n",
+        "tool = 'x'\n",
+        "[tool]\npolicytool = 5\n",
+        "[tool]\npolicytool = ['format']\n",
+        "[[tool.policytool]]\nformat = 'json'\n",
+    ],
+)
+def test_pyproject_that_is_no_table_is_no_bug_of_ours(text: str, project: Path) -> None:
+    """
+    A pyproject whose ``tool.policytool`` is no table is refused; one without it is passed over.
+    """
+    (project / "pyproject.toml").write_text(text, encoding="utf-8")
+    ended = run("inspect", "a.h5")
+    assert ended.code == (2 if "policytool" in text else 0), ended.err
+
+
+@pytest.mark.parametrize("text", [b"format = \n", b"\xff"])
+def test_broken_pyproject_is_refused(text: bytes, project: Path) -> None:
+    """A pyproject that is no TOML may hold our settings, so it is not passed over."""
+    (project / "pyproject.toml").write_bytes(text)
+    assert "pyproject.toml is no valid TOML" in refused()
+
+
+def test_missing_named_file_is_refused() -> None:
+    """A file that ``--config`` names has to be there."""
+    assert "gone.toml cannot be read: No such file or directory" in refused("--config", "gone.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("variables = true", "kernel (6, 2)"),
+        ('layer = "mlp/dense_a"', "mlp/dense_a"),
+        ("depth = 0", "Sequential"),
+        ('only = "float32"', "mlp/dense_a"),
+        ('color = "always"', "\x1b[1m"),
+    ],
+)
+def test_every_option_can_stand_in_a_file(text: str, line: str, project: Path) -> None:
+    """A key is an option's name, and its value works as on the command line."""
+    before = run("inspect", "a.h5").out
+    (project / "policytool.toml").write_text(text, encoding="utf-8")
+    after = run("inspect", "--config", "policytool.toml", "a.h5").out
+    assert line in after
+    assert after != before
+
+
+def test_key_of_another_command_is_no_error(project: Path) -> None:
+    """One file serves every command: a key that only ``migrate`` has does not stop ``policies``."""
+    (project / "policytool.toml").write_text(
+        'loss-scale = "keep"\nformat = "table"\n', encoding="utf-8"
+    )
+    ended = run("policies")
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_show_settings_tells_value_and_source(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each setting stands there once with where it comes from, and no model is read."""
+    (project / "policytool.toml").write_text("depth = 2\n", encoding="utf-8")
+    monkeypatch.setenv("POLICYTOOL_COLOR", "never")
+    found = shown("--format", "json", "--show-settings", "--config", "policytool.toml", "gone.h5")
+    assert found["format"] == ('"json"', "command line")
+    assert found["color"] == ('"never"', "$POLICYTOOL_COLOR")
+    assert found["depth"][0] == "2"
+    assert found["depth"][1].endswith("policytool.toml")
+    assert found["progress"] == ('"auto"', "default")
+    assert found["variables"] == ("false", "default")
+    assert "show-settings" not in found
+
+
+def test_show_settings_hears_options_that_follow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of options on the command line does not matter."""
+    monkeypatch.setenv("POLICYTOOL_FORMAT", "table")
+    assert shown("--show-settings", "--format", "json")["format"] == ('"json"', "command line")
+
+
+def test_show_settings_is_toml(project: Path) -> None:
+    """What is printed, written to a file, gives the same settings."""
+    settings = run("inspect", "--show-settings", "--format", "json", "--depth", "0").out
+    kept = "\n".join(line for line in settings.splitlines() if ' = ""' not in line)
+    (project / "policytool.toml").write_text(kept, encoding="utf-8")
+    assert is_json("--config", "policytool.toml")
+    assert shown("--show-settings", "--config", "policytool.toml")["depth"][0] == "0"

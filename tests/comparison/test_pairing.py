@@ -1,0 +1,458 @@
+"""Which layers belong together, in models built for the question."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool import comparison as comparing
+from policytool.comparison.pairing import out_of_order
+from policytool.comparison.result import Aspect, Pairing, Presence
+from policytool.comparison.variables import Opened
+from policytool.formats.document import Document, Layout, Tensor
+from tests.helpers.small_models import dense, sequential
+
+if TYPE_CHECKING:
+    from policytool.comparison.result import Comparison, LayerPair
+
+
+def document(config: Any, tensors: tuple[Tensor, ...] = (), name: str = "model") -> Document:
+    """Return a whole model in HDF5."""
+    return Document(
+        path=name,
+        format="h5",
+        parts={"model_config": config},
+        config_part="model_config",
+        layout=Layout.LEGACY_H5,
+        tensors=tensors,
+    )
+
+
+def kernel(layer: str, *shape: int, dtype: str = "float32") -> Tensor:
+    """Return a layer's kernel."""
+    return Tensor(path=(layer, layer, "kernel:0"), shape=shape, dtype=dtype)
+
+
+def compared(a: Document, b: Document) -> Comparison:
+    """Return what differs, values left out."""
+    return comparing.compared(comparing.subject(a), comparing.subject(b), Opened())
+
+
+def pairs(found: Comparison) -> list[tuple[str, str, str]]:
+    """Return the last names of all layers, and what paired them."""
+    return [
+        (_last(layer.a), _last(layer.b), layer.paired.value if layer.paired else "")
+        for layer in found.layers
+    ]
+
+
+def _last(path: str | None) -> str:
+    return (path or "").rpartition("/")[2]
+
+
+def the(found: Comparison, name: str) -> LayerPair:
+    """Return the layer of this name."""
+    return next(layer for layer in found.layers if layer.path.rpartition("/")[2] == name)
+
+
+def functional(*layers: tuple[str, str, list[str]], name: str = "net") -> Any:
+    """Return a functional model of layers: name, class, what feeds it."""
+    entries = [
+        {
+            "class_name": class_name,
+            "name": layer,
+            "config": {"name": layer, "trainable": True, "dtype": "float32"},
+            "inbound_nodes": [[[source, 0, 0, {}] for source in sources]] if sources else [],
+        }
+        for layer, class_name, sources in layers
+    ]
+    return {
+        "class_name": "Functional",
+        "config": {
+            "name": name,
+            "layers": entries,
+            "input_layers": [[layers[0][0], 0, 0]],
+            "output_layers": [[layers[-1][0], 0, 0]],
+        },
+    }
+
+
+def test_models_pair_whatever_their_names() -> None:
+    """The root's name is a difference, and its layers' paths are read from below it."""
+    found = compared(
+        document(sequential(dense("a"), name="one")), document(sequential(dense("a"), name="two"))
+    )
+    assert pairs(found) == [("one", "two", "root"), ("a", "a", "path")]
+    assert [(change.aspect, change.a, change.b) for change in found.layers[0].changes] == [
+        (Aspect.NAME, "one", "two")
+    ]
+
+
+def test_what_one_model_lacks_is_only_in_the_other() -> None:
+    """It stands where it stood."""
+    found = compared(
+        document(sequential(dense("a"), dense("b"), dense("c"))),
+        document(sequential(dense("a"), dense("new", units=9), dense("d", units=9), dense("c"))),
+    )
+    assert [
+        (layer.path, layer.presence)
+        for layer in found.layers
+        if layer.presence is not Presence.BOTH
+    ] == [
+        ("mlp/new", Presence.B),
+        ("mlp/d", Presence.B),
+        ("mlp/b", Presence.A),
+    ]
+
+
+def test_renamed_layers_pair_by_their_position() -> None:
+    """Where both have as many layers of a class whose variables have the same shapes."""
+    one = document(
+        sequential(dense("a"), dense("b"), dense("c")),
+        (kernel("a", 2, 3), kernel("b", 3, 3), kernel("c", 3, 3)),
+    )
+    other = document(
+        sequential(dense("x"), dense("y"), dense("z")),
+        (kernel("x", 2, 3), kernel("y", 3, 3), kernel("z", 3, 3)),
+    )
+    assert pairs(compared(one, other))[1:] == [
+        ("a", "x", "position"),
+        ("b", "y", "position"),
+        ("c", "z", "position"),
+    ]
+
+
+def test_a_rule_that_leaves_a_choice_pairs_nothing() -> None:
+    """Two candidates for one layer are no pair."""
+    one = document(sequential(dense("a"), dense("b")), (kernel("a", 3, 3), kernel("b", 3, 3)))
+    other = document(sequential(dense("x")), (kernel("x", 3, 3),))
+    assert [layer.presence for layer in compared(one, other).layers] == [
+        Presence.BOTH,
+        Presence.B,
+        Presence.A,
+        Presence.A,
+    ]
+
+
+def test_other_shapes_pair_nothing() -> None:
+    """A layer of another size and another name is another layer."""
+    one, other = (
+        document(sequential(dense("a")), (kernel("a", 3, 3),)),
+        document(sequential(dense("x")), (kernel("x", 3, 4),)),
+    )
+    assert {layer.presence for layer in compared(one, other).layers[1:]} == {Presence.A, Presence.B}
+
+
+def test_the_same_name_pairs_whatever_the_class() -> None:
+    """The class is the difference."""
+    found = compared(
+        document(sequential(dense("a"))),
+        document(sequential({**dense("a"), "class_name": "EinsumDense"})),
+    )
+    assert [(change.aspect, change.a, change.b) for change in the(found, "a").changes] == [
+        (Aspect.CLASS, "Dense", "EinsumDense")
+    ]
+
+
+def test_a_layer_under_another_parent_has_moved() -> None:
+    """Name, class and shapes tell it; its place is the difference."""
+    inner = sequential(dense("a"), name="inner")
+    found = compared(
+        document(sequential(inner, dense("b"))),
+        document(
+            sequential(
+                {**inner, "config": {**inner["config"], "layers": []}}, dense("b"), dense("a")
+            )
+        ),
+    )
+    assert the(found, "a").paired is Pairing.MOVED
+    assert (Aspect.PLACE, "inner", "") in [
+        (change.aspect, change.a, change.b) for change in the(found, "a").changes
+    ]
+
+
+def test_the_order_of_a_sequential_counts() -> None:
+    """Both of two neighbours that changed places have moved, from either side."""
+    one, other = (
+        document(sequential(dense("a"), dense("b"), dense("c"))),
+        document(sequential(dense("b"), dense("a"), dense("c"))),
+    )
+    for found in (compared(one, other), compared(other, one)):
+        assert {layer.path for layer in found.layers if layer.differs} == {"mlp/a", "mlp/b"}
+
+
+def test_the_order_in_which_a_graph_is_listed_does_not_count() -> None:
+    """As long as the same layers feed each."""
+    layers = [
+        ("i", "InputLayer", []),
+        ("a", "Dense", ["i"]),
+        ("b", "Dense", ["i"]),
+        ("o", "Add", ["a", "b"]),
+    ]
+    found = compared(
+        document(functional(*layers)),
+        document(functional(layers[0], layers[2], layers[1], layers[3])),
+    )
+    assert not found.differs
+    assert found.spellings
+
+
+def test_other_wires_are_a_difference() -> None:
+    """Also where every layer is the same."""
+    layers = [
+        ("i", "InputLayer", []),
+        ("a", "Dense", ["i"]),
+        ("b", "Dense", ["a"]),
+        ("o", "Add", ["a", "b"]),
+    ]
+    found = compared(
+        document(functional(*layers)),
+        document(functional(*layers[:2], ("b", "Dense", ["i"]), layers[3])),
+    )
+    assert [
+        (change.aspect, change.a, change.b) for layer in found.layers for change in layer.changes
+    ] == [(Aspect.WIRING, ["a"], ["i"])]
+
+
+def test_other_outputs_are_a_difference() -> None:
+    """They are the model's own."""
+    layers = [("i", "InputLayer", []), ("a", "Dense", ["i"]), ("b", "Dense", ["a"])]
+    one, other = functional(*layers), functional(*layers)
+    other["config"]["output_layers"] = [["a", 0, 0]]
+    assert [
+        change.key for change in compared(document(one), document(other)).layers[0].changes
+    ] == ["output_layers"]
+
+
+def test_a_renamed_layer_renames_no_wires() -> None:
+    """What it feeds is fed by the same layer."""
+    one = functional(("i", "InputLayer", []), ("a", "Dense", ["i"]), ("b", "Activation", ["a"]))
+    other = functional(("i", "InputLayer", []), ("x", "Dense", ["i"]), ("b", "Activation", ["x"]))
+    assert [
+        change.aspect
+        for layer in compared(document(one), document(other)).layers
+        for change in layer.changes
+    ] == [Aspect.NAME]
+
+
+@pytest.mark.parametrize(
+    ("places", "moved"),
+    [
+        ([0, 1, 2], set()),
+        ([1, 0], {0, 1}),
+        ([1, 2, 3, 0], {3}),
+        ([3, 0, 1, 2], {0}),
+        ([], set()),
+        ([2, 1, 0], {0, 1, 2}),
+    ],
+)
+def test_what_moved(places: list[int], moved: set[int]) -> None:
+    """As few as there can be, and all that may be meant."""
+    assert out_of_order(places) == moved
+
+
+@given(st.permutations(range(7)))
+def test_what_moved_is_the_same_from_the_other_side(places: list[int]) -> None:
+    """Elements of a permutation and of its inverse."""
+    inverse = [places.index(number) for number in range(len(places))]
+    assert {places[position] for position in out_of_order(places)} == set(out_of_order(inverse))
+
+
+@given(st.permutations(range(6)))
+def test_what_did_not_move_is_in_order(places: list[int]) -> None:
+    """And what did is in no subsequence that all agree on: checked against all of them."""
+    moved = out_of_order(places)
+    longest = max(
+        size
+        for size in range(1, 7)
+        if any(list(found) == sorted(found) for found in itertools.combinations(places, size))
+    )
+    every = [
+        set(found)
+        for found in itertools.combinations(places, longest)
+        if list(found) == sorted(found)
+    ]
+    assert {places[position] for position in range(6) if position not in moved} == set.intersection(
+        *every
+    )
+
+
+NAMES: Final = ("a", "b", "c", "d")
+LAYERS: Final = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.sampled_from(["Dense", "Dropout"]),
+        st.integers(1, 3),
+        st.sampled_from(["float32", "mixed_float16"]),
+    ),
+    max_size=5,
+    unique_by=lambda layer: layer[0],
+)
+
+
+def drawn(layers: list[tuple[str, str, int, str]], nested: int) -> Document:
+    """Return a model of these layers, the last of them in a model of its own."""
+    entries = [
+        {
+            "class_name": class_name,
+            "config": {"name": name, "trainable": True, "dtype": dtype, "units": units},
+        }
+        for name, class_name, units, dtype in layers
+    ]
+    inner, outer = entries[:nested], entries[nested:]
+    tensors = tuple(kernel(name, 2, units) for name, _, units, _ in layers[nested:])
+    return document(sequential(*outer, sequential(*inner, name="inner")), tensors)
+
+
+@given(a=LAYERS, b=LAYERS, nested=st.tuples(st.integers(0, 2), st.integers(0, 2)))
+def test_comparing_the_other_way_round_mirrors(
+    a: list[Any], b: list[Any], nested: tuple[int, int]
+) -> None:
+    """The same pairs, the same differences, each side in the other's place."""
+    one, other = drawn(a, nested[0]), drawn(b, nested[1])
+    there, back = compared(one, other), compared(other, one)
+    assert {mirrored(layer) for layer in there.layers} == {straight(layer) for layer in back.layers}
+
+
+@given(a=LAYERS, nested=st.integers(0, 2))
+def test_a_model_is_the_same_as_itself(a: list[Any], nested: int) -> None:
+    """Nothing differs, not even in spelling."""
+    found = compared(drawn(a, nested), drawn(a, nested))
+    assert not found.differs
+    assert not found.spellings
+
+
+def straight(layer: LayerPair) -> tuple[Any, ...]:
+    """Return a layer as a value that can be put into a set."""
+    changes = frozenset(
+        (change.aspect, change.key, repr(change.a), repr(change.b), change.spelling)
+        for change in layer.changes
+    )
+    variables = frozenset(
+        (variable.a, variable.b, variable.values.verdict) for variable in layer.variables
+    )
+    return layer.a, layer.b, layer.paired, layer.differs, changes, variables
+
+
+def mirrored(layer: LayerPair) -> tuple[Any, ...]:
+    """Return a layer as it is seen from the other side."""
+    changes = frozenset(
+        (change.aspect, change.key, repr(change.b), repr(change.a), change.spelling)
+        for change in layer.changes
+    )
+    variables = frozenset(
+        (variable.b, variable.a, variable.values.verdict) for variable in layer.variables
+    )
+    return layer.b, layer.a, layer.paired, layer.differs, changes, variables
+
+
+def shared(*entries: Any) -> Document:
+    """
+    Return a model of these layers, in which entries of one ``shared_object_id`` are one layer.
+    """
+    return document(sequential(*entries, name="net"))
+
+
+def test_a_shared_layer_that_one_file_lists_twice_is_one() -> None:
+    """Its further place is compared with the layer, and no place is missing."""
+    inner = sequential({**dense("common"), "shared_object_id": 7}, name="inner")
+    once = shared({**dense("common"), "shared_object_id": 7}, inner)
+    twice = shared(dense("common"), sequential(dense("common"), name="inner"))
+    for a, b in ((once, twice), (twice, once)):
+        found = compared(a, b)
+        assert not found.differs
+        assert sorted(layer.paired.value for layer in found.layers if layer.paired) == [
+            "path",
+            "path",
+            "root",
+            "shared",
+        ]
+
+
+def test_a_place_that_a_shared_layer_lost_is_a_difference() -> None:
+    """Where the other file has no layer there."""
+    inner = sequential({**dense("common"), "shared_object_id": 7}, name="inner")
+    once = shared({**dense("common"), "shared_object_id": 7}, inner)
+    without = shared(dense("common"), sequential(dense("other", units=9), name="inner"))
+    changes = {
+        (change.aspect, repr(change.a), repr(change.b))
+        for layer in compared(once, without).layers
+        for change in layer.changes
+    }
+    assert (Aspect.SHARED, "['inner/common']", "[]") in changes
+
+
+def test_nothing_takes_long_in_models_that_no_one_would_build() -> None:
+    """Thousands of layers, all renamed, and configs as deep as JSON is read."""
+    many = [dense(f"a{number}") for number in range(4_000)]
+    assert compared(
+        document(sequential(*many)),
+        document(sequential(*(dense(f"b{number}") for number in range(4_000)))),
+    ).differs
+    deep: Any = 1
+    for _ in range(90):
+        deep = {"class_name": "Inner", "config": {"inner": deep}}
+    other: Any = json.loads(json.dumps(deep).replace("1", "2"))
+    found = compared(
+        document(sequential(dense(custom=deep))), document(sequential(dense(custom=other)))
+    )
+    assert [change.key for layer in found.layers for change in layer.changes] == ["custom"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differs"),
+    [
+        (
+            {"class_name": "mine>Own", "config": {}},
+            {"class_name": "mine>Own", "config": {}, "shared_object_id": 3},
+            False,
+        ),
+        (
+            {"class_name": "OwnPolicy", "config": {"name": "a"}},
+            {"class_name": "OwnPolicy", "config": {"name": "b"}},
+            True,
+        ),
+        ({"class_name": "OwnPolicy", "config": {"name": "a"}}, "float32", True),
+    ],
+)
+def test_policies_that_no_release_knows_are_compared_as_they_are_spelled(
+    one: Any, other: Any, *, differs: bool
+) -> None:
+    """Neither equal by default, nor different by spelling."""
+    found = compared(document(sequential(dense("a", one))), document(sequential(dense("a", other))))
+    assert found.differs == differs
+
+
+def test_classes_of_two_packages_differ() -> None:
+    """They have one name, and are registered under two."""
+    one, other = ({**dense("a"), "class_name": f"{package}>Block"} for package in ("mine", "yours"))
+    found = compared(document(sequential(one)), document(sequential(other)))
+    assert [(change.aspect, change.a, change.b) for change in the(found, "a").changes] == [
+        (Aspect.CLASS, "mine>Block", "yours>Block")
+    ]
+
+
+def test_shared_layers_pair_at_any_of_their_places() -> None:
+    """One file lists the layer in the inner model first, the other outside."""
+    common = {**dense("common"), "shared_object_id": 7}
+    inside, outside = sequential(common, name="inner"), sequential(name="inner")
+    outside["config"]["layers"] = [common]
+    one, other = shared(inside, common), shared(common, outside)
+    found = compared(one, other)
+    assert the(found, "common").paired is Pairing.PATH
+    assert not the(found, "common").differs
+
+
+def test_the_first_of_two_shared_places_may_have_another_parent() -> None:
+    """No name pairs it then, but its places do."""
+    common = {**dense("common"), "shared_object_id": 7}
+    one, other = (
+        shared(sequential(common, name="x"), sequential(common, dense("b"), name="y")),
+        shared(sequential(common, dense("b"), name="y"), sequential(common, name="x")),
+    )
+    assert the(compared(one, other), "common").paired is Pairing.PATH

@@ -1,0 +1,126 @@
+"""
+An axis counted from the end: the same as one from the start where something proves it, and a
+difference where nothing does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policytool import comparison as comparing
+from policytool.comparison.variables import Opened
+from policytool.formats.document import Document
+
+Layer = dict[str, Any]
+
+
+def layer(class_name: str, name: str, **config: Any) -> Layer:
+    """Return a serialised layer."""
+    return {"class_name": class_name, "config": {"name": name, "trainable": True, **config}}
+
+
+def inputs(*shape: int | None) -> Layer:
+    """Return an input layer."""
+    return layer("InputLayer", "features", batch_input_shape=[None, *shape])
+
+
+def sequential(*layers: Layer) -> Layer:
+    """Return a Sequential."""
+    return {"class_name": "Sequential", "config": {"name": "model", "layers": [*layers]}}
+
+
+def functional(*layers: Layer) -> Layer:
+    """Return a functional model in which each layer is fed by the one before."""
+    names = [one["config"]["name"] for one in layers]
+    wired = [
+        {**one, "name": name, "inbound_nodes": [[[before, 0, 0, {}]]] if before else []}
+        for one, name, before in zip(layers, names, ["", *names], strict=False)
+    ]
+    config = {
+        "name": "model",
+        "layers": wired,
+        "input_layers": [[names[0], 0, 0]],
+        "output_layers": [[names[-1], 0, 0]],
+    }
+    return {"class_name": "Functional", "config": config}
+
+
+def differs(before: tuple[Layer, ...], one: Any, other: Any, model: Any = functional) -> bool:
+    """Return whether models with these two axes behind the same layers differ."""
+    a, b = (
+        comparing.subject(
+            Document(
+                path="model.json",
+                format="json",
+                parts={"config": model(*before, layer("BatchNormalization", "norm", axis=axis))},
+                config_part="config",
+            )
+        )
+        for axis in (one, other)
+    )
+    return comparing.compared(a, b, Opened()).differs
+
+
+@pytest.mark.parametrize("model", [functional, sequential])
+@pytest.mark.parametrize(
+    ("before", "last"),
+    [
+        ((inputs(6),), 1),
+        ((inputs(8, 8, 3),), 3),
+        ((inputs(6), layer("Dense", "dense", units=3), layer("Dropout", "drop", rate=0.5)), 1),
+        ((inputs(8, 8, 3), layer("Conv2D", "conv", filters=3)), 3),
+        ((inputs(8, 3), layer("Flatten", "flat")), 1),
+    ],
+    ids=["input", "image", "dense", "convolution", "flat"],
+)
+def test_the_last_axis_is_one_number(model: Any, before: tuple[Layer, ...], last: int) -> None:
+    """Counted from either end, alone or in a list; any other is another."""
+    for axis in (last, [last]):
+        assert not differs(before, axis, -1, model)
+        assert not differs(before, [-1], axis, model)
+    assert differs(before, [last - 1], -1, model)
+    assert differs(before, last, -2, model)
+
+
+def test_what_a_custom_layer_gives_is_unknown() -> None:
+    """
+    It can have any number of dimensions, and so can an operation and an input without a shape.
+    """
+    assert differs((inputs(6), layer("mine>Dense", "dense", units=3)), 1, -1)
+    assert differs((inputs(6), layer("Reshape", "shaped", target_shape=[2, 3])), 1, -1)
+    assert differs((layer("InputLayer", "features"),), 1, -1)
+
+
+def test_the_first_layer_of_a_sequential_may_say_its_own_shape() -> None:
+    """As it does without an input layer."""
+    a, b = (
+        comparing.subject(
+            Document(
+                path="model.json",
+                format="json",
+                parts={
+                    "config": sequential(
+                        layer("BatchNormalization", "norm", axis=axis, batch_input_shape=[None, 6])
+                    )
+                },
+                config_part="config",
+            )
+        )
+        for axis in ([1], -1)
+    )
+    assert not comparing.compared(a, b, Opened()).differs
+
+
+@pytest.mark.parametrize("axis", ["1", True, [], [True], None, 1.5, -3, {"a": 1}])
+def test_what_is_no_axis_proves_nothing(axis: Any) -> None:
+    """A stranger's config may hold anything."""
+    assert differs((inputs(6),), axis, -1)
+
+
+def test_a_long_way_back_is_given_up() -> None:
+    """No model needs one; what was not followed is a difference."""
+    assert differs(
+        (inputs(6), *(layer("Dense", f"dense_{number}", units=3) for number in range(100))), 1, -1
+    )

@@ -1,0 +1,404 @@
+"""
+Damaged, foreign and hostile checkpoints: each is read to the same effect or refused with a code,
+whatever stands in it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tracemalloc
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.formats.checkpoint.bundle import BundleError, open_bundle
+from policytool.formats.checkpoint.bundle import _ordered_code as ordered_code
+from policytool.support import limits
+from tests.formats.checkpoint.bundle.test_reading import SAVED_MODELS, WRITTEN, summary
+from tests.helpers import bundles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from policytool.formats.checkpoint.bundle import Bundle
+    from tests.conftest import Bounded
+
+ENTRY: Final = (b"v", bundles.entry("uint8", (4,), b"abcd").SerializeToString())
+
+
+def reading(prefix: Path) -> Any:
+    """Return everything that a checkpoint says, or the code that it is refused with."""
+    try:
+        bundle = open_bundle(prefix)
+        return dict(bundle.entries), bundle.objects(), summary(bundle)
+    except BundleError as error:
+        assert error.message == str(error)
+        return error.code
+
+
+@pytest.fixture(params=["saver", "training"])
+def copied(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return the prefix of a copy of a real checkpoint."""
+    for file in WRITTEN.glob(f"{request.param}.*"):
+        shutil.copy(file, tmp_path)
+    return tmp_path / str(request.param)
+
+
+def test_truncated_indexes_are_refused(copied: Path) -> None:
+    """No beginning of an index is one; every third of them is tried."""
+    index = copied.with_name(f"{copied.name}.index")
+    data = index.read_bytes()
+    for length in range(0, len(data), 3):
+        index.write_bytes(data[:length])
+        assert reading(copied) == ("truncated" if length else "empty")
+
+
+def test_flipped_bytes_are_found_or_harmless(copied: Path) -> None:
+    """A byte of the index is covered by a checksum, or does not count."""
+    index = copied.with_name(f"{copied.name}.index")
+    data = index.read_bytes()
+    whole = reading(copied)
+    generator = random.Random(1)  # no secret  # noqa: S311  # no secret
+    harmless = 0
+    for place in range(0, len(data), 2):
+        changed = bytearray(data)
+        changed[place] ^= generator.randrange(1, 256)
+        index.write_bytes(changed)
+        found = reading(copied)
+        harmless += found == whole
+        assert found == whole or isinstance(found, str), place
+    assert harmless < 40, "the footer's padding and the empty block are all that does not count"
+
+
+def test_flipped_bytes_of_values_are_found(copied: Path) -> None:
+    """Every byte that belongs to a tensor is covered by its checksum."""
+    shard = copied.with_name(f"{copied.name}.data-00000-of-00001")
+    data = shard.read_bytes()
+    for place in range(0, len(data), 7):
+        shard.write_bytes(data[:place] + bytes([data[place] ^ 0x40]) + data[place + 1 :])
+        assert reading(copied) == "checkpoint-damaged", place
+
+
+@given(data=st.data())
+def test_any_bytes_in_a_sound_table_are_read_or_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whoever makes the checksums right gets no further: any keys and values of any bytes."""
+    prefix = tmp_path_factory.mktemp("any") / "made"
+    real = (WRITTEN / "saver.index").read_bytes()
+    keys = data.draw(st.lists(st.binary(max_size=12) | st.just(b"") | st.just(b"v"), max_size=4))
+    values = (
+        st.binary(max_size=40)
+        | st.just(ENTRY[1])
+        | st.just(bundles.header()[1])
+        | st.integers(0, len(real) - 50).map(lambda at: real[at : at + 40])
+    )
+    bundles.write_index(prefix, [[(key, data.draw(values)) for key in keys]])
+    reading(prefix)
+    shutil.rmtree(prefix.parent)
+
+
+def _made(change: Callable[[Any], None]) -> bytes:
+    message = bundles.entry("uint8", (4,), b"abcd")
+    change(message)
+    return bytes(message.SerializeToString())
+
+
+def _sliced(*extents: tuple[int, int], shape: tuple[int, ...] = (4,)) -> list[tuple[bytes, bytes]]:
+    """Return a variable of slices along its first axis, and the slices."""
+    full = bundles.entry("uint8", shape, b"", checksum=0)
+    pairs, place = [], 0
+    for start, length in extents:
+        extent = full.slices.add().extents.add()
+        extent.start, extent.length = start, length
+        pairs.append(
+            (
+                ordered_code.slice_key(b"v", [(start, length)]),
+                bundles.entry("uint8", (length,), b"x" * length, place).SerializeToString(),
+            )
+        )
+        place += length
+    return [*sorted(pairs), (b"v", full.SerializeToString())]
+
+
+FORGED: Final[dict[str, tuple[list[tuple[bytes, bytes]], str, str]]] = {
+    "no header": ([ENTRY], "checkpoint-damaged", "no header"),
+    "header is no message": ([(b"", b"\xff")], "checkpoint-damaged", "damaged"),
+    "big endian": ([bundles.header(endianness=1)], "checkpoint-unsupported", "big-endian"),
+    "newer version": ([bundles.header(min_consumer=2)], "checkpoint-unsupported", "version 2"),
+    "no files": ([bundles.header(shards=0)], "checkpoint-damaged", "0 files"),
+    "too many files": ([bundles.header(shards=100_000)], "checkpoint-limit", "100000 files"),
+    "file of another number": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", 1)))],
+        "checkpoint-damaged",
+        "file 1 of 1",
+    ),
+    "negative file": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", -1)))],
+        "checkpoint-damaged",
+        "negative",
+    ),
+    "negative offset": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "offset", -1)))],
+        "checkpoint-damaged",
+        "negative",
+    ),
+    "negative dimension": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry.shape.dims[0], "size", -4)))],
+        "checkpoint-damaged",
+        "negative",
+    ),
+    "size is not the shape's": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "size", 5)))],
+        "checkpoint-damaged",
+        "5 bytes",
+    ),
+    "rank": (
+        [bundles.header(), (b"v", bundles.entry("uint8", [1] * 255, b"a").SerializeToString())],
+        "checkpoint-limit",
+        "254",
+    ),
+    "no rank": (
+        [bundles.header(), (b"v", _made(lambda entry: setattr(entry.shape, "unknown_rank", True)))],
+        "checkpoint-damaged",
+        "no shape",
+    ),
+    "key twice": ([bundles.header(), ENTRY, ENTRY], "checkpoint-damaged", "not in order"),
+    "keys out of order": (
+        [bundles.header(), (b"w", ENTRY[1]), ENTRY],
+        "checkpoint-damaged",
+        "not in order",
+    ),
+    "tensors in one place": (
+        [bundles.header(), ENTRY, (b"w", ENTRY[1])],
+        "checkpoint-damaged",
+        "the same place",
+    ),
+    "key is no text": ([bundles.header(), (b"\xff", ENTRY[1])], "checkpoint-damaged", "utf-8"),
+    "entry is no message": (
+        [bundles.header(), (b"v", b"\xff\xff")],
+        "checkpoint-damaged",
+        "no protobuf message",
+    ),
+    "slice is missing": (
+        [bundles.header(), *_sliced((0, 2), (2, 2))[1:]],
+        "checkpoint-damaged",
+        "not all of its slices",
+    ),
+    "slices leave a gap": (
+        [bundles.header(), *_sliced((0, 1), (2, 2))],
+        "checkpoint-damaged",
+        "do not make one tensor",
+    ),
+    "slices do not reach the end": (
+        [bundles.header(), *_sliced((0, 1), (1, 2))],
+        "checkpoint-damaged",
+        "do not cover",
+    ),
+    "slices overlap": (
+        [bundles.header(), *_sliced((0, 3), (2, 2))],
+        "checkpoint-damaged",
+        "do not make one tensor",
+    ),
+    "slice of another rank": (
+        [bundles.header(), *_sliced((0, 4), shape=(4, 1))],
+        "checkpoint-damaged",
+        "dimensions",
+    ),
+    "slices of a scalar": (
+        [bundles.header(), *_sliced((0, 4), shape=())],
+        "checkpoint-damaged",
+        "dimensions",
+    ),
+}
+"""Pairs of an index, the code, and words of the sentence."""
+
+
+@pytest.mark.parametrize("name", sorted(FORGED))
+def test_forged_indexes_are_refused(name: str, tmp_path: Path) -> None:
+    """Each way of being wrong has a code and a sentence that names the file."""
+    pairs, code, words = FORGED[name]
+    bundles.write_index(tmp_path / "made", [pairs])
+    with pytest.raises(BundleError, match=words) as raised:
+        open_bundle(tmp_path / "made")
+    assert raised.value.code == code
+    assert "made.index" in raised.value.message
+
+
+def test_compressed_blocks_are_refused(tmp_path: Path) -> None:
+    """TensorFlow writes none."""
+    bundles.write_index(tmp_path / "made", [[bundles.header()]], compression=1)
+    with pytest.raises(BundleError, match="Snappy"):
+        open_bundle(tmp_path / "made")
+
+
+def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
+    """Else a small file would take for ever."""
+    data = bundles.block([bundles.header()])
+    handle = bundles.varint(0) + bundles.varint(len(data) - 5)
+    (tmp_path / "made.index").write_bytes(
+        bundles.finished(data, [(b"%05d" % index, handle) for index in range(1000)])
+    )
+    with pytest.raises(BundleError, match="overlap"):
+        open_bundle(tmp_path / "made")
+
+
+@pytest.mark.parametrize("length", [40_000, 70_000])
+def test_keys_that_prefix_compression_multiplies_are_bounded(
+    length: int, tmp_path: Path, bounded: Bounded
+) -> None:
+    """A file of a few hundred kB that stands for a GB of keys is refused before it is that."""
+    bounded("checkpoint-index-bytes", 8 * 2**20)
+    pairs = [bundles.header(), *((b"k" * length + b"%06d" % index, b"") for index in range(300))]
+    data = bundles.block(pairs, restart_every=10**9)
+    assert len(data) < 2**20
+    (tmp_path / "made.index").write_bytes(
+        bundles.finished(data, [(b"z", bundles.varint(0) + bundles.varint(len(data) - 5))])
+    )
+    tracemalloc.start()
+    assert reading(tmp_path / "made") in {"checkpoint-limit", "checkpoint-damaged"}
+    assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    tracemalloc.stop()
+
+
+def test_keys_of_empty_blocks_are_bounded(tmp_path: Path, bounded: Bounded) -> None:
+    """The keys that tell blocks apart count as well, whatever is in the blocks."""
+    bounded("checkpoint-index-bytes", 2**20)
+    data = bundles.block([bundles.header()])
+    handles = [(b"", bundles.varint(0) + bundles.varint(len(data) - 5))]
+    for number in range(100):
+        empty = bundles.block([])
+        handles.append(
+            (
+                b"k" * 40_000 + b"%06d" % number,
+                bundles.varint(len(data)) + bundles.varint(len(empty) - 5),
+            )
+        )
+        data += empty
+    (tmp_path / "made.index").write_bytes(bundles.finished(data, handles))
+    assert reading(tmp_path / "made") == "checkpoint-limit"
+
+
+def test_number_of_tensors_is_bounded(tmp_path: Path, bounded: Bounded) -> None:
+    """Each costs an object."""
+    bounded("checkpoint-entries", 1)
+    bundles.write_index(tmp_path / "made", [[bundles.header(), ENTRY]])
+    assert reading(tmp_path / "made") == "checkpoint-limit"
+
+
+def test_index_beyond_the_bounds_is_not_read(tmp_path: Path) -> None:
+    """Its size is looked at first."""
+    with (tmp_path / "made.index").open("wb") as stream:
+        stream.truncate(limits.CHECKPOINT_INDEX_BYTES.value + 1)
+    assert reading(tmp_path / "made") == "checkpoint-limit"
+
+
+def opened(
+    directory: Path, tensors: dict[str, tuple[str, Sequence[int], bytes]] | None = None
+) -> Bundle:
+    """Return a small checkpoint that was just written."""
+    bundles.write(directory / "made", tensors or {"v": ("uint8", (4,), b"abcd")})
+    return open_bundle(directory / "made")
+
+
+def test_shards_are_looked_for_beside_the_index(tmp_path: Path) -> None:
+    """A missing shard is told without reading values, and when they are asked for."""
+    bundle = opened(tmp_path)
+    shard = tmp_path / "made.data-00000-of-00001"
+    shard.unlink()
+    assert [error.code for error in bundle.lacking()] == ["checkpoint-incomplete"]
+    with pytest.raises(BundleError, match=r"made\.data-00000-of-00001 is missing"):
+        list(bundle.chunks(bundle.entries["v"]))
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"abc", "truncated"),
+        (b"", "empty"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "truncated"),
+        (b"ABCD", None),
+    ],
+)
+def test_short_shards_are_told(content: bytes, code: str | None, tmp_path: Path) -> None:
+    """A shard that ends before its tensors do is truncated, or what a failed download left."""
+    bundle = opened(tmp_path)
+    (tmp_path / "made.data-00000-of-00001").write_bytes(content)
+    expected = ["lfs-pointer"] if content.startswith(b"version") else [code] if code else []
+    if content.startswith(b"version"):
+        bundle = opened(tmp_path, {"v": ("uint8", (1000,), b"a" * 1000)})
+        (tmp_path / "made.data-00000-of-00001").write_bytes(content)
+    assert [error.code for error in bundle.lacking()] == expected
+    with pytest.raises(BundleError):
+        list(bundle.chunks(bundle.entries["v"]))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_links_are_followed_inside_the_directory_alone(inside: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """A shard that is a link out of the directory is refused by name."""
+    (tmp_path / "here").mkdir()
+    bundle = opened(tmp_path / "here")
+    shard = tmp_path / "here/made.data-00000-of-00001"
+    target = tmp_path / ("here/real" if inside else "real")
+    shard.rename(target)
+    shard.symlink_to(target)
+    if inside:
+        assert b"".join(bundle.chunks(bundle.entries["v"])) == b"abcd"
+    else:
+        with pytest.raises(BundleError, match="link out of its directory"):
+            list(bundle.chunks(bundle.entries["v"]))
+
+
+def test_a_pipe_in_place_of_a_file_is_not_opened(tmp_path: Path) -> None:
+    """Reading it would never end."""
+    bundle = opened(tmp_path)
+    for name in ("made.data-00000-of-00001", "pipe.index"):
+        (tmp_path / name).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / name)
+    assert [error.code for error in bundle.lacking()] == ["checkpoint-incomplete"]
+    with pytest.raises(BundleError, match="no file"):
+        open_bundle(tmp_path / "pipe")
+
+
+def test_values_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    """A variant holds what only a program can read."""
+    bundle = opened(tmp_path, {"v": ("variant", (), b"abcd")})
+    with pytest.raises(BundleError, match="variant"):
+        list(bundle.chunks(bundle.entries["v"]))
+    with pytest.raises(BundleError, match="no tensor of strings"):
+        bundle.strings(bundle.entries["v"])
+
+
+def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
+    """Its size and its objects are counted before they are made."""
+    bundle = opened(tmp_path, dict([bundles.object_graph([([("a", 1)], []), ([], [])])]))
+    assert bundle.objects() is not None
+    for name in ("checkpoint-graph-bytes", "object-nodes"):
+        with (
+            limits.given({name: 1}),
+            pytest.raises(
+                BundleError,
+                match=f"its object graph has .*, more than the 1.* of {name}; --limit {name}=",
+            ),
+        ):
+            bundle.objects()
+
+
+def test_missing_index_is_told(tmp_path: Path) -> None:
+    """With a code of its own."""
+    assert reading(tmp_path / "nothing") == "not-found"
+
+
+def test_real_indexes_take_little_memory() -> None:
+    """Reading one costs tens of its own size, no more."""
+    prefix = SAVED_MODELS[0] / "variables/variables"
+    open_bundle(prefix)
+    tracemalloc.start()
+    open_bundle(prefix)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()

@@ -1,0 +1,235 @@
+"""
+TensorFlow checkpoints as weights files: what their tensors are, and what the files beside an index
+stand for.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import policytool
+from policytool.formats.checkpoint import read as checkpoint
+from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, is_table
+from policytool.support import limits
+from policytool.support.errors import ModelFileError
+from tests.conftest import FIXTURES, run
+from tests.contracts.format_contract import FormatContract
+from tests.helpers import bundles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.model.model import Model
+
+WRITTEN: Final = FIXTURES / "checkpoints"
+FLOAT: Final = ("float32", (2,), b"\0" * 8)
+
+
+class TestCheckpoint(FormatContract):
+    name = "checkpoint"
+    document_format = ("weights",)
+    samples = tuple(WRITTEN / f"{name}.index" for name in ("saver", "training", "listed"))
+
+
+def layers(model: Model) -> dict[str, list[str]]:
+    """Return the names of each layer's variables."""
+    return {layer.path: [variable.name for variable in layer.variables] for layer in model.layers}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """
+    Return the working directory, which has a copy of a checkpoint and of the file that names it.
+    """
+    for file in WRITTEN.glob("training.*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "/elsewhere/training"\n', encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_object_graph_gives_layers_their_names() -> None:
+    """Layers are called what the model calls them, and what the optimizer keeps is counted."""
+    model = policytool.inspect(WRITTEN / "training.index")
+    assert layers(model) == {
+        "step": ["step"],
+        "module": ["scale"],
+        "module/words": ["0"],
+        "dense_a": ["kernel", "bias"],
+        "norm": ["gamma", "beta", "moving_mean", "moving_variance"],
+        "dense_b": ["kernel", "bias"],
+    }
+    assert model.format == "weights"
+    assert [item.code for item in model.observations] == ["no-policy", "training-state"]
+    assert model.observations[1].message.startswith("14 stored variables belong to an optimizer")
+    dtypes = {
+        variable.name: variable.dtype for layer in model.layers for variable in layer.variables
+    }
+    assert (dtypes["scale"], dtypes["kernel"], dtypes["0"]) == ("bfloat16", "float32", "string")
+
+
+def test_names_of_tf1_tell_weights_from_slots() -> None:
+    """
+    Adam's slots and powers and the global step are no weights; sliced variables stand once, whole.
+    """
+    model = policytool.inspect(WRITTEN / "saver.index")
+    assert layers(model) == {
+        "decoder": ["empty", "kernel", "words"],
+        "encoder": ["columns", "rows"],
+    }
+    shapes = {
+        variable.name: variable.shape for layer in model.layers for variable in layer.variables
+    }
+    assert (shapes["rows"], shapes["columns"]) == ((10, 4), (3, 5, 2))
+    assert model.observations[1].message.startswith("5 stored variables belong")
+
+
+def test_weights_that_only_an_optimizer_leads_to_are_weights() -> None:
+    """
+    Keras 3 gives the layers in a list no edge of their own; their kernels are not lost for that.
+    """
+    model = policytool.inspect(WRITTEN / "listed.index")
+    assert layers(model) == {
+        "model/head": ["_kernel", "bias"],
+        "model/optimizer/_trainable_variables": ["0", "1", "2", "3"],
+    }
+    assert model.summary.parameters == 6 * 3 + 3 + 3 * 3 + 3 + 3 * 2 + 2
+
+
+def test_index_alone_is_read_and_what_is_missing_told(place: Path) -> None:
+    """Shapes and dtypes stand in the index; without the object graph the keys name the objects."""
+    (place / "training.data-00000-of-00001").unlink()
+    model = policytool.inspect(place / "training.index")
+    assert layers(model)["net/layer_with_weights-0"] == ["bias", "kernel"]
+    assert [item.code for item in model.observations] == ["no-policy", "checkpoint-incomplete"]
+
+
+@pytest.mark.parametrize(
+    "name", ["training", "training.index", "training.data-00000-of-00001", "checkpoint", ".", "*"]
+)
+def test_every_file_of_a_checkpoint_stands_for_its_index(name: str, place: Path) -> None:
+    """
+    Its shards, its prefix as TensorFlow names it, and the file that says which is the newest; in a
+    directory it is one model.
+    """
+    ended = run("inspect", "--format", "json", name)
+    assert ended.code == 0, ended.err
+    assert [model["path"] for model in ended.json["models"]] == ["training.index"]
+    assert (place / "training.index").is_file()
+
+
+@pytest.mark.parametrize("name", ["training.data-00000-of-00001", "checkpoint"])
+def test_parts_without_their_index_are_told_by_name_and_passed_over_when_found(
+    name: str, place: Path
+) -> None:
+    """Named, they say what is missing; found, they are no models."""
+    (place / "training.index").unlink()
+    ended = run("inspect", name)
+    assert ended.code == 3
+    assert "its index, training.index, is not here" in ended.err
+    assert "[checkpoint-part]" in ended.err
+    assert run("inspect", ".").code == 4
+
+
+def test_state_file_leads_to_nothing_outside(place: Path) -> None:
+    """Of the path that it holds the last part alone counts."""
+    (place / "inner").mkdir()
+    (place / "inner/checkpoint").write_text(
+        'model_checkpoint_path: "../training"\n', encoding="utf-8"
+    )
+    assert run("inspect", "inner/checkpoint").code == 3
+
+
+def test_saved_model_variables_stand_for_the_saved_model() -> None:
+    """The index in a SavedModel is part of it, however it is named."""
+    path = FIXTURES / "tf2.15/default_float32"
+    for part in (
+        "variables/variables.index",
+        "variables/variables.data-00000-of-00001",
+        "variables",
+    ):
+        ended = run("inspect", "--format", "json", path / part)
+        assert [model["format"] for model in ended.json["models"]] == ["savedmodel"]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "empty"),
+        (b"index", "truncated"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "lfs-pointer"),
+        (b"\0" * 100, "truncated"),
+    ],
+)
+def test_damaged_index_beside_its_values_is_told(content: bytes, code: str, place: Path) -> None:
+    """A file called like an index with a shard beside it is meant to be one."""
+    (place / "training.index").write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"training\.index") as raised:
+        policytool.inspect(place / "training.index")
+    assert raised.value.code == code
+
+
+def test_other_files_called_index_are_no_checkpoints(place: Path) -> None:
+    """The name alone says nothing."""
+    (place / "faiss.index").write_bytes(b"IxFI" + b"\0" * 100)
+    assert run("inspect", "faiss.index").code == 3
+    assert "[foreign]" in run("inspect", "faiss.index").err
+
+
+def test_table_of_another_name_is_told(place: Path) -> None:
+    """
+    An index that was renamed, and a checkpoint of the format before, have a sentence of their own.
+    """
+    shutil.copy(place / "training.index", place / "model.ckpt")
+    ended = run("inspect", "model.ckpt")
+    assert ended.code == 3
+    assert "[checkpoint-v1]" in ended.err
+
+
+def test_magic_is_the_tables() -> None:
+    """What is recognised without importing the reader is what the reader takes."""
+    assert is_table(b"\0" * 40 + checkpoint.MAGIC)
+    assert not is_table(checkpoint.MAGIC)
+
+
+def test_same_names_are_told_apart_by_their_objects(tmp_path: Path) -> None:
+    """
+    Where two variables call themselves the same, or have no scope, the way to them is their name.
+    """
+    graph = [
+        ([("a", 1), ("b", 2)], []),
+        ([("w", 3), ("own", 5)], []),
+        ([("w", 4)], []),
+        ([], [("dense/kernel", "x")]),
+        ([], [("dense/kernel", "y")]),
+        ([], [("Variable", "z")]),
+    ]
+    bundles.write(
+        tmp_path / "made",
+        dict([bundles.object_graph(graph), *((key, FLOAT) for key in ("x", "y", "z"))]),
+    )
+    assert layers(policytool.inspect(tmp_path / "made.index")) == {"a": ["w", "own"], "b": ["w"]}
+
+
+def test_objects_in_circles_and_chains_are_bounded(tmp_path: Path) -> None:
+    """A circle ends, and a chain beyond all reason is refused."""
+    circle = [([("up", 0), ("v", 1)], []), ([("back", 0)], [("", "x")])]
+    bundles.write(tmp_path / "circle", dict([bundles.object_graph(circle), ("x", FLOAT)]))
+    assert layers(policytool.inspect(tmp_path / "circle.index")) == {"v": ["v"]}
+    depth = limits.OBJECT_DEPTH.value + 1
+    chain = [*(([("n", index + 1)], []) for index in range(depth)), ([], [("", "x")])]
+    bundles.write(tmp_path / "chain", dict([bundles.object_graph(chain), ("x", FLOAT)]))
+    with pytest.raises(ModelFileError, match="nests its objects in at least 201 levels"):
+        policytool.inspect(tmp_path / "chain.index")
+
+
+def test_tensors_that_no_object_has_keep_their_keys(tmp_path: Path) -> None:
+    """What stands in the index and not in the object graph is stored all the same."""
+    bundles.write(tmp_path / "made", dict([bundles.object_graph([([], [])]), ("scope/x", FLOAT)]))
+    assert layers(policytool.inspect(tmp_path / "made.index")) == {"scope": ["x"]}
+    assert OBJECT_GRAPH_KEY not in str(policytool.inspect(tmp_path / "made.index"))

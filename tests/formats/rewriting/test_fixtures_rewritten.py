@@ -1,0 +1,79 @@
+"""
+Every fixture that can be rewritten, rewritten: one dtype edited, then every float tensor cast as
+well.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.formats import rewriting
+from policytool.formats.rewriting import Changes
+from policytool.model import reading
+from policytool.support.errors import ModelFileError
+from tests.conftest import FIXTURES
+from tests.helpers.changes import OTHER, casts, document_of, dtype_edit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.formats.document import Document
+
+RELEASES = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
+
+
+def _models(release: str) -> list[Path]:
+    return sorted(
+        path
+        for suffix in ("*.h5", "*.keras", "*.keras.d", "*.json", "*.yaml")
+        for path in (FIXTURES / release).glob(suffix)
+    )
+
+
+def _rewritable(path: Path) -> Document | None:
+    try:
+        document = document_of(path)
+    except ModelFileError:
+        return None
+    writer = rewriting.writer_for(document.format, is_directory=path.is_dir())
+    return document if writer is not None and document.config_part is not None else None
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_fixture_is_rewritten_and_read_back(release: str, tmp_path: Path) -> None:
+    """
+    The edited dtype is there, every tensor has its new dtype, and nothing else is left in the
+    directory.
+    """
+    for path in _models(release):
+        document = _rewritable(path)
+        edited = dtype_edit(document) if document else None
+        if document is None or edited is None:
+            continue
+        target = tmp_path / path.name
+        for wanted in ((), casts(document)):
+            rewriting.write(
+                path,
+                target,
+                Changes(edits=(edited,), casts=wanted),
+                document_format=document.format,
+            )
+            again = document_of(target)
+            assert {**document.parts, edited.address.part: None} == {
+                **again.parts,
+                edited.address.part: None,
+            }
+            text = json.dumps(again.parts[edited.address.part])
+            assert text.count("another ") == 1
+            reading.read(target, "again")
+            expected = {
+                tensor.path: OTHER.get(tensor.dtype, tensor.dtype) if wanted else tensor.dtype
+                for tensor in document.tensors or ()
+            }
+            assert {tensor.path: tensor.dtype for tensor in again.tensors or ()} == expected
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
+            assert not list(tmp_path.iterdir())

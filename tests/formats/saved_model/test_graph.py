@@ -1,0 +1,346 @@
+"""
+Saved graphs: what an entry point runs, with calls, loops and branches followed, and within bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pytest
+
+from policytool.formats.document import GraphOp, Trace
+from policytool.formats.saved_model import graph as _graph
+from policytool.support import limits
+from policytool.support.text import protobuf_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tests.conftest import Bounded
+
+FLOAT, HALF, INT = 1, 19, 3
+"""Numbers of tensorflow/core/framework/types.proto."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Op:
+    """A node of a graph."""
+
+    name: str
+    op: str
+    inputs: Sequence[str] = ()
+    types: Mapping[str, int] = field(default_factory=dict)
+    calls: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+
+
+Functions: TypeAlias = "Mapping[str, tuple[Sequence[str], Sequence[Op]]]"
+"""Name to arguments and body."""
+
+
+def _fill(node: Any, op: Op) -> None:
+    node.name, node.op = op.name.encode(), op.op.encode()
+    node.inputs.extend(source.encode() for source in op.inputs)
+    for key, number in op.types.items():
+        node.attributes.add(key=key.encode()).value.type = number
+    for key, called in op.calls.items():
+        value = node.attributes.add(key=key.encode()).value
+        if isinstance(called, str):
+            value.function.name = called.encode()
+        else:
+            for name in called:
+                value.list.functions.add(name=name.encode())
+
+
+def traces(
+    main: Sequence[Op],
+    functions: Functions,
+    *,
+    output: str = "out",
+    objects: Sequence[str] = (),
+    bound: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[Trace, ...]:
+    """
+    Return the traces of a graph with one signature; ``objects`` are the names of variables, the
+    nodes of the object graph after its root.
+    """
+    definition: Any = protobuf_messages.parse("GraphDef", b"")
+    for op in main:
+        _fill(definition.nodes.add(), op)
+    for name, (arguments, body) in functions.items():
+        function = definition.library.functions.add()
+        function.signature.name = name.encode()
+        for argument in arguments:
+            function.signature.arguments.add(name=argument.encode())
+        for op in body:
+            _fill(function.nodes.add(), op)
+    meta: Any = protobuf_messages.parse("MetaGraph", b"")
+    entry = meta.signatures.add(key=b"serving_default")
+    entry.value.outputs.add(key=b"y").value.name = f"{output}:0".encode()
+    if objects:
+        meta.object_graph.nodes.add()
+        for name in objects:
+            meta.object_graph.nodes.add().variable.name = name.encode()
+        for name, numbers in (bound or {}).items():
+            meta.object_graph.concrete_functions.add(key=name.encode()).value.bound_inputs.extend(
+                numbers
+            )
+    return _graph.traces(meta, definition)
+
+
+def ops(trace: Trace) -> dict[tuple[str, str], tuple[tuple[str, ...], int]]:
+    """Return dtypes and counts by scope and op."""
+    return {("/".join(op.scope), op.op): (op.dtypes, count) for op, count in trace.ops}
+
+
+def matmul(name: str, dtype: int, *inputs: str) -> Op:
+    """Return a matrix product."""
+    return Op(name=name, op="MatMul", inputs=inputs, types={"T": dtype})
+
+
+@pytest.mark.parametrize(
+    ("op", "calls"),
+    [
+        ("PartitionedCall", {"f": "inner"}),
+        ("StatefulPartitionedCall", {"f": "inner"}),
+        ("If", {"then_branch": "inner", "else_branch": "other"}),
+        ("StatelessIf", {"then_branch": "other", "else_branch": "inner"}),
+        ("Case", {"branches": ["other", "inner"]}),
+        ("While", {"cond": "other", "body": "inner"}),
+        ("StatelessWhile", {"cond": "other", "body": "inner"}),
+    ],
+)
+def test_calls_loops_and_branches_are_followed(
+    op: str, calls: Mapping[str, str | Sequence[str]]
+) -> None:
+    """
+    Whatever runs a function, its ops stand at the scope of the call, and its arguments are the
+    call's inputs.
+    """
+    with_condition = op in {"If", "StatelessIf", "Case"}
+    main = [
+        Op(name="w", op="VarHandleOp", types={"dtype": FLOAT}),
+        Op(name="which", op="Placeholder", types={"dtype": INT}),
+        Op(
+            name="net/part/out",
+            op=op,
+            inputs=(["which"] if with_condition else []) + ["w"],
+            types={"Tin": FLOAT},
+            calls=calls,
+        ),
+    ]
+    functions: Functions = {
+        "inner": (["handle"], [matmul("dense/MatMul", HALF, "handle")]),
+        "other": (["handle"], [Op(name="x", op="NoOp")]),
+    }
+    (trace,) = traces(main, functions, output="net/part/out")
+    assert ops(trace) == {("net/part/dense", "MatMul"): (("float16",), 1)}
+    assert trace.reads == {("net", "part", "dense"): (0,)}
+
+
+def test_whole_names_in_the_body_of_a_loop_are_not_put_below_it_again() -> None:
+    """``tf.function`` names the ops of a loop's body from the root."""
+    main = [Op(name="net/rnn/while", op="While", calls={"body": "body", "cond": "body"})]
+    functions: Functions = {
+        "body": ([], [matmul("net/rnn/while/cell/MatMul", FLOAT), matmul("MatMul", HALF)])
+    }
+    (trace,) = traces(main, functions, output="net/rnn/while")
+    assert ops(trace) == {
+        ("net/rnn/while/cell", "MatMul"): (("float32",), 2),
+        ("net/rnn", "MatMul"): (("float16",), 2),
+    }
+
+
+def test_only_what_outputs_need_is_counted() -> None:
+    """
+    Ops of the main graph that belong to saving, or to another signature, are no part of this one.
+    """
+    main = [
+        matmul("a/MatMul", FLOAT),
+        matmul("b/MatMul", HALF),
+        Op(name="out", op="Identity", inputs=["a/MatMul:0", "^b/MatMul"], types={"T": FLOAT}),
+    ]
+    (trace,) = traces(main, {})
+    assert ops(trace) == {("a", "MatMul"): (("float32",), 1), ("", "Identity"): (("float32",), 1)}
+
+
+def test_bound_inputs_say_which_variables_the_last_arguments_are() -> None:
+    """
+    The object graph's variables are bound to the last arguments of a function, however the main
+    graph names them.
+    """
+    main = [
+        Op(name="x", op="Placeholder", types={"dtype": FLOAT}),
+        Op(name="out", op="StatefulPartitionedCall", inputs=["x", "k_1"], calls={"f": "call"}),
+    ]
+    functions: Functions = {
+        "call": (
+            ["x", "first", "second"],
+            [
+                Op(
+                    name="model_1/out",
+                    op="PartitionedCall",
+                    inputs=["x", "second", "first"],
+                    calls={"f": "inner"},
+                )
+            ],
+        ),
+        "inner": (
+            ["x", "b", "a"],
+            [
+                matmul("dense_1/MatMul", FLOAT, "x", "a"),
+                matmul("dense_1_1/MatMul", FLOAT, "x", "b"),
+            ],
+        ),
+    }
+    (trace,) = traces(
+        main, functions, objects=["dense/kernel", "dense_1/kernel"], bound={"call": [1, 2]}
+    )
+    assert trace.reads == {("model_1", "dense_1"): (1,), ("model_1", "dense_1_1"): (2,)}
+
+
+def test_dtypes_that_attributes_do_not_say() -> None:
+    """
+    A default that the file leaves out counts, an output that is always float32 counts, what a list
+    only holds does not.
+    """
+    main = [
+        Op(name="a/LeakyRelu", op="LeakyRelu"),
+        Op(name="b/Resize", op="ResizeBilinear", inputs=["a/LeakyRelu"], types={"T": HALF}),
+        Op(
+            name="c/Reserve",
+            op="TensorListReserve",
+            types={"element_dtype": HALF, "shape_type": INT},
+        ),
+        Op(name="out", op="Pack", inputs=["b/Resize", "c/Reserve"], types={"T": INT}),
+    ]
+    (trace,) = traces(main, {})
+    assert ops(trace) == {
+        ("a", "LeakyRelu"): (("float32",), 1),
+        ("b", "ResizeBilinear"): (("float16", "float32"), 1),
+    }
+
+
+def test_a_function_that_calls_itself_is_run_once() -> None:
+    """A recursive function is followed to where it meets itself."""
+    call = Op(name="again", op="PartitionedCall", calls={"f": "loop"})
+    (trace,) = traces(
+        [Op(name="out", op="PartitionedCall", calls={"f": "loop"})],
+        {"loop": ([], [matmul("MatMul", HALF), call])},
+    )
+    assert ops(trace) == {("", "MatMul"): (("float16",), 1)}
+
+
+def test_a_graph_that_explodes_is_given_up(bounded: Bounded) -> None:
+    """
+    Sixty functions that each call the next one twice are 2**60 ops: the reader stops at its bound.
+    """
+    bounded("trace-steps", 10_000)
+    functions: Functions = {
+        f"f{level}": (
+            [],
+            [
+                Op(name=name, op="PartitionedCall", calls={"f": f"f{level + 1}"})
+                for name in ("a", "b")
+            ],
+        )
+        for level in range(60)
+    }
+    with pytest.raises(_graph.GraphLimitError, match="more than the 10000 of trace-steps"):
+        traces([Op(name="out", op="PartitionedCall", calls={"f": "f0"})], functions)
+
+
+SMALL_AND_LONG: Final[Mapping[str, tuple[Sequence[Op], Functions]]] = {
+    "calls": (
+        [Op(name="out", op="Case", calls={"branches": ["f"] * 100})],
+        {"f": ([], [Op(name="a", op="Case", calls={"branches": ["g"] * 100})]), "g": ([], [])},
+    ),
+    "inputs": (
+        [Op(name="out", op="Case", calls={"branches": ["f"] * 100})],
+        {"f": ([], [Op(name="a", op="Pack", inputs=["x"] * 100)])},
+    ),
+    "arguments": (
+        [Op(name="out", op="Case", inputs=["x"] * 100, calls={"branches": ["f"] * 100})],
+        {"f": ([f"a{number}" for number in range(100)], [])},
+    ),
+    "names": (
+        [Op(name="out", op="Case", calls={"branches": ["f"] * 100})],
+        {"f": ([], [Op(name="a" * 400, op="Pack")])},
+    ),
+}
+"""
+A hundred times a hundred of something, of which a file of a megabyte could hold a hundred thousand
+times as many.
+"""
+
+
+@pytest.mark.parametrize("case", SMALL_AND_LONG)
+def test_what_a_small_file_has_done_is_counted(case: str, bounded: Bounded) -> None:
+    """Calls, inputs, arguments and names are work as ops are."""
+    bounded("trace-steps", 9_000)
+    with pytest.raises(_graph.GraphLimitError, match="more than the 9000 of trace-steps"):
+        traces(*SMALL_AND_LONG[case])
+
+
+def test_functions_of_the_root_are_counted(bounded: Bounded) -> None:
+    """A hundred attributes of one object that stands for a hundred empty functions."""
+    bounded("trace-steps", 9_000)
+    definition: Any = protobuf_messages.parse("GraphDef", b"")
+    definition.library.functions.add().signature.name = b"f"
+    meta: Any = protobuf_messages.parse("MetaGraph", b"")
+    root, function = meta.object_graph.nodes.add(), meta.object_graph.nodes.add()
+    function.function.concrete_functions.extend([b"f"] * 100)
+    for _ in range(100):
+        root.children.add(node_id=1, local_name=b"call")
+    with pytest.raises(_graph.GraphLimitError, match="more than the 9000 of trace-steps"):
+        _graph.traces(meta, definition)
+
+
+def test_scopes_nest_within_bounds() -> None:
+    """A name of more parts than any model's is given up."""
+    name = "a/" * (limits.SCOPE_DEPTH.value + 1) + "MatMul"
+    with pytest.raises(_graph.GraphLimitError, match="more than the 100 of scope-depth"):
+        traces([Op(name=name, op="MatMul")], {}, output=name)
+
+
+def test_calls_nest_within_bounds() -> None:
+    """A chain of calls deeper than any model's is given up."""
+    functions: Functions = {
+        f"f{level}": ([], [Op(name="a", op="PartitionedCall", calls={"f": f"f{level + 1}"})])
+        for level in range(limits.CALL_DEPTH.value + 5)
+    }
+    with pytest.raises(_graph.GraphLimitError, match="more than the 200 of call-depth"):
+        traces([Op(name="out", op="PartitionedCall", calls={"f": "f0"})], functions)
+
+
+def test_without_functions_there_is_no_trace() -> None:
+    """
+    A signature whose function is not in the file, and a call of a function that is missing, say
+    nothing.
+    """
+    assert (
+        traces(
+            [
+                Op(
+                    name="out",
+                    op="StatefulPartitionedCall",
+                    calls={"f": "gone"},
+                    types={"Tout": FLOAT},
+                )
+            ],
+            {},
+        )
+        == ()
+    )
+
+
+def test_variables_of_a_graph_without_objects_are_its_nodes() -> None:
+    """In TF 1 a variable is an op, and the scope that reads it is that of its reader."""
+    main = [
+        Op(name="dense/kernel", op="VariableV2", types={"dtype": FLOAT}),
+        Op(name="dense/kernel/read", op="Identity", inputs=["dense/kernel"], types={"T": FLOAT}),
+        matmul("dense/MatMul", FLOAT, "x", "dense/kernel/read"),
+    ]
+    (trace,) = traces(main, {}, output="dense/MatMul")
+    assert trace.reads == {("dense", "kernel"): (0,)}
+    assert GraphOp(scope=("dense",), op="MatMul", dtypes=("float32",)) in dict(trace.ops)

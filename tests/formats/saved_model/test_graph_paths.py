@@ -1,0 +1,358 @@
+"""Savers and tables in a graph whose paths are the file's own, however it writes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from policytool.formats.saved_model import graph_paths
+from policytool.support.text import protobuf_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OTHER = b"/tmp/other"
+
+
+def node(nodes: Any, name: str, op: str, *inputs: str, **attributes: bytes) -> Any:
+    """Add a node, with texts as attributes, and return it."""
+    made = nodes.add(name=name.encode(), op=op.encode(), inputs=[one.encode() for one in inputs])
+    for key, text in attributes.items():
+        made.attributes.add(key=key.encode()).value.text = text
+    return made
+
+
+def constant(nodes: Any, name: str, text: bytes, content: bytes = b"") -> None:
+    """
+    Add a constant with a text, and with the bytes of another, which TensorFlow takes if there are
+    any.
+    """
+    tensor = protobuf_messages.parse("TextTensor", b"")
+    tensor.texts.append(text)
+    tensor.content = content
+    node(nodes, name, "Const").attributes.add(key=b"value").value.tensor.append(
+        tensor.SerializeToString()
+    )
+
+
+def function(definition: Any, name: str) -> Any:
+    """Add a function that saves by the path that it is called with, and return it."""
+    made = definition.library.functions.add()
+    made.signature.name = name.encode()
+    made.signature.arguments.add(name=b"given")
+    node(made.nodes, "saves", "SaveV2", "given")
+    return made
+
+
+def call(definition: Any, name: str, called: str, *inputs: str) -> None:
+    """Add a node that calls a function."""
+    node(definition.nodes, name, "StatefulPartitionedCall", *inputs).attributes.add(
+        key=b"f"
+    ).value.function.name = called.encode()
+
+
+def observed(change: Callable[[Any, Any], object]) -> list[str]:
+    """Return what is told of a graph as TF 1 writes it, with one thing changed."""
+    graph, definition = (protobuf_messages.parse(name, b"") for name in ("MetaGraph", "GraphDef"))
+    nodes = definition.nodes
+    node(nodes, "path", "Placeholder")
+    constant(nodes, "part", b"_temp/part")
+    node(nodes, "joined", "StringJoin", "path", "part", separator=b"")
+    node(nodes, "save", "SaveV2", "joined")
+    node(nodes, "values", "RestoreV2", "path")
+    node(nodes, "restore", "NoOp", "^values")
+    node(nodes, "asset", "Const")
+    node(nodes, "table", "InitializeTableFromTextFileV2", "handle", "asset")
+    node(nodes, "x", "Placeholder")
+    node(nodes, "y", "Identity", "x")
+    graph.saver.filename_tensor, graph.saver.restore_op = b"path:0", b"restore"
+    graph.assets.add(filename=b"words.txt").tensor.name = b"asset:0"
+    graph.signatures.add(key=b"serving_default").value.outputs.add(key=b"y").value.name = b"y:0"
+    change(graph, definition)
+    return [
+        observation.message.split()[5] for observation in graph_paths.observed(graph, definition)
+    ]
+
+
+def outputs(graph: Any) -> Any:
+    """Return the first output of the signature."""
+    return graph.signatures[0].value.outputs[0].value
+
+
+def named(definition: Any, name: str) -> Any:
+    """Return a node of the graph."""
+    return next(one for one in definition.nodes if one.name == name.encode())
+
+
+def separated(_: Any, definition: Any) -> None:
+    """Put the path into what stands between two texts."""
+    named(definition, "joined").attributes[0].value.text = OTHER
+
+
+def filled_separator(_: Any, definition: Any) -> None:
+    """Let a call fill in what stands between."""
+    named(definition, "joined").attributes[0].value.placeholder = b"between"
+
+
+def content(_: Any, definition: Any) -> None:
+    """Give a constant a second value."""
+    constant(definition.nodes, "two", b"model", bytes([len(OTHER)]) + OTHER)
+    node(definition.nodes, "again", "SaveV2", "two")
+
+
+def variable(_: Any, definition: Any) -> None:
+    """Read the path from a variable, which other nodes may assign by another handle of it."""
+    node(definition.nodes, "handle", "VarHandleOp", shared_name=b"shared")
+    node(definition.nodes, "assigned", "AssignVariableOp", "handle", "path")
+    node(definition.nodes, "read", "ReadVariableOp", "handle")
+    node(definition.nodes, "again", "SaveV2", "read")
+
+
+def fed(graph: Any, definition: Any) -> None:
+    """Let a signature feed the saver's placeholder."""
+    graph.signatures[0].value.inputs.add(key=b"path").value.name = b"path:0"
+    named(definition, "y").inputs.append(b"^save")
+
+
+def sparse(graph: Any, definition: Any) -> None:
+    """Let a part of a sparse output wait for the saver."""
+    node(definition.nodes, "indices", "Identity", "x", "^save")
+    outputs(graph).name = b""
+    outputs(graph).sparse.indices = b"indices:0"
+
+
+def restoring(_: Any, definition: Any) -> None:
+    """Save while variables are restored, over what they are restored from."""
+    named(definition, "restore").inputs.append(b"^save")
+
+
+def restoring_by_call(_: Any, definition: Any) -> None:
+    """Do so in a function."""
+    function(definition, "saving")
+    call(definition, "calls", "saving", "path")
+    named(definition, "restore").inputs.append(b"^calls")
+
+
+def asset_while_restoring(_: Any, definition: Any) -> None:
+    """Read the path that stands in the place of an asset's before anyone fills that in."""
+    named(definition, "restore").inputs.append(b"^table")
+
+
+def internal_name(graph: Any, _: Any) -> None:
+    """Read it in a signature whose name begins like those of TensorFlow's own."""
+    graph.signatures.add(key=b"__mine").value.outputs.add(key=b"y").value.name = b"table"
+
+
+def saver_is_asset(graph: Any, _: Any) -> None:
+    """Fill in the saver's path with an asset's when the model is initialised."""
+    graph.assets.add(filename=b"words.txt").tensor.name = b"path:0"
+
+
+def text_is_asset(graph: Any, _: Any) -> None:
+    """Fill in a text that is joined to the saver's path with an asset's path."""
+    graph.assets.add(filename=b"words.txt").tensor.name = b"part:0"
+
+
+def named_by_an_object(graph: Any, definition: Any) -> None:
+    """
+    Have a function that an object of the model names, so that whoever has it may call it with
+    anything.
+    """
+    function(definition, "saving")
+    call(definition, "calls", "saving", "path")
+    graph.object_graph.nodes.add().function.concrete_functions.append(b"saving")
+
+
+def uncalled(_: Any, definition: Any) -> None:
+    """Have a function that nothing is seen to call."""
+    function(definition, "saving")
+
+
+def replacing(_: Any, definition: Any) -> None:
+    """Have a function that TensorFlow may call in the place of another."""
+    function(definition, "saving").attributes.add(key=b"api_implements").value.text = b"same"
+    call(definition, "calls", "saving", "path")
+
+
+def test_paths_in_their_places_are_not_told() -> None:
+    """
+    A saver's from its placeholder, a table's from an asset, in the graph and in functions that it
+    calls.
+    """
+
+    def called(_: Any, definition: Any) -> None:
+        function(definition, "saving")
+        call(definition, "calls", "saving", "path")
+
+    assert observed(lambda *_: None) == observed(called) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "op"),
+    [
+        *(
+            (change, "SaveV2")
+            for change in (
+                separated,
+                filled_separator,
+                content,
+                variable,
+                fed,
+                sparse,
+                restoring,
+                restoring_by_call,
+            )
+        ),
+        *(
+            (change, "SaveV2")
+            for change in (uncalled, replacing, text_is_asset, named_by_an_object)
+        ),
+        *(
+            (change, "InitializeTableFromTextFileV2")
+            for change in (asset_while_restoring, internal_name)
+        ),
+    ],
+)
+def test_paths_of_the_files_own_are_told(change: Callable[[Any, Any], object], op: str) -> None:
+    """
+    Each of these was a way past, and made TensorFlow write or read a file that the model named.
+    """
+    assert observed(change)[0] == op
+
+
+def test_two_functions_of_one_name_are_told() -> None:
+    """TensorFlow calls the first of them."""
+
+    def change(_: Any, definition: Any) -> None:
+        for _ in range(2):
+            function(definition, "saving")
+        call(definition, "calls", "saving", "path")
+
+    graph, definition = (protobuf_messages.parse(name, b"") for name in ("MetaGraph", "GraphDef"))
+    change(graph, definition)
+    assert "duplicate-function" in [
+        observation.code for observation in graph_paths.observed(graph, definition)
+    ]
+
+
+def test_a_saver_has_no_path_of_an_assets() -> None:
+    """Nothing then is in its place."""
+    assert observed(saver_is_asset) == ["SaveV2", "RestoreV2"]
+
+
+def test_attributes_that_calls_fill_in_are_told() -> None:
+    """
+    An op that prints to a file where its attribute says so may be told in a call of its function.
+    """
+
+    def printing(_: Any, definition: Any) -> None:
+        node(definition.nodes, "prints", "PrintV2", "x", output_stream=b"stderr").attributes[
+            0
+        ].value.placeholder = b"where"
+
+    assert observed(printing) == ["PrintV2"]
+
+
+def stored(_: Any, definition: Any) -> None:
+    """Keep the asset's path in a variable until the table reads it, as TensorFlow 2 does."""
+    node(definition.nodes, "kept", "VarHandleOp", shared_name=b"words")
+    node(definition.nodes, "assigned", "AssignVariableOp", "kept", "asset")
+    node(definition.nodes, "read", "ReadVariableOp", "kept")
+    named(definition, "table").inputs[1] = b"read"
+
+
+def second_handle(_: Any, definition: Any) -> None:
+    """Give it another value by another handle of the same name."""
+    constant(definition.nodes, "other", OTHER)
+    node(definition.nodes, "alias", "VarHandleOp", shared_name=b"words")
+    node(definition.nodes, "again", "AssignVariableOp", "alias", "other")
+
+
+def nameless_handle(_: Any, definition: Any) -> None:
+    """Do the same by a handle whose node has the name."""
+    constant(definition.nodes, "other", OTHER)
+    node(definition.nodes, "words", "VarHandleOp")
+    node(definition.nodes, "again", "AssignVariableOp", "words", "other")
+
+
+def handle_in_a_function(_: Any, definition: Any) -> None:
+    """Do the same in a function, which a call gives the name."""
+    alias = node(function(definition, "saving").nodes, "alias", "VarHandleOp")
+    alias.attributes.add(key=b"shared_name").value.placeholder = b"which"
+
+
+def second_value(_: Any, definition: Any) -> None:
+    """Give it another value by the same handle."""
+    constant(definition.nodes, "other", OTHER)
+    node(definition.nodes, "again", "AssignVariableOp", "kept", "other")
+
+
+def given_away(_: Any, definition: Any) -> None:
+    """Give the handle to a function, which may give the variable any value."""
+    function(definition, "saving")
+    call(definition, "calls", "saving", "kept")
+
+
+def decoded(_: Any, definition: Any) -> None:
+    """Make a handle of bytes, which may name the same variable."""
+    node(definition.nodes, "made", "ParseTensor", "x").attributes.add(
+        key=b"out_type"
+    ).value.type = 20
+
+
+def test_a_table_may_read_its_asset_from_a_variable() -> None:
+    """Of TensorFlow 2's SavedModels with a table each has one."""
+    assert observed(stored) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [second_handle, nameless_handle, handle_in_a_function, second_value, given_away, decoded],
+)
+def test_the_variable_may_have_no_other_value(change: Callable[[Any, Any], object]) -> None:
+    """By whatever means the graph could give it one."""
+
+    def both(graph: Any, definition: Any) -> None:
+        stored(graph, definition)
+        change(graph, definition)
+
+    assert "InitializeTableFromTextFileV2" in observed(both)
+
+
+def of_tensorflow1(graph: Any, name: bytes = b"words.txt") -> None:
+    """List the assets in a collection, as TensorFlow 1 does."""
+    asset = protobuf_messages.parse("AssetFile", b"")
+    asset.tensor.name, asset.filename = b"asset:0", name
+    del graph.assets[:]
+    value = graph.collections.add(key=b"saved_model_assets").value
+    value.any.values.add(
+        type_url=b"type.googleapis.com/tensorflow.AssetFileDef", value=asset.SerializeToString()
+    )
+
+
+def test_assets_of_tensorflow_1_stand_in_a_collection() -> None:
+    """Loaders fill them in if the graph lists no others."""
+    assert observed(lambda graph, _: of_tensorflow1(graph)) == []
+
+
+@pytest.mark.parametrize("kind", ["nodes", "bytes", "ints", "floats"])
+def test_a_collection_of_two_kinds_holds_no_assets(kind: str) -> None:
+    """Loaders take the last of them, and would fill in nothing."""
+
+    def change(graph: Any, _: Any) -> None:
+        of_tensorflow1(graph)
+        getattr(graph.collections[0].value, kind).SetInParent()
+
+    assert observed(change) == ["InitializeTableFromTextFileV2"]
+
+
+def test_bytes_that_are_no_message_are_no_asset_and_no_text() -> None:
+    """And no reason to fail: TensorFlow reads such a file in no way."""
+
+    def change(graph: Any, definition: Any) -> None:
+        of_tensorflow1(graph)
+        graph.collections[0].value.any.values[0].value = b"\xff"
+        named(definition, "part").attributes[0].value.tensor[:] = [b"\xff"]
+
+    assert set(observed(change)) == {"SaveV2", "InitializeTableFromTextFileV2"}

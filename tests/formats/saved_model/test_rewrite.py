@@ -1,0 +1,233 @@
+"""SavedModels rewritten: the metadata as planned, every other byte as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.formats import rewriting
+from policytool.formats.rewriting import Changes
+from policytool.formats.saved_model.read import GRAPH, KERAS
+from policytool.formats.saved_model.rewrite import WRITER
+from policytool.support.errors import ModelFileError
+from policytool.support.files import atomic
+from policytool.support.text import protobuf_messages
+from tests.conftest import FIXTURES, MIXED_SAVEDMODEL
+from tests.helpers.changes import all_changes, cast, document_of, edit, held
+from tests.helpers.small_models import small_saved_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLES: Final = {
+    "graph": FIXTURES / "tf2.3/global_mixed_float16",
+    "both": MIXED_SAVEDMODEL,
+    "metadata": FIXTURES / "tf2.15/global_mixed_float16",
+}
+"""Metadata in ``saved_model.pb``, in both files, and in ``keras_metadata.pb``."""
+
+CHANGED: Final = {"graph": {GRAPH}, "both": {GRAPH, KERAS}, "metadata": {KERAS}}
+
+
+def copied(path: Path, directory: Path) -> Path:
+    """Return a copy of a SavedModel."""
+    shutil.copytree(path, directory / path.name)
+    return directory / path.name
+
+
+def messages(path: Path) -> list[object]:
+    """Return the files with metadata as parsed messages, the metadata itself taken out."""
+    found = []
+    for file, kind in ((GRAPH, "SavedModel"), (KERAS, "KerasMetadata")):
+        if (path / file).is_file():
+            message = protobuf_messages.parse(kind, (path / file).read_bytes())
+            for node in (
+                message.nodes
+                if kind == "KerasMetadata"
+                else [node.user_object for node in message.meta_graphs[0].object_graph.nodes]
+            ):
+                node.metadata = b""
+            found.append(message)
+    return found
+
+
+@pytest.mark.parametrize("where", SAMPLES)
+def test_only_metadata_changes(where: str, tmp_path: Path) -> None:
+    """
+    Files without an edit are the same byte for byte, and of the others every field but the
+    metadata; protobuf reads them as planned.
+    """
+    source, target = copied(SAMPLES[where], tmp_path), tmp_path / "new"
+    (source / "assets").mkdir(exist_ok=True)  # often empty, and always there
+    changes = all_changes(source)
+    rewriting.write(source, target, changes, document_format="savedmodel")
+    before, after = held(source), held(target)
+    assert before.keys() == after.keys()
+    assert (target / "assets").is_dir()
+    assert {name for name in before if before[name] != after[name]} == CHANGED[where]
+    assert messages(source) == messages(target)
+    old, new = WRITER.texts(source), WRITER.texts(target)
+    assert {part for part in old if old[part] != new[part]} == {
+        edit.address.part for edit in changes.edits
+    }
+    assert len(target.joinpath(next(iter(CHANGED[where]))).read_bytes()) > len(
+        source.joinpath(next(iter(CHANGED[where]))).read_bytes()
+    )
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_500, 2_100_000])
+def test_lengths_grow_and_shrink(separate: bool, size: int, tmp_path: Path) -> None:  # noqa: FBT001
+    """
+    A length that takes more bytes than before moves all that follows; there and back again gives
+    the file as it was.
+    """
+    source = small_saved_model(tmp_path / "model", separate=separate)
+    file = KERAS if separate else GRAPH
+    there = edit(f"{file}#1", "/name", "dense_a", "n" * size)
+    back = edit(f"{file}#1", "/name", "n" * size, "dense_a")
+    written = rewriting.write(
+        source, tmp_path / "new", Changes(edits=(there,)), document_format="savedmodel"
+    ).target
+    assert document_of(written).parts[f"{file}#1"]["name"] == "n" * size  # type: ignore[index,call-overload]
+    again = rewriting.write(
+        written, tmp_path / "again", Changes(edits=(back,)), document_format="savedmodel"
+    ).target
+    assert held(again) == held(source)
+
+
+def test_one_changed_file_is_replaced_alone(tmp_path: Path) -> None:
+    """
+    In place, the other files are the very same, and the backup lies beside the one that changed.
+    """
+    source = copied(SAMPLES["metadata"], tmp_path)
+    before = held(source)
+    inodes = {name: (source / name).stat().st_ino for name in before}
+    written = rewriting.write(
+        source, source, all_changes(source), document_format="savedmodel", in_place=True
+    )
+    assert written.backup == source / f"{KERAS}.bak"
+    assert {name for name in before if (source / name).stat().st_ino != inodes[name]} == {KERAS}
+    assert (source / f"{KERAS}.bak").read_bytes() == before[KERAS]
+    assert held(tmp_path).keys() == {f"{source.name}/{name}" for name in (*before, f"{KERAS}.bak")}
+    assert document_of(source).format == "savedmodel"
+
+
+def test_two_changed_files_make_a_new_directory(tmp_path: Path) -> None:
+    """The original is its backup then, whole."""
+    source = copied(SAMPLES["both"], tmp_path)
+    before = held(source)
+    written = rewriting.write(
+        source, source, all_changes(source), document_format="savedmodel", in_place=True
+    )
+    assert written.backup == tmp_path / f"{source.name}.bak"
+    assert held(written.backup) == before
+    assert held(source) != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [source.name, f"{source.name}.bak"]
+
+
+def test_a_cache_of_links_becomes_a_whole_model(tmp_path: Path) -> None:
+    """
+    Where the model's own files and folders are links, what they lead to is copied; another's link
+    stays one.
+    """
+    real = copied(SAMPLES["metadata"], tmp_path / "blobs")
+    source = tmp_path / "snapshot"
+    source.mkdir()
+    for entry in real.iterdir():
+        (source / entry.name).symlink_to(os.path.relpath(entry, source))
+    (source / "notes").symlink_to("/nonexistent")
+    (tmp_path / "elsewhere/deep").mkdir(parents=True)
+    target = rewriting.write(
+        source, tmp_path / "elsewhere/deep/new", all_changes(source), document_format="savedmodel"
+    ).target
+    assert not any(path.is_symlink() for path in target.rglob("*") if path.name != "notes")
+    assert (target / "notes").readlink().as_posix() == "/nonexistent"
+    found = held(target)
+    assert {name: data for name, data in held(real).items() if name != KERAS} == {
+        name: data for name, data in found.items() if name != KERAS
+    }
+
+
+def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
+    """Casts of a checkpoint, an edit that does not fit, and a file that is no message."""
+    source = copied(SAMPLES["metadata"], tmp_path)
+    before = held(tmp_path)
+    part = f"{KERAS}#0"
+    for changes, code in (
+        (Changes(casts=(cast(("kernel",), "float32", "float16"),)), "not-rewritable"),
+        (Changes(edits=(edit(part, "/name", "other", "new"),)), "source-changed"),
+        (Changes(edits=(edit(f"{KERAS}#999", "/name", "other", "new"),)), "source-changed"),
+    ):
+        with pytest.raises(ModelFileError) as caught:
+            rewriting.write(source, tmp_path / "new", changes, document_format="savedmodel")
+        assert caught.value.code == code
+        assert held(tmp_path) == before
+    (source / KERAS).write_bytes((source / KERAS).read_bytes()[:-5])
+    with pytest.raises(ModelFileError) as caught:
+        rewriting.write(
+            source,
+            tmp_path / "new",
+            Changes(edits=(edit(part, "/name", "mlp", "new"),)),
+            document_format="savedmodel",
+        )
+    assert caught.value.code == "not-rewritable"
+
+
+@pytest.mark.parametrize("place", ["changed", "before", "after", "longer"])
+def test_a_draft_that_does_not_read_back_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that change between writing and comparing are found, wherever they lie."""
+    source = copied(SAMPLES["metadata"], tmp_path)
+    before, changes = held(tmp_path), all_changes(source)
+
+    def spoil(draft: atomic.Draft) -> None:
+        data = bytearray(draft.path.read_bytes())
+        if b"another" not in data:
+            return
+        where = {
+            "changed": data.index(b"another"),
+            "before": 10,
+            "after": len(data) - 1,
+            "longer": 0,
+        }[place]
+        data = (
+            data + b"\x08\x01"
+            if place == "longer"
+            else data[:where] + bytes([data[where] ^ 1]) + data[where + 1 :]
+        )
+        draft.path.write_bytes(bytes(data))
+
+    monkeypatch.setattr(atomic.Draft, "flush", spoil)
+    with pytest.raises(ModelFileError) as caught:
+        rewriting.write(source, source, changes, document_format="savedmodel", in_place=True)
+    assert caught.value.code == "write-differs"
+    monkeypatch.undo()
+    assert held(tmp_path) == before
+
+
+def test_a_lone_metadata_file_is_rewritten_alike(tmp_path: Path) -> None:
+    """Byte for byte what its SavedModel's would be."""
+    source = tmp_path / "metadata_of_a_model.pb"
+    source.write_bytes((SAMPLES["metadata"] / KERAS).read_bytes())
+    alone = rewriting.write(
+        source, tmp_path / "new.pb", all_changes(source), document_format="keras-metadata"
+    ).target
+    whole = rewriting.write(
+        SAMPLES["metadata"],
+        tmp_path / "new",
+        all_changes(SAMPLES["metadata"]),
+        document_format="savedmodel",
+    ).target
+    assert alone.read_bytes() == (whole / KERAS).read_bytes()
+    with pytest.raises(ModelFileError):
+        rewriting.write(
+            source,
+            tmp_path / "other.pb",
+            Changes(casts=(cast(("kernel",), "float32", "float16"),)),
+            document_format="keras-metadata",
+        )

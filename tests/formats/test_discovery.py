@@ -1,0 +1,356 @@
+"""From what stands on the command line to the models that are meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.commands import inspect as inspection
+from policytool.formats import discovery
+from policytool.support.errors import ModelFileError
+from tests.conftest import Ended, run
+from tests.helpers.small_models import (
+    h5_model,
+    keras_members,
+    keras_zip,
+    sequential,
+    small_saved_model,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@pytest.fixture(autouse=True)
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, a small tree with models of every kind and other files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    h5_model(tmp_path / "models" / "b.h5", sequential())
+    keras_zip(tmp_path / "models" / "a.keras")
+    small_saved_model(tmp_path / "models" / "saved", separate=True)
+    for part in ("variables", "assets"):
+        (tmp_path / "models" / "saved" / part).mkdir()
+    (tmp_path / "models" / "saved" / "variables" / "variables.index").write_bytes(b"index")
+    (tmp_path / "models" / "saved" / "assets" / "words.txt").write_text("one\n", encoding="utf-8")
+    (tmp_path / "models" / "unpacked").mkdir()
+    for name, data in keras_members().items():
+        (tmp_path / "models" / "unpacked" / name).write_bytes(data)
+    (tmp_path / "models" / "notes.txt").write_text("no model", encoding="utf-8")
+    return tmp_path
+
+
+ALL: Final = ["models/saved", "models/unpacked", "models/a.keras", "models/b.h5"]
+
+
+def found(arguments: Iterable[str | Path], stdin: bytes = b"") -> list[str]:
+    """Return the paths of the models that a call reports."""
+    ended = run("inspect", "--format", "json", *arguments, stdin=stdin)
+    assert ended.code == 0, ended.err
+    return [model["path"] for model in ended.json["models"]]
+
+
+def test_directory_stands_for_the_models_below_it() -> None:
+    """
+    Every model below is reported once, directories of models as one; what is no model is passed
+    over and counted.
+    """
+    ended = run("inspect", "--format", "json", "models")
+    assert ended.code == 0
+    assert sorted(model["path"] for model in ended.json["models"]) == sorted(ALL)
+    assert ended.json["failures"] == []
+    assert "1 file that is no model was passed over" in ended.err
+
+
+def test_order_is_by_name_and_the_same_each_time() -> None:
+    """Two runs over one directory list the models in one order."""
+    assert found(["models"]) == found(["models"])
+
+
+def test_no_path_is_the_working_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a PATH every model below the working directory is reported, relative to it."""
+    assert sorted(found([])) == sorted(ALL)
+    monkeypatch.chdir(tree / "models")
+    assert sorted(found([])) == sorted(name.removeprefix("models/") for name in ALL)
+
+
+def test_working_directory_that_is_a_model_is_that_model(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside a SavedModel, no PATH means the SavedModel."""
+    monkeypatch.chdir(tree / "models" / "saved")
+    assert found([]) == ["."]
+
+
+def test_path_above_the_working_directory_is_absolute(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Reports name what lies below the working directory relative to it, and anything else in full,
+    however it was given.
+    """
+    monkeypatch.chdir(tree / "models" / "saved")
+    assert found(["../b.h5"]) == [(tree / "models" / "b.h5").as_posix()]
+    monkeypatch.chdir(tree)
+    assert found([tree / "models" / "b.h5", "./models/../models/a.keras"]) == [
+        "models/b.h5",
+        "models/a.keras",
+    ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "",
+        "/",
+        "/saved_model.pb",
+        "/keras_metadata.pb",
+        "/variables/variables.index",
+        "/assets/words.txt",
+    ],
+)
+def test_part_of_a_saved_model_stands_for_the_whole(part: str) -> None:
+    """Whichever part is named, the SavedModel is reported."""
+    assert found([f"models/saved{part}"]) == ["models/saved"]
+
+
+@pytest.mark.parametrize("part", ["config.json", "metadata.json", "model.weights.h5"])
+def test_part_of_an_unpacked_model_stands_for_the_whole(part: str) -> None:
+    """
+    A ``config.json`` beside its ``metadata.json`` is no architecture but a model with weights.
+    """
+    assert found([f"models/unpacked/{part}"]) == ["models/unpacked"]
+
+
+def test_config_without_its_metadata_stands_for_itself(tree: Path) -> None:
+    """A ``config.json`` alone is architecture JSON."""
+    (tree / "config.json").write_text(json.dumps(sequential()), encoding="utf-8")
+    assert found(["config.json"]) == ["config.json"]
+
+
+def test_the_same_model_named_twice_is_reported_once(tree: Path) -> None:
+    """
+    Repeated paths, parts of one directory, links, and a directory that holds a named file give each
+    model once, at its first place.
+    """
+    (tree / "link.h5").symlink_to(tree / "models" / "b.h5")
+    parts = [
+        f"models/saved/{name}"
+        for name in ("saved_model.pb", "keras_metadata.pb", "variables/variables.index")
+    ]
+    assert found(["models/b.h5", "./models/b.h5", tree / "models" / "b.h5", "link.h5", *parts]) == [
+        "models/b.h5",
+        "models/saved",
+    ]
+    assert sorted(found(["models/b.h5", "models"])) == sorted(ALL)
+    assert found(["models/b.h5", "models"])[0] == "models/b.h5"
+
+
+def test_link_in_a_circle_ends(tree: Path) -> None:
+    """A link to a directory above is not walked for ever."""
+    (tree / "models" / "up").symlink_to(tree)
+    assert sorted(found(["models"])) == sorted(ALL)
+
+
+@pytest.mark.parametrize("hidden", [".cache", ".git", "old.bak"])
+def test_hidden_directories_and_backups_are_skipped_when_found(hidden: str, tree: Path) -> None:
+    """What is skipped in a walk is read when it is named."""
+    shutil.copytree(tree / "models" / "saved", tree / "models" / hidden)
+    (tree / "models" / ".hidden.h5").write_bytes((tree / "models" / "b.h5").read_bytes())
+    (tree / "models" / "b.h5.bak").write_bytes((tree / "models" / "b.h5").read_bytes())
+    assert sorted(found(["models"])) == sorted(ALL)
+    assert sorted(found(["models/*"])) == sorted(ALL)
+    assert found([f"models/{hidden}", "models/.hidden.h5", "models/b.h5.bak"]) == [
+        f"models/{hidden}",
+        "models/.hidden.h5",
+        "models/b.h5.bak",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("models/*.h5", ["models/b.h5"]),
+        ("models/*", ALL),
+        ("**/*.keras", ["models/a.keras"]),
+        ("models/[ab].*", ["models/a.keras", "models/b.h5"]),
+        ("models/?.h5", ["models/b.h5"]),
+        ("model*", ALL),
+        ("models/saved/*", ["models/saved"]),
+    ],
+)
+def test_globs_find_models(pattern: str, expected: list[str]) -> None:
+    """
+    A quoted glob gives what it matches, sorted; directories among it stand for the models below
+    them.
+    """
+    assert sorted(found([pattern])) == sorted(expected)
+
+
+def test_absolute_globs_find_models(tree: Path) -> None:
+    """A pattern may begin at the root."""
+    assert found([f"{tree.as_posix()}/models/*.h5"]) == ["models/b.h5"]
+
+
+def test_file_whose_name_looks_like_a_glob_is_itself(tree: Path) -> None:
+    """What exists is taken as it is named."""
+    h5_model(tree / "model[1].h5", sequential())
+    h5_model(tree / "model1.h5", sequential())
+    assert found(["model[1].h5"]) == ["model[1].h5"]
+
+
+def failed(ended: Ended) -> dict[str, str]:
+    """Return path and code of each failure in a JSON report."""
+    return {failure["path"]: failure["code"] for failure in ended.json["failures"]}
+
+
+def test_what_is_named_must_be_a_model_and_what_is_found_need_not() -> None:
+    """The same file is a failure when it is named and passed over when it is found."""
+    named = run("inspect", "--format", "json", "models/notes.txt")
+    assert (named.code, failed(named)) == (3, {"models/notes.txt": "foreign"})
+    globbed = run("inspect", "--format", "json", "models/*.txt")
+    assert (globbed.code, failed(globbed)) == (4, {})
+    assert "passed over" in globbed.err
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"],
+    ids=["empty", "lfs pointer"],
+)
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("x.h5", True), ("x.keras", True), ("x.hdf5", True), ("x.bin", False), ("__init__.py", False)],
+)
+def test_found_file_that_was_meant_to_be_a_model_is_a_failure(
+    data: bytes,
+    name: str,
+    meant: bool,  # noqa: FBT001
+    tree: Path,
+) -> None:
+    """
+    An empty file or a git-lfs pointer under a model's name cannot pass a gate unseen; under other
+    names it is no model.
+    """
+    (tree / "models" / name).write_bytes(data)
+    ended = run("inspect", "--format", "json", "models")
+    assert ended.code == (3 if meant else 0)
+    assert set(failed(ended)) == ({f"models/{name}"} if meant else set())
+    assert len(ended.json["models"]) == len(ALL)
+
+
+def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:
+    """A truncated model found in a directory is told, and the others are reported."""
+    (tree / "models" / "broken.h5").write_bytes((tree / "models" / "b.h5").read_bytes()[:1000])
+    ended = run("inspect", "--format", "json", "models")
+    assert (ended.code, failed(ended)) == (3, {"models/broken.h5": "truncated"})
+    assert len(ended.json["models"]) == len(ALL)
+
+
+def test_directory_without_models_has_none(tree: Path) -> None:
+    """No model found is exit code 4, with a word on stderr."""
+    (tree / "empty").mkdir()
+    ended = run("inspect", "empty")
+    assert (ended.code, ended.out) == (4, "")
+    assert "no model found" in ended.err
+
+
+def test_quiet_says_nothing_of_what_was_passed_over() -> None:
+    """``-q`` leaves failures alone on stderr."""
+    assert run("inspect", "-q", "models").err == ""
+
+
+@pytest.mark.parametrize(
+    ("stdin", "options"),
+    [
+        (b"models/b.h5\nmodels/a.keras\n", []),
+        (b"models/b.h5\nmodels/a.keras", []),
+        (b"\nmodels/b.h5\n\nmodels/a.keras\n", []),
+        (b"models/b.h5\0models/a.keras\0", ["-0"]),
+        (b"models/b.h5\0models/a.keras", ["--null"]),
+    ],
+)
+def test_list_on_stdin_names_models(stdin: bytes, options: list[str]) -> None:
+    """``-`` reads one path a line, or with ``-0`` paths that end in NUL; empty ones are none."""
+    assert found([*options, "-"], stdin) == ["models/b.h5", "models/a.keras"]
+
+
+def test_list_on_stdin_stands_among_other_paths() -> None:
+    """``-`` is replaced in its place."""
+    assert found(["models/saved", "-", "models/unpacked"], b"models/b.h5\n") == [
+        "models/saved",
+        "models/b.h5",
+        "models/unpacked",
+    ]
+
+
+def test_names_with_newlines_and_foreign_bytes_come_through_stdin(tree: Path) -> None:
+    """NUL-separated lists carry every name that a file can have."""
+    names = ["new\nline.h5", os.fsdecode(b"latin-\xe4.h5")]
+    for name in names:
+        h5_model(tree / "plain.h5", sequential()).rename(tree / name)
+    ended = run(
+        "inspect",
+        "--format",
+        "json",
+        "-0",
+        "-",
+        stdin=b"\0".join(os.fsencode(name) for name in names),
+    )
+    assert ended.code == 0, ended.err
+    assert len(ended.json["models"]) == 2
+
+
+def test_empty_list_on_stdin_is_no_call_for_everything() -> None:
+    """A list that turns out empty means no model, not the whole working directory."""
+    ended = run("inspect", "-", stdin=b"")
+    assert (ended.code, ended.out) == (4, "")
+
+
+def test_pattern_that_matches_nothing_is_told() -> None:
+    """A glob without a match beside good files does not vanish without a word."""
+    ended = run("inspect", "models/b.h5", "nothing*.h5")
+    assert "nothing*.h5" in ended.err
+
+
+def test_api_takes_one_model_and_no_directory_of_models(tree: Path) -> None:
+    """
+    ``policytool.inspect`` of a directory without a model of its own is refused, whatever lies
+    below.
+    """
+    assert inspection.inspect("models/saved/saved_model.pb").path == "models/saved"
+    for directory in ("models", str(tree)):
+        with pytest.raises(ModelFileError) as caught:
+            inspection.inspect(directory)
+        assert caught.value.code == "no-model"
+
+
+def test_inputs_are_lazy_values() -> None:
+    """Discovery yields frozen values with the name that reports show."""
+    first = next(iter(discovery.inputs(["models/b.h5"])))
+    assert (first.path, first.exact, first.shown) == (Path("models/b.h5"), True, "models/b.h5")
+    assert not next(iter(discovery.inputs(["models"]))).exact
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/model.h5", "https://example.org/model.keras", "gs://b/*.h5"]
+)
+def test_a_url_is_refused_with_a_sentence(url: str) -> None:
+    """A URL is no local file that happens not to exist."""
+    ended = run("inspect", url)
+    assert ended.code == 2
+    assert "is a URL" in ended.err
+
+
+@pytest.mark.parametrize("command", ["inspect", "migrate"])
+def test_lists_that_end_in_nul_without_the_option_are_told(command: str) -> None:
+    """What ``find -print0`` prints, read as one line, is no path."""
+    ended = run(command, "-", stdin=b"one.h5\0two.h5\0")
+    assert ended.code == 2
+    assert "'one.h5' is followed by a NUL" in ended.err
+    assert "--null" in ended.err

@@ -1,0 +1,71 @@
+"""What is said of the HDF5 library, and when."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from importlib import resources
+
+import pytest
+
+from policytool.formats.hdf5 import defects as _hdf5_defects
+from policytool.formats.hdf5 import library as _hdf5
+from tests.conftest import MIXED_H5, MIXED_JSON, ROOT, run
+
+
+@pytest.mark.parametrize(
+    ("version", "has", "lacks"),
+    [
+        ("1.14.2", {"CVE-2026-26200", "CVE-2025-44904", "CVE-2026-17572"}, set()),
+        ("1.14.4-3", {"CVE-2025-44904"}, {"CVE-2026-26200"}),
+        ("2.0.0", {"CVE-2026-26197", "CVE-2026-17573"}, {"CVE-2026-26200"}),
+        ("2.1.1", {"CVE-2026-17572"}, {"CVE-2025-2308"}),
+        ("2.2.0", set(), {"CVE-2026-17572", "CVE-2026-17573"}),
+    ],
+)
+def test_defects_are_those_of_the_release(version: str, has: set[str], lacks: set[str]) -> None:
+    """By the first release without each."""
+    found = set(_hdf5_defects.published(version))
+    assert has <= found
+    assert not lacks & found
+    assert bool(_hdf5_defects.told(version)) is bool(found)
+
+
+def test_each_defect_has_a_source() -> None:
+    """And says what a file can do."""
+    table = json.loads(
+        resources.files("policytool.releases.data")
+        .joinpath("hdf5_defects.json")
+        .read_text(encoding="utf-8")
+    )
+    assert all(
+        defect["source"].startswith("https://") and defect["what"] for defect in table["defects"]
+    )
+
+
+def test_what_is_required_has_no_hole_that_another_would_close() -> None:
+    """The lowest h5py that pip takes is the one that the sentence names."""
+    (required,) = (
+        line
+        for line in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+            "dependencies"
+        ]
+        if line.startswith("h5py")
+    )
+    assert _hdf5_defects.told("1.14.2").endswith(
+        f"install h5py {required.removeprefix('h5py>=')} or later"
+    )
+    assert not _hdf5_defects.is_below_floor("1.14.6")
+
+
+@pytest.mark.parametrize("command", ["inspect", "audit"])
+def test_it_is_said_where_it_is_asked_for_or_can_be_mended(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With -v, or of an old library; -q is obeyed, and a current one is passed over in silence."""
+    monkeypatch.setattr(_hdf5, "library", lambda: "2.0.0")
+    assert "HDF5" not in run(command, MIXED_H5).err
+    assert "policytool: HDF5 2.0.0 reads files here" in run(command, "-v", MIXED_JSON).err
+    monkeypatch.setattr(_hdf5, "library", lambda: "1.12.2")
+    assert "(CVE-2026-26200" in run(command, MIXED_H5).err
+    assert "HDF5" not in run(command, "-q", MIXED_H5).err

@@ -1,0 +1,97 @@
+"""Architecture YAML rewritten: what changes, and for whom."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.formats import rewriting
+from policytool.formats.rewriting import Changes
+from policytool.support.errors import ModelFileError
+from policytool.support.text import yamltext
+from tests.conftest import FIXTURES, run
+from tests.helpers.changes import all_changes, cast, edit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLES: Final = sorted(FIXTURES.glob("*/*.yaml"))
+DICTS: Final = [
+    path
+    for path in SAMPLES
+    if path.parent.name in {"tf2.1", "tf2.2"}
+    and "class_name: Policy" in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_one_dtype_changes_one_line(path: Path, tmp_path: Path) -> None:
+    """Tags, tuples, anchors and the order of keys stay."""
+    changes = all_changes(path)
+    written = rewriting.write(path, tmp_path / "new.yaml", changes, document_format="yaml")
+    old, new = (file.read_text(encoding="utf-8").splitlines() for file in (path, written.target))
+    assert [line[:1] for line in difflib.ndiff(old, new) if line[:1] in "+-"] == ["-", "+"]
+    assert sum("another " in line for line in new) == 1
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> None:
+    """As in JSON."""
+    text = b"class_name: Sequential\r\nconfig:\r\n  name: mlp  # mine\r\n  dtype: float32\r\n"
+    (tmp_path / "a.yaml").write_bytes(mark + text)
+    wanted = Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))
+    written = rewriting.write(
+        tmp_path / "a.yaml", tmp_path / "b.yaml", wanted, document_format="yaml"
+    )
+    assert written.target.read_bytes() == mark + text.replace(b"float32", b"float16")
+
+
+@pytest.mark.parametrize("path", DICTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_policies_become_names_and_dicts_where_a_target_needs_them(
+    path: Path, tmp_path: Path
+) -> None:
+    """
+    Without a target for everyone who reads names, with TF 2.1 or 2.2 nothing is to do: it wrote the
+    file.
+    """
+    new = tmp_path / "new.yaml"
+    assert run("migrate", path, "-o", new).code == 0
+    assert "class_name: Policy" not in new.read_text(encoding="utf-8")
+    refused = "python/object" in path.read_text(encoding="utf-8")
+    back = run("migrate", new, "--target", path.parent.name, "--in-place", "--no-backup")
+    assert back.code == (2 if refused else 0), (
+        back.err
+    )  # PyYAML 5.2 and later refuse the tags in it, and JSON does not go where YAML is
+    if not refused:
+        found = yamltext.parse(new.read_text(encoding="utf-8")).value
+        assert str(found).count("'class_name': 'Policy'") == path.read_text(encoding="utf-8").count(
+            "name: mixed_"
+        )
+
+
+def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
+    """No loader reads both YAML and the bare name of a mixed policy."""
+    ended = run(
+        "migrate", FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml", "-o", tmp_path / "new.yaml"
+    )
+    assert "none of the loaders" in ended.out
+    assert "--target tf2.2" in ended.out
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """Casts, another value than expected, and forms that are only read."""
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "class_name: A\nconfig: {dtype: &a !!python/tuple [1]}\nother: *a\n", encoding="utf-8"
+    )
+    for code, changes in (
+        ("source-changed", Changes(casts=(cast(("a",), "float32", "float16"),))),
+        ("source-changed", Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))),
+        ("not-rewritable", Changes(edits=(edit("model", "/config/dtype/0", 1, 2),))),
+    ):
+        with pytest.raises(ModelFileError) as caught:
+            rewriting.write(path, tmp_path / "b.yaml", changes, document_format="yaml")
+        assert caught.value.code == code
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,171 @@
+"""
+Models of both libraries as JSON files, read and converted, for tests of what conversion writes
+otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from policytool.formats import format_detection
+from policytool.migration.convert import decoding, encoding
+from policytool.migration.convert.conversion_plan import rewritten
+from policytool.migration.convert.log import Log
+from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.target import Target
+from policytool.model import reading
+from policytool.model.loaded_model import Subject
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.migration.convert.architecture import Unit
+
+Config = dict[str, Any]
+
+
+def layer2(class_name: str, name: str, *nodes: object, **config: object) -> Config:
+    """Return a layer of a functional model of Keras 2, called with each of ``nodes``."""
+    return {
+        "class_name": class_name,
+        "name": name,
+        "config": {"name": name, "trainable": True, "dtype": "float32", **config},
+        "inbound_nodes": list(nodes),
+    }
+
+
+def input2(name: str, *shape: int | None) -> Config:
+    """Return an input layer of Keras 2."""
+    return {
+        "class_name": "InputLayer",
+        "name": name,
+        "config": {"name": name, "batch_input_shape": [None, *shape], "dtype": "float32"},
+        "inbound_nodes": [],
+    }
+
+
+def keras2(*layers: Config, outputs: tuple[str, ...] = ()) -> Config:
+    """Return a functional model of Keras 2; its output is the last layer's."""
+    inputs = [[layer["name"], 0, 0] for layer in layers if layer["class_name"] == "InputLayer"]
+    ends = [[name, 0, 0] for name in outputs or (layers[-1]["name"],)]
+    config = {
+        "name": "model",
+        "trainable": True,
+        "layers": list(layers),
+        "input_layers": inputs,
+        "output_layers": ends,
+    }
+    return {
+        "class_name": "Functional",
+        "config": config,
+        "keras_version": "2.15.0",
+        "backend": "tensorflow",
+    }
+
+
+def tensor(name: str, output: int = 0) -> Config:
+    """Return a tensor as Keras 3 writes it in a call."""
+    return {
+        "class_name": "__keras_tensor__",
+        "config": {"shape": [None], "dtype": "float32", "keras_history": [name, 0, output]},
+    }
+
+
+def layer3(
+    class_name: str,
+    name: str,
+    *args: object,
+    module: str = "keras.layers",
+    kwargs: Config | None = None,
+    **config: object,
+) -> Config:
+    """Return a layer of a functional model of Keras 3, called once."""
+    own = {} if "ops" in module else {"trainable": True, "dtype": policy("float32")}
+    nodes = [{"args": list(args), "kwargs": kwargs or {}}]
+    registered = class_name if "ops" in module else None
+    return {
+        "module": module,
+        "class_name": class_name,
+        "config": {"name": name, **own, **config},
+        "registered_name": registered,
+        "name": name,
+        "inbound_nodes": nodes,
+    }
+
+
+def policy(name: str) -> Config:
+    """Return a policy as Keras 3 writes it."""
+    return {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {"name": name},
+        "registered_name": None,
+    }
+
+
+def input3(name: str, *shape: int | None) -> Config:
+    """Return an input layer of Keras 3."""
+    config = {"name": name, "batch_shape": [None, *shape], "dtype": "float32", "sparse": False}
+    return {
+        "module": "keras.layers",
+        "class_name": "InputLayer",
+        "config": config,
+        "registered_name": None,
+        "name": name,
+        "inbound_nodes": [],
+    }
+
+
+def keras3(*layers: Config) -> Config:
+    """Return a functional model of Keras 3; its output is the last layer's."""
+    inputs = [[layer["name"], 0, 0] for layer in layers if layer["class_name"] == "InputLayer"]
+    config = {
+        "name": "model",
+        "trainable": True,
+        "layers": list(layers),
+        "input_layers": inputs,
+        "output_layers": [[layers[-1]["name"], 0, 0]],
+    }
+    return {
+        "module": "keras.src.models.functional",
+        "class_name": "Functional",
+        "config": config,
+        "registered_name": "Functional",
+        "build_config": {},
+    }
+
+
+def converted(
+    folder: Path, model: Config, loader: str, *, weights: bool = False, stored: bool = True
+) -> tuple[Config, Unit, Log]:
+    """
+    Return a model's config as a loader has it, the model, and what was said; ``stored`` is whether
+    it is taken for a file that holds variables.
+    """
+    file = folder / "model.json"
+    file.write_text(json.dumps(model), encoding="utf-8")
+    document = format_detection.document(file, str(file))
+    subject = Subject(reading.analysed(replace(document, tensors=()) if stored else document))
+    log, target = Log(), Target(loader=loader, container="keras")
+    root = rewritten(
+        decoding.decode(subject),
+        Situation(subject=subject, target=target, log=log, allow_weight_rewrite=weights),
+    )
+    config = encoding.encode(root, target, log)
+    assert isinstance(config, dict)
+    return config, root, log
+
+
+def named(config: Config, name: str) -> Config:
+    """Return a layer of an encoded model."""
+    found: Config = next(
+        layer for layer in config["config"]["layers"] if layer["config"]["name"] == name
+    )
+    return found
+
+
+def told(log: Log) -> str:
+    """Return all refusals as one text."""
+    return "\n".join(refusal.message for refusal in log.refusals)

@@ -1,0 +1,613 @@
+"""Checks made by hand, for the tests of their reports: each shows another part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from policytool.commands.inspect import Failure
+from policytool.numerics.check_results import gradients, metrics
+from policytool.numerics.check_results.checks import Check, Note, Run, Side
+from policytool.numerics.check_results.devices import Device, Missing, Timing
+from policytool.numerics.check_results.graphs import Rewrite
+from policytool.numerics.check_results.inputs import Input, Inputs, Kind
+from policytool.numerics.check_results.layers import Call, Output
+from policytool.numerics.check_results.verdicts import About, Judgement, Ruling
+from policytool.numerics.verdicts import judging
+from policytool.numerics.verdicts.tolerances import Given, Tolerances
+from policytool.reports.checks import Checks
+
+CPU: Final = Device(
+    name="cpu:0",
+    kind="cpu",
+    model="AMD EPYC 7B13",
+    compute_capability=None,
+    memory=16 * 2**30,
+    driver=None,
+    cuda=None,
+    cudnn=None,
+)
+GPU: Final = Device(
+    name="gpu:0",
+    kind="gpu",
+    model="NVIDIA H200",
+    compute_capability="9.0",
+    memory=150_122_496_000,
+    driver="570.86.10",
+    cuda="12.5.1",
+    cudnn="9",
+)
+DRAWN: Final = Inputs(
+    kind=Kind.SYNTHETIC,
+    seed=1,
+    batches=1,
+    batch_size=8,
+    inputs=(
+        Input(
+            name="image",
+            shape=(8, 224, 224, 3),
+            dtype="float32",
+            how="values from 0 to 255, as pixels have them",
+        ),
+    ),
+)
+GIVEN: Final = Inputs(
+    kind=Kind.GIVEN,
+    seed=None,
+    batches=4,
+    batch_size=32,
+    inputs=(
+        Input(name="ids", shape=(32, 128), dtype="int32", how="ids of the file"),
+        Input(name="mask", shape=(32, 128), dtype="bool", how="mask of the file"),
+    ),
+    notes=("labels of the file is passed over: it is no input",),
+)
+
+
+def measured(relative: float, dtype: str = "float16", **other: Any) -> metrics.Metrics:
+    """
+    Return the metrics of a tensor of a thousand values whose norm is 10, as far off as is said;
+    ``other`` are reductions.
+    """
+    found: dict[str, Any] = {
+        "elements": 1000,
+        "squared_error": 100 * relative**2,
+        "squared_reference": 100.0,
+        "squared_candidate": 100.0,
+        **dict.fromkeys(
+            (
+                "overflowed",
+                "nan_reference",
+                "nan_candidate",
+                "infinite_reference",
+                "infinite_candidate",
+                "subnormal",
+                "flushed",
+            ),
+            0,
+        ),
+        "largest_reference": 2.5,
+        "largest_candidate": 2.5,
+        "largest_error": relative,
+        "reference_at_largest": 1.0,
+        "candidate_at_largest": 1.0 + relative,
+        "differing": None,
+        **other,
+    }
+    return metrics.metrics(metrics.decoded(found), dtype)
+
+
+def call(
+    path: str,
+    isolated: float | None,
+    accumulated: float = 2e-4,
+    *,
+    class_name: str = "Dense",
+    compute: str = "float16",
+    **other: Any,
+) -> Call:
+    """
+    Return a call of a layer that gives one tensor; ``alone`` and ``along`` are reductions,
+    ``number``, ``depth`` and the like are the call's own.
+    """
+    alone, along, tf32 = (
+        other.pop(name, default) for name, default in (("alone", {}), ("along", {}), ("tf32", None))
+    )
+    output = Output(
+        shape=(None, 10),
+        dtype_reference="float32",
+        dtype_candidate=compute,
+        accumulated=measured(accumulated, compute, **along),
+        isolated=None if isolated is None else measured(isolated, compute, **_COARSE, **alone),
+        tf32=None if tf32 is None else measured(tf32, "float32"),
+    )
+    own: dict[str, Any] = {
+        "number": 0,
+        "inputs": (compute,),
+        "depth": 64,
+        "children": 0,
+        "is_model": False,
+        **other,
+    }
+    return Call(
+        path=path,
+        class_name=class_name,
+        compute_reference="float32",
+        compute_candidate=compute,
+        outputs=(output,),
+        **own,
+    )
+
+
+_COARSE: Final = dict.fromkeys(
+    (
+        "subnormal",
+        "flushed",
+        "largest_reference",
+        "largest_candidate",
+        "largest_error",
+        "reference_at_largest",
+        "candidate_at_largest",
+    )
+)
+"""What is not measured of a layer alone."""
+
+
+def output(
+    name: str,
+    accumulated: float,
+    *,
+    dtype: str = "float32",
+    top_1: float | None = None,
+    tf32: float | None = None,
+    **along: Any,
+) -> Output:
+    """Return an output of the model."""
+    return Output(
+        shape=(None, 10),
+        dtype_reference="float32",
+        dtype_candidate=dtype,
+        accumulated=measured(accumulated, dtype, **along),
+        name=name,
+        top_1=top_1,
+        tf32=None if tf32 is None else measured(tf32, "float32"),
+    )
+
+
+def run(
+    *calls: Call, outputs: tuple[Output, ...] = (), tolerances: tuple[Given, ...] = (), **other: Any
+) -> Run:
+    """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
+    about: dict[str, Any] = {"device": CPU, "signature": None, "inputs": DRAWN, **other}
+    verdict = judging.verdict(calls, outputs, Tolerances(given=tolerances))
+    return Run(
+        calls=calls,
+        outputs=outputs,
+        verdict=replace(verdict, judgements=tuple(map(_judged, verdict.judgements))),
+        **about,
+    )
+
+
+def _judged(found: Judgement) -> Judgement:
+    """Return a judgement by tolerances that are the same whatever the defaults are."""
+    if found.given or found.error is None:
+        return found
+    tolerance = {About.LAYER: 0.008, About.OUTPUT: 0.05}[found.about]
+    ruling = Ruling.MISSED if found.error > tolerance else Ruling.PASSED
+    return replace(
+        found,
+        tolerance=tolerance,
+        ruling=found.ruling if found.ruling is Ruling.NOT_FINITE else ruling,
+    )
+
+
+SIDES: Final = {
+    "reference": Side(
+        path="models/mlp.h5", policy="float32", policies={"float32": 21}, library="tf_keras 2.21.0"
+    ),
+    "candidate": Side(
+        path="models/mlp.h5",
+        policy="mixed_float16",
+        policies={"mixed_float16": 18, "float32": 3},
+        kept={
+            "net/probabilities": "it makes the model's output, which stays in float32",
+            "net/unit": "its squares leave float16's range",
+            "net/unit_1": "its squares leave float16's range",
+        },
+        library="tf_keras 2.21.0",
+    ),
+}
+VERSIONS: Final = {"tensorflow": "2.21.0", "keras": "2.21.0", "library": "tf_keras"}
+
+
+def check(
+    *runs: Run, notes: tuple[Note, ...] = (), everything: bool = False, **sides: Side
+) -> Checks:
+    """Return a check of these runs."""
+    both = {**SIDES, **sides}
+    return Checks(
+        check=Check(
+            reference=both["reference"],
+            candidate=both["candidate"],
+            versions=VERSIONS,
+            runs=runs,
+            notes=notes,
+        ),
+        everything=everything,
+    )
+
+
+def _layers(count: int = 18) -> list[Call]:
+    found = [
+        call(f"net/block_{number // 4}/dense_{number}", 2e-4 + 1e-5 * number, 3e-4 + 2e-5 * number)
+        for number in range(count)
+    ]
+    norms = [
+        call("net/norm", 0.0, 4e-4, class_name="BatchNormalization"),
+        call("net/probabilities", 1e-7, 5e-4, class_name="Activation", compute="float32"),
+    ]
+    return [
+        *found,
+        *norms,
+        call("net", None, 5e-4, class_name="Functional", children=20, is_model=True),
+    ]
+
+
+def _passing() -> Checks:
+    return check(run(*_layers(), outputs=(output("probabilities", 4.12e-4, top_1=0.9961),)))
+
+
+def _failing() -> Checks:
+    """
+    Return a check in which tf_keras' mean in float16 stops at 2, and many more layers miss their
+    tolerance.
+    """
+    stopped = {"reference_at_largest": 10.0, "candidate_at_largest": 2.0}
+    pool = call(
+        "net/encoder/global_average_pooling2d",
+        0.8,
+        0.801,
+        class_name="GlobalAveragePooling2D",
+        along=stopped,
+    )
+    shared = [
+        call(
+            "net/encoder/shared_projection_of_everything_with_a_long_name",
+            0.02 + 0.001 * number,
+            number=number,
+        )
+        for number in range(14)
+    ]
+    lost = call("net/small", 2e-4, along={"subnormal": 42, "flushed": 3}, class_name="Rescaling")
+    given = output(
+        "probabilities", 0.0723, top_1=0.41, reference_at_largest=0.97, candidate_at_largest=0.08
+    )
+    return check(run(*_layers(), pool, *shared, lost, outputs=(given,)))
+
+
+def _not_finite() -> Checks:
+    spoilt = {
+        "overflowed": 250,
+        "nan_candidate": 200,
+        "infinite_candidate": 50,
+        "largest_reference": 1e5,
+    }
+    near = call("net/dense_near", 3e-4, along={"largest_candidate": 54000.0})
+    calls = [
+        near,
+        call("net/exponential", None, 0.01, class_name="Activation", along=spoilt),
+        call("net/head", 2e-4, 0.5, along=spoilt),
+    ]
+    nothing = {
+        "squared_error": 0.0,
+        "squared_reference": 0.0,
+        "squared_candidate": 0.0,
+        "largest_candidate": 0.0,
+        "overflowed": 1000,
+        "nan_candidate": 1000,
+    }
+    return check(run(*calls, outputs=(output("logits", 0.0, dtype="float16", **nothing),)))
+
+
+def _given() -> Checks:
+    """
+    Return a check of two files on a GPU, with inputs and tolerances of the user's, TF32, ops that
+    ran elsewhere, layers of one model alone.
+    """
+    fallbacks = tuple(
+        Missing(
+            op=f"lookup/hash_table_Lookup_{number}",
+            type="LookupTableFindV2",
+            dtype="int64",
+            layer="net/vocabulary",
+            elsewhere=True,
+            in_float32=False,
+        )
+        for number in range(3)
+    )
+    one = run(
+        call("net/embed", 0.0, 0.0, class_name="Embedding", tf32=0.0),
+        call("net/dense", 2e-3, 3e-3, compute="bfloat16", tf32=4.1e-4),
+        outputs=(output("starts", 2.5e-3, tf32=3.9e-4), output("ends", 4.5e-3, tf32=4.4e-4)),
+        tolerances=(Given(pattern="ends", value=0.004), Given(pattern="starts", value=0.01)),
+        device=GPU,
+        inputs=GIVEN,
+        fallbacks=fallbacks,
+        unmatched=("net/dropout",),
+    )
+    sides: dict[str, Any] = {
+        "reference": Side(
+            path="before.keras", policy=None, policies={"float32": 7}, library="keras 3.15.1"
+        ),
+        "candidate": Side(
+            path="after.keras",
+            policy=None,
+            policies={"mixed_bfloat16": 6, "float32": 1},
+            library="keras 3.15.1",
+        ),
+    }
+    return check(
+        one,
+        notes=(Note(code="tf32", message="the reference of the column TF32 is the one without"),),
+        **sides,
+    )
+
+
+def _training() -> Checks:
+    fields = list(gradients.Reductions.__dataclass_fields__)
+    none = {
+        "elements": 4096,
+        "nonzero": 4000,
+        "squared_reference": 1e-12,
+        "largest": 1e-7,
+        "largest_reference": 1e-6,
+    }
+    lost = {
+        **none,
+        "underflow": 3100,
+        "subnormal": 800,
+        "squared_error": 4e-13,
+        "squared_lost": 4e-13,
+    }
+    kept = {
+        **none,
+        "underflow": 2,
+        "subnormal": 0,
+        "squared_error": 1e-19,
+        "squared_lost": 1e-20,
+        "largest": 1e-2,
+    }
+    over = {**kept, "overflow": 17, "largest": 65504.0}
+    told = {
+        "fields": fields,
+        "recorded": {"kind": "fixed", "value": 128.0},
+        "outputs": [
+            {
+                "output": "probabilities",
+                "loss": "SparseCategoricalCrossentropy",
+                "source": "recorded",
+                "targets": "classes",
+                "weight": None,
+                "why": None,
+            }
+        ],
+        "reference_loss": 2.3026,
+        "variables": [
+            {
+                "layer": f"net/dense_{number}",
+                "variable": "kernel",
+                "shape": [64, 64],
+                "dtype": "float32",
+                "flow": "float16",
+            }
+            for number in range(7)
+        ],
+        "trials": [
+            {
+                "scale": scale,
+                "loss": 2.3031,
+                "values": [[float({**dict.fromkeys(fields, 0), **row}[name]) for name in fields]]
+                * 7,
+            }
+            for scale, row in (
+                (1.0, lost),
+                (128.0, {**kept, "underflow": 400, "squared_error": 1e-14}),
+                (32768.0, kept),
+                (65536.0, kept),
+                (131072.0, over),
+            )
+        ],
+        "dynamic": {
+            "initial": 32768.0,
+            "multiplier": 2.0,
+            "floor": 1.0,
+            "scale": 32768.0,
+            "skipped": 0,
+        },
+        "search": {"lowest": 4096.0, "highest": 65536.0},
+        "quiet": ["net/dropout"],
+        "own": [],
+        "random": [],
+        "unconnected": [],
+    }
+    timings = {
+        "reference": Timing(
+            latency=0.0412,
+            spread=(0.0401, 0.0523),
+            throughput=194.2,
+            peak_memory=812_000_000,
+            how="device",
+        ),
+        "candidate": Timing(
+            latency=0.0187,
+            spread=(0.0184, 0.0201),
+            throughput=427.8,
+            peak_memory=431_000_000,
+            how="device",
+        ),
+    }
+    return check(
+        run(
+            *_layers(3),
+            outputs=(output("probabilities", 4e-4, top_1=1.0),),
+            gradients=gradients.decoded(told),
+            timings=timings,
+            device=GPU,
+        )
+    )
+
+
+def _graph() -> Checks:
+    """
+    Return a check of a file without Keras metadata: a run per signature, one of which the rewrite
+    does nothing to.
+    """
+    scopes = [
+        replace(
+            call(
+                f"StatefulPartitionedCall/dense_{number}",
+                None,
+                1e-3 * number,
+                class_name="MatMul",
+                compute="bfloat16",
+            )
+        )
+        for number in range(3)
+    ]
+    changed = Rewrite(
+        option="auto_mixed_precision_onednn_bfloat16",
+        said="TensorFlow's rewrite for CPUs with oneDNN",
+        ops=14,
+        total=31,
+        casts=6,
+        narrow_before=2,
+        by_type={"MatMul": 3, "BiasAdd": 3, "Relu": 2, "AddV2": 4, "Mul": 2},
+        unchanged=None,
+    )
+    nothing = replace(
+        changed,
+        ops=0,
+        casts=0,
+        narrow_before=0,
+        by_type={},
+        unchanged="the rewrite changes nothing: this graph has no matrix products",
+    )
+    numbers = Input(name="x", shape=(32, 16), dtype="float32", how="normal values")
+    inputs = replace(DRAWN, batch_size=32, inputs=(numbers,))
+    ids = replace(whole(3), name="classes")
+    runs = (
+        run(
+            *scopes,
+            outputs=(output("scores", 0.004), ids),
+            rewrite=changed,
+            signature="serving_default",
+            inputs=inputs,
+        ),
+        run(
+            outputs=(output("lowered", 0.0),), rewrite=nothing, signature="normalise", inputs=inputs
+        ),
+    )
+    side = Side(path="exported", policy="mixed_bfloat16", policies={}, library="tensorflow 2.21.0")
+    message = "the model runs as the graph that the file holds, because its classes are not at hand"
+    return check(
+        *runs,
+        notes=(Note(code="graph", message=message),),
+        reference=replace(side, policy=None),
+        candidate=side,
+    )
+
+
+def whole(differing: int) -> Output:
+    """Return an output of integers."""
+    fields = dict.fromkeys(metrics.Reductions.__dataclass_fields__)
+    found = metrics.metrics(
+        metrics.decoded({**fields, "elements": 80, "differing": differing}), "int64"
+    )
+    return Output(
+        shape=(None, 10), dtype_reference="int64", dtype_candidate="int64", accumulated=found
+    )
+
+
+def _kernels() -> Checks:
+    """Return a check of an architecture that was not run, because kernels are missing."""
+    missing = tuple(
+        Missing(
+            op=f"net/pool_{number}/MaxPool3D",
+            type="MaxPool3D",
+            dtype="float16",
+            layer=f"net/pool_{number}",
+            elsewhere=False,
+            in_float32=True,
+        )
+        for number in range(12)
+    )
+    alone = Missing(op="svd", type="Svd", dtype=None, layer=None, elsewhere=False, in_float32=False)
+    sides: dict[str, Any] = {
+        name: replace(side, weights="random", path="net.json") for name, side in SIDES.items()
+    }
+    return check(run(missing=(*missing, alone)), **sides)
+
+
+def _devices() -> Checks:
+    good = run(*_layers(2), outputs=(output("probabilities", 4e-4, top_1=1.0),), device=GPU)
+    bad = run(
+        call("net/dense", 0.3, 0.3),
+        *_layers(1),
+        outputs=(output("probabilities", 0.21, top_1=0.5),),
+        device=replace(GPU, name="gpu:1", model="NVIDIA L4", driver=None),
+    )
+    return check(good, bad)
+
+
+HOSTILE: Final = "a`b|c<b>d</b> @someone #1 \x1b[2J\n::warning::\u202e\udc80 /*"
+
+
+def _hostile() -> Checks:
+    """Return a check of which every name is a stranger's."""
+    inputs = replace(
+        DRAWN,
+        inputs=(Input(name=HOSTILE, shape=None, dtype="float32", how=HOSTILE),),
+        notes=(HOSTILE,),
+    )
+    missing = Missing(
+        op=HOSTILE, type=HOSTILE, dtype="float16", layer=HOSTILE, elsewhere=True, in_float32=True
+    )
+    one = run(
+        call(HOSTILE, 0.9, class_name=HOSTILE),
+        outputs=(output(HOSTILE, 0.9),),
+        inputs=inputs,
+        fallbacks=(missing,),
+        unmatched=(HOSTILE,),
+        device=replace(CPU, model=HOSTILE),
+    )
+    side = Side(
+        path=HOSTILE,
+        policy=HOSTILE,
+        policies={HOSTILE: 1},
+        kept={HOSTILE: HOSTILE},
+        library=HOSTILE,
+    )
+    return check(
+        one,
+        replace(one, signature=HOSTILE),
+        notes=(Note(code="odd", message=HOSTILE),),
+        reference=side,
+        candidate=side,
+    )
+
+
+CASES: Final = {
+    "passing": _passing(),
+    "failing": _failing(),
+    "all-layers": replace(_failing(), everything=True),
+    "not-finite": _not_finite(),
+    "given": _given(),
+    "training": _training(),
+    "graph": _graph(),
+    "kernels": _kernels(),
+    "devices": _devices(),
+    "hostile": _hostile(),
+    "failure": Checks(
+        failures=(Failure(path="gone.h5", code="not-found", message="is not there"),)
+    ),
+}

@@ -1,0 +1,95 @@
+"""What is known of converted layers from measuring them."""
+
+from __future__ import annotations
+
+import pytest
+
+from policytool.migration.plan import Proof
+from policytool.releases import behaviour
+
+FACTS = {
+    "keras2 to keras3": {
+        "Dense": {
+            "default": {"units": "number", "activation": "linear", "use_bias": True},
+            "cases": {
+                "Dense": {"float32": 0, "mixed_float16": 1},
+                "Dense[gelu]": {
+                    "arguments": {"activation": "gelu"},
+                    "float32": 2,
+                    "mixed_float16": 40,
+                },
+                "Dense[odd]": {"arguments": {"activation": "odd"}, "float32": 900},
+            },
+        },
+        "Crop": {
+            "default": {"height": "number"},
+            "cases": {"Crop": {"fails": "shape (4,) becomes (8,)"}},
+        },
+    },
+    "keras3 to keras2": {},
+}
+
+
+@pytest.fixture(autouse=True)
+def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(behaviour, "measured", lambda: FACTS)
+
+
+def config(**more: object) -> dict[str, object]:
+    """Return a Dense's config."""
+    return {
+        "name": "dense",
+        "dtype": "mixed_float16",
+        "units": 7,
+        "activation": "linear",
+        "use_bias": True,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (config(), Proof.PROVEN),
+        (config(activation="gelu"), Proof.PROVEN),
+        (config(activation="odd"), Proof.BEST_EFFORT),
+        (config(activation="relu"), Proof.BEST_EFFORT),
+        (config(use_bias=False), Proof.BEST_EFFORT),
+    ],
+)
+def test_a_layer_is_proven_where_each_of_its_arguments_was_measured(
+    given: dict[str, object], expected: Proof
+) -> None:
+    """Any number stands for another; words and truth values have to be the same."""
+    assert behaviour.proof("Dense", given, to_keras3=True) is expected
+
+
+def test_of_a_class_that_was_not_measured_nothing_is_known() -> None:
+    """It is neither proven nor objected to."""
+    assert behaviour.proof("Dense", config(), to_keras3=False) is Proof.BEST_EFFORT
+    assert behaviour.objection("Dense", config(), to_keras3=False) is None
+
+
+def test_arguments_that_compute_something_else_are_objected_to() -> None:
+    """And others of the class are not."""
+    assert "900 ulp" in str(behaviour.objection("Dense", config(activation="odd"), to_keras3=True))
+    assert behaviour.objection("Dense", config(activation="gelu"), to_keras3=True) is None
+
+
+def test_a_class_whose_default_differs_is_objected_to_whatever_its_arguments() -> None:
+    """Its case has the name of the class alone."""
+    assert "becomes (8,)" in str(behaviour.objection("Crop", {"height": 3}, to_keras3=True))
+
+
+def test_cases_that_agree_in_float32_alone_are_listed() -> None:
+    """Those that differ in float32 are no such cases."""
+    assert behaviour.differs_in_16_bits(to_keras3=True) == ("Dense[gelu]",)
+
+
+def test_numbers_are_told_by_their_kind() -> None:
+    """Lists of numbers too, and objects by their class."""
+    words = [
+        behaviour.worded(value)
+        for value in (1, [1, 2.5], [None, [1]], True, {"class_name": "L2", "config": {}}, ["a", 1])
+    ]
+    assert words == ["number", "numbers", "numbers", True, "@L2", ["a", "number"]]

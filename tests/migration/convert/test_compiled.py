@@ -1,0 +1,155 @@
+"""
+Training configurations of compiled fixtures in the words of other releases: what is kept, what is
+told, where the state goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.formats import format_detection
+from policytool.formats.new_model import Placement
+from policytool.migration.convert import decoding
+from policytool.migration.convert.compiled import Compiled, compiled, names
+from policytool.migration.convert.log import Log
+from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.target import Target
+from policytool.migration.convert.traversal import walk
+from policytool.model import reading
+from policytool.model.loaded_model import Subject
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
+PLAIN: Final = "default_float32_compiled"
+SCALED: Final = "adam_autowrap_mf16"
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What became of one file's training configuration."""
+
+    found: Compiled
+    codes: frozenset[str]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration, which there is."""
+        assert isinstance(self.found.config, dict)
+        return self.found.config
+
+
+def converted(file: str, loader: str, container: str) -> Converted:
+    """
+    Return what becomes of a fixture; the weights keep their places, which matter to nothing here.
+    """
+    subject = Subject(reading.analysed(format_detection.document(FIXTURES / file, file)))
+    log = Log()
+    root = decoding.decode(subject)
+    weights = [
+        Placement(
+            path=tensor.path,
+            shape=tensor.shape or (),
+            dtype=tensor.dtype,
+            source=tensor,
+            layer=unit.path,
+        )
+        for unit in walk(root)
+        if unit.site is not None
+        for tensor in subject.analysis.placed.sources.get(unit.site, ())
+    ]
+    situation = Situation(
+        subject=subject, target=Target(loader=loader, container=container), log=log
+    )
+    return Converted(compiled(root, situation, weights), frozenset(note.code for note in log.notes))
+
+
+def paths(found: Compiled) -> list[str]:
+    """Return the places of the state."""
+    return ["/".join(one.path) for one in found.state]
+
+
+def test_slots_of_hdf5_go_to_the_places_of_an_archive() -> None:
+    """
+    Keras 3 has the steps, the rate, and for each weight both slots; Keras 2.15 names its slots by
+    weights.
+    """
+    one = converted(f"tf2.15/{PLAIN}.h5", "keras3.15", "keras")
+    sources = [
+        placement.source.path[-3:] if placement.source else placement.fill
+        for placement in one.found.state
+    ]
+    assert paths(one.found) == [f"optimizer/vars/{number}" for number in range(6)]
+    assert sources[1] == pytest.approx((0.001,))
+    assert sources[2:] == [
+        ("m", "dense_a", "kernel:0"),
+        ("v", "dense_a", "kernel:0"),
+        ("m", "dense_a", "bias:0"),
+        ("v", "dense_a", "bias:0"),
+    ]
+    assert one.config["optimizer"]["module"] == "keras.optimizers"
+    assert not one.codes
+
+
+def test_slots_of_an_archive_get_the_names_of_hdf5() -> None:
+    """TF 2.4 makes one kind of slot for all weights, then the next."""
+    one = converted(f"keras3.15/{PLAIN}.keras", "tf2.4", "h5")
+    numbers = [int(placement.source.path[-1]) for placement in one.found.state if placement.source]
+    assert numbers == [0, 2, 4, 3, 5]
+    assert one.found.state_names[0] == "Adam/iter:0"
+    assert [name.rpartition("/")[2] for name in one.found.state_names[1:]] == [
+        "m:0",
+        "m:0",
+        "v:0",
+        "v:0",
+    ]
+    assert one.config["loss"] == "mse"
+    assert {"use_ema", "weight_decay", "loss_scale_factor"}.isdisjoint(
+        one.config["optimizer_config"]["config"]
+    )
+
+
+def test_keras3_restores_no_slots_from_hdf5() -> None:
+    """They are left out, and an archive is advised."""
+    one = converted(f"tf2.15/{PLAIN}.h5", "keras3.15", "h5")
+    assert one.found.state == ()
+    assert "optimizer-state-lost" in one.codes
+    assert one.config["loss"] == "mean_squared_error"
+    assert [(metric["class_name"], metric["config"]) for metric in one.config["metrics"]] == [
+        ("MeanAbsoluteError", {"name": "mae"})
+    ]
+
+
+def test_dynamic_scale_is_a_wrapper_with_state_of_its_own() -> None:
+    """
+    Keras 3 has four variables of the wrapper before the optimizer's, which stand below it as well.
+    """
+    one = converted(f"tf2.4/{SCALED}.h5", "keras3.15", "keras")
+    inner = [path for path in paths(one.found) if path.startswith("optimizer/inner_optimizer/vars")]
+    outer = [path for path in paths(one.found) if path.startswith("optimizer/vars")]
+    assert len(outer) == len(inner) + 4
+    assert one.config["optimizer"]["class_name"] == "LossScaleOptimizer"
+    assert one.config["optimizer"]["config"]["initial_scale"] == 32768.0
+
+
+@pytest.mark.parametrize(
+    ("loader", "kind", "given", "expected"),
+    [
+        ("keras3.15", names.LOSSES, "mse", "mean_squared_error"),
+        ("keras3.15", names.LOSSES, "kullback_leibler_divergence", "kl_divergence"),
+        ("keras3.15", names.LOSSES, "logcosh", "log_cosh"),
+        ("tf2.2", names.LOSSES, "huber", "huber_loss"),
+        ("tf2.4", names.LOSSES, "mse", "mse"),
+        ("tf2.4", names.LOSSES, "dice", None),
+        ("keras3.15", names.METRICS, "somebody_elses", None),
+    ],
+)
+def test_functions_are_called_what_a_target_calls_them(
+    loader: str, kind: str, given: str, expected: Json
+) -> None:
+    """A name that HDF5's loader finds is written; None where it finds none."""
+    assert names.spelled(Target(loader=loader, container="h5"), kind, given) == expected

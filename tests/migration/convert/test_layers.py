@@ -1,0 +1,458 @@
+"""Layers that one library writes otherwise than the other, and what of them is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.migration.plan import Severity
+from tests.helpers.convertible_models import (
+    converted,
+    input2,
+    input3,
+    keras2,
+    keras3,
+    layer2,
+    layer3,
+    named,
+    policy,
+    tensor,
+    told,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.convertible_models import Config
+
+K2, K3 = "tf_keras2.21", "keras3.15"
+ONE = [["x", 0, 0, {}]]
+
+
+def history(argument: Config) -> list[object]:
+    """Return which output of which layer an argument of a call is."""
+    found: list[object] = argument["config"]["keras_history"]
+    return found
+
+
+class TestHardSigmoid:
+    def test_a_layer_of_its_own_gets_its_input_multiplied(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("Activation", "act", ONE, activation="hard_sigmoid"))
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        assert named(config, "act_scale")["config"]["scale"] == 1.2
+        assert history(named(config, "act_scale")["inbound_nodes"][0]["args"][0]) == ["x", 0, 0]
+        assert history(named(config, "act")["inbound_nodes"][0]["args"][0]) == ["act_scale", 0, 0]
+
+    def test_that_of_a_dense_is_split_off_and_the_output_moves(self, tmp_path: Path) -> None:
+        model = keras3(
+            input3("x", 4),
+            layer3("Dense", "dense", tensor("x"), units=2, activation="hard_sigmoid"),
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert named(config, "dense")["config"]["activation"] == "linear"
+        assert named(config, "dense_scale")["config"]["scale"] == pytest.approx(1 / 1.2)
+        assert config["config"]["output_layers"] == [["dense_hard_sigmoid", 0, 0]]
+
+    def test_in_a_time_distributed_it_is_split_off_outside(self, tmp_path: Path) -> None:
+        inner = {
+            "class_name": "Dense",
+            "config": {
+                "name": "dense",
+                "trainable": True,
+                "dtype": "float32",
+                "units": 2,
+                "activation": "hard_sigmoid",
+            },
+        }
+        model = keras2(input2("x", 3, 4), layer2("TimeDistributed", "td", ONE, layer=inner))
+        config, _, _ = converted(tmp_path, model, K3)
+        assert [layer["config"]["name"] for layer in config["config"]["layers"]] == [
+            "x",
+            "td",
+            "td_scale",
+            "td_hard_sigmoid",
+        ]
+
+    def test_in_gates_it_is_refused_without_the_option(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 3, 4),
+            layer2(
+                "LSTM", "lstm", ONE, units=2, activation="tanh", recurrent_activation="hard_sigmoid"
+            ),
+        )
+        assert "--allow-weight-rewrite" in told(converted(tmp_path, model, K3)[2])
+
+    def test_in_a_file_without_weights_nothing_makes_up_for_it(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 3, 4),
+            layer2(
+                "LSTM", "lstm", ONE, units=2, activation="tanh", recurrent_activation="hard_sigmoid"
+            ),
+        )
+        said = told(converted(tmp_path, model, K3, weights=True, stored=False)[2])
+        assert "has no weights that could make up for it" in said
+        assert "--allow-weight-rewrite" not in said
+
+    @pytest.mark.parametrize(
+        ("class_name", "key", "expected"),
+        [
+            ("LSTM", "recurrent_activation", (1.2, 1.2, 1.0, 1.2)),
+            ("GRU", "recurrent_activation", (1.2, 1.2, 1.0)),
+            ("GRU", "activation", (1.0, 1.0, 1.2)),
+            ("SimpleRNN", "activation", (1.2,)),
+        ],
+    )
+    def test_with_it_the_columns_before_it_are_multiplied(
+        self, tmp_path: Path, class_name: str, key: str, expected: tuple[float, ...]
+    ) -> None:
+        model = keras2(
+            input2("x", 3, 4), layer2(class_name, "rnn", ONE, units=2, **{key: "hard_sigmoid"})
+        )
+        _, root, log = converted(tmp_path, model, K3, weights=True)
+        assert not log.refusals
+        assert root.network is not None
+        scales = root.network.unit("rnn").scales
+        assert set(scales) == {"kernel", "recurrent_kernel", "bias"}
+        assert scales["bias"] == tuple(factor for factor in expected for _ in range(2))
+
+    def test_that_of_a_cell_state_cannot_be_mended(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, activation="hard_sigmoid")
+        )
+        assert "cell state" in told(converted(tmp_path, model, K3, weights=True)[2])
+
+    def test_within_one_library_nothing_changes(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 3, 4),
+            layer2("LSTM", "lstm", ONE, units=2, recurrent_activation="hard_sigmoid"),
+        )
+        _, root, log = converted(tmp_path, model, "tf2.9")
+        assert not log.refusals
+        assert root.network is not None
+        assert not root.network.unit("lstm").scales
+
+
+class TestActivations:
+    def test_hard_silu_becomes_a_product(self, tmp_path: Path) -> None:
+        model = keras3(
+            input3("x", 4), layer3("Activation", "act", tensor("x"), activation="hard_silu")
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert named(config, "act_gate")["inbound_nodes"] == [
+            [["act", 0, 0, {}], ["act_scale", 0, 0, {}]]
+        ]
+        assert config["config"]["output_layers"] == [["act_gate", 0, 0]]
+
+    def test_one_that_the_target_lacks_is_refused_by_name(self, tmp_path: Path) -> None:
+        model = keras3(
+            input3("x", 4), layer3("Dense", "dense", tensor("x"), units=2, activation="squareplus")
+        )
+        assert "activation squareplus" in told(converted(tmp_path, model, K2)[2])
+
+
+class TestCalls:
+    def test_states_in_a_list_become_an_argument(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 3, 4),
+            input2("h", 2),
+            input2("c", 2),
+            layer2("LSTM", "lstm", [["x", 0, 0, {}], ["h", 0, 0, {}], ["c", 0, 0, {}]], units=2),
+        )
+        config, _, _ = converted(tmp_path, model, K3)
+        node = named(config, "lstm")["inbound_nodes"][0]
+        assert len(node["args"]) == 1
+        assert [history(one)[0] for one in node["kwargs"]["initial_state"]] == ["h", "c"]
+
+    def test_and_back(self, tmp_path: Path) -> None:
+        states = [tensor("h"), tensor("c")]
+        lstm = layer3(
+            "LSTM",
+            "lstm",
+            tensor("x"),
+            kwargs={"initial_state": states, "training": False},
+            units=2,
+        )
+        config, _, _ = converted(
+            tmp_path, keras3(input3("x", 3, 4), input3("h", 2), input3("c", 2), lstm), K2
+        )
+        assert named(config, "lstm")["inbound_nodes"] == [
+            [["x", 0, 0, {}], ["h", 0, 0, {}], ["c", 0, 0, {}]]
+        ]
+
+    def test_arguments_by_place_get_their_names(self, tmp_path: Path) -> None:
+        mha = layer3("MultiHeadAttention", "mha", tensor("x"), tensor("v"), num_heads=2, key_dim=3)
+        config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), input3("v", 3, 4), mha), K2)
+        assert not log.refusals
+        assert named(config, "mha")["inbound_nodes"] == [[["x", 0, 0, {"value": ["v", 0, 0]}]]]
+        assert named(config, "mha")["config"]["query_shape"] is None
+
+    def test_training_true_is_refused_to_keras3(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 4), layer2("Dropout", "drop", [["x", 0, 0, {"training": True}]], rate=0.5)
+        )
+        assert "training=True" in told(converted(tmp_path, model, K3)[2])
+
+    def test_training_false_is_told(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 4), layer2("Dropout", "drop", [["x", 0, 0, {"training": False}]], rate=0.5)
+        )
+        _, _, log = converted(tmp_path, model, K3)
+        assert [note.severity for note in log.notes if note.code == "training-argument"] == [
+            Severity.WARNING
+        ]
+
+
+class TestMasks:
+    def embedded(self, compared: float) -> Config:
+        embedding = layer3(
+            "Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True
+        )
+        mask = layer3("NotEqual", "not_equal", tensor("x"), compared, module="keras.src.ops.numpy")
+        return keras3(
+            input3("x", 3),
+            embedding,
+            mask,
+            layer3(
+                "LSTM", "lstm", tensor("embedding"), kwargs={"mask": tensor("not_equal")}, units=2
+            ),
+        )
+
+    def test_that_of_an_embedding_travels_with_its_tensor(self, tmp_path: Path) -> None:
+        config, _, log = converted(tmp_path, self.embedded(0), K2)
+        assert not log.refusals
+        assert [layer["config"]["name"] for layer in config["config"]["layers"]] == [
+            "x",
+            "embedding",
+            "lstm",
+        ]
+        assert named(config, "lstm")["inbound_nodes"] == [[["embedding", 0, 0, {}]]]
+
+    def test_so_does_that_of_a_masking_whose_input_is_cast(self, tmp_path: Path) -> None:
+        ops = "keras.src.ops.numpy"
+        layers = [
+            layer3("Cast", "cast", tensor("x"), module="keras.src.ops.core", dtype="float16"),
+            layer3("NotEqual", "not_equal", tensor("cast"), 0.0, module=ops),
+            layer3("Masking", "masking", tensor("x"), mask_value=0.0),
+            layer3("Any", "any", tensor("not_equal"), module=ops, axis=-1, keepdims=False),
+            layer3("LSTM", "lstm", tensor("masking"), kwargs={"mask": tensor("any")}, units=2),
+        ]
+        config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), *layers), K2)
+        assert not log.refusals
+        assert [layer["config"]["name"] for layer in config["config"]["layers"]] == [
+            "x",
+            "masking",
+            "lstm",
+        ]
+
+    def test_that_of_an_attention_is_its_query_s(self, tmp_path: Path) -> None:
+        layers = [
+            layer3(
+                "Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True
+            ),
+            layer3("NotEqual", "not_equal", tensor("x"), 0, module="keras.src.ops.numpy"),
+            layer3("Attention", "attention", [tensor("embedding"), tensor("embedding")]),
+            layer3("ConvertToTensor", "convert", tensor("not_equal"), module="keras.src.ops.core"),
+            layer3(
+                "GlobalAveragePooling1D",
+                "pool",
+                tensor("attention"),
+                kwargs={"mask": tensor("convert")},
+            ),
+        ]
+        config, _, log = converted(tmp_path, keras3(input3("x", 3), *layers), K2)
+        assert not log.refusals
+        assert named(config, "pool")["inbound_nodes"] == [[["attention", 0, 0, {}]]]
+
+    def test_another_one_stays(self, tmp_path: Path) -> None:
+        config, _, _ = converted(tmp_path, self.embedded(2), K2)
+        assert "not_equal" in [layer["config"]["name"] for layer in config["config"]["layers"]]
+
+
+class TestMasksBesideStates:
+    """
+    A recurrent layer of Keras 3 that is given states heeds no mask but the argument; one of Keras 2
+    heeds that of its sequences.
+    """
+
+    def decoder2(self, *between: Config, last: str = "embedding") -> Config:
+        embedding = layer2("Embedding", "embedding", ONE, input_dim=5, output_dim=3, mask_zero=True)
+        gru = layer2(
+            "GRU", "gru", [[last, 0, 0, {}], ["h", 0, 0, {}]], units=2, return_sequences=True
+        )
+        return keras2(input2("x", 3), input2("h", 2), embedding, *between, gru)
+
+    def test_keras3_is_told_the_mask(self, tmp_path: Path) -> None:
+        dropout = layer2("Dropout", "drop", [["embedding", 0, 0, {}]], rate=0.5)
+        config, _, log = converted(tmp_path, self.decoder2(dropout, last="drop"), K3)
+        assert not log.refusals
+        assert (
+            history(named(config, "gru")["inbound_nodes"][0]["kwargs"]["mask"])[0] == "gru_notequal"
+        )
+        made = named(config, "gru_notequal")["inbound_nodes"][0]["args"]
+        assert (history(made[0])[0], made[1]) == ("x", 0)
+
+    def test_that_of_a_masking_too(self, tmp_path: Path) -> None:
+        masking = layer2("Masking", "masking", ONE, mask_value=-1.0)
+        gru = layer2("GRU", "gru", [["masking", 0, 0, {}], ["h", 0, 0, {}]], units=2)
+        config, _, log = converted(
+            tmp_path, keras2(input2("x", 3, 4), input2("h", 2), masking, gru), K3
+        )
+        assert not log.refusals
+        assert history(named(config, "gru_any")["inbound_nodes"][0]["args"][0])[0] == "gru_notequal"
+        assert named(config, "gru_notequal")["inbound_nodes"][0]["args"][1] == -1.0
+
+    def test_one_of_several_layers_is_refused(self, tmp_path: Path) -> None:
+        added = layer2("Add", "add", [["embedding", 0, 0, {}], ["embedding", 0, 0, {}]])
+        assert "may have a mask" in told(
+            converted(tmp_path, self.decoder2(added, last="add"), K3)[2]
+        )
+
+    def test_no_mask_comes_through_a_convolution(self, tmp_path: Path) -> None:
+        conv = layer2("Conv1D", "conv", [["embedding", 0, 0, {}]], filters=2, kernel_size=1)
+        config, _, log = converted(tmp_path, self.decoder2(conv, last="conv"), K3)
+        assert not log.refusals
+        assert "mask" not in named(config, "gru")["inbound_nodes"][0]["kwargs"]
+
+    def test_keras2_would_heed_what_keras3_did_not(self, tmp_path: Path) -> None:
+        embedding = layer3(
+            "Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True
+        )
+        gru = layer3(
+            "GRU", "gru", tensor("embedding"), kwargs={"initial_state": tensor("h")}, units=2
+        )
+        assert "may have a mask" in told(
+            converted(tmp_path, keras3(input3("x", 3), input3("h", 2), embedding, gru), K2)[2]
+        )
+
+
+class TestMasksOfAttention:
+    """A MultiHeadAttention heeds masks that travel from TF 2.10 on."""
+
+    def transformer(self, version: str, **embedding: object) -> Config:
+        masked = layer2("Embedding", "embedding", ONE, input_dim=5, output_dim=4, **embedding)
+        mha = layer2(
+            "MultiHeadAttention",
+            "mha",
+            [["embedding", 0, 0, {"value": ["embedding", 0, 0]}]],
+            num_heads=2,
+            key_dim=2,
+            value_dim=2,
+        )
+        return keras2(input2("x", 3), masked, mha) | {"keras_version": version}
+
+    def test_an_older_one_did_not_heed_it(self, tmp_path: Path) -> None:
+        assert "which keras3.15 heeds and tf2.9 does not" in told(
+            converted(tmp_path, self.transformer("2.9.0", mask_zero=True), K3)[2]
+        )
+
+    def test_without_a_mask_they_are_alike(self, tmp_path: Path) -> None:
+        assert "heeds" not in told(
+            converted(tmp_path, self.transformer("2.9.0", mask_zero=False), K3)[2]
+        )
+
+    def test_later_ones_heed_it_too(self, tmp_path: Path) -> None:
+        assert "heeds" not in told(
+            converted(tmp_path, self.transformer("2.15.0", mask_zero=True), K3)[2]
+        )
+
+    def test_a_causal_mask_is_no_argument_of_older_ones(self, tmp_path: Path) -> None:
+        mha = layer3(
+            "MultiHeadAttention",
+            "mha",
+            tensor("x"),
+            tensor("x"),
+            kwargs={"use_causal_mask": True},
+            num_heads=2,
+            key_dim=3,
+        )
+        assert "called with use_causal_mask, which tf2.9 does not take" in told(
+            converted(tmp_path, keras3(input3("x", 3, 4), mha), "tf2.9")[2]
+        )
+
+    def test_neither_does_an_older_target_within_keras2(self, tmp_path: Path) -> None:
+        assert "heeds and tf2.4 does not" in told(
+            converted(tmp_path, self.transformer("2.15.0", mask_zero=True), "tf2.4")[2]
+        )
+
+
+class TestKeys:
+    def test_a_slope_has_another_name(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("LeakyReLU", "leaky", ONE, alpha=0.25))
+        config = named(converted(tmp_path, model, K3)[0], "leaky")["config"]
+        assert config["negative_slope"] == 0.25
+        assert "alpha" not in config
+
+    def test_a_thresholded_relu_is_a_relu(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("ThresholdedReLU", "relu", ONE, theta=0.5))
+        layer = named(converted(tmp_path, model, K3)[0], "relu")
+        assert (layer["class_name"], layer["config"]["threshold"]) == ("ReLU", 0.5)
+
+    def test_an_axis_in_a_list_is_a_number(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4), layer2("BatchNormalization", "bn", ONE, axis=[1]))
+        assert named(converted(tmp_path, model, K3)[0], "bn")["config"]["axis"] == 1
+
+    def test_several_axes_are_refused(self, tmp_path: Path) -> None:
+        model = keras2(input2("x", 4, 4), layer2("BatchNormalization", "bn", ONE, axis=[1, 2]))
+        assert "axis [1, 2]" in told(converted(tmp_path, model, K3)[2])
+
+    def test_a_lambda_is_refused(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 4),
+            layer2("Lambda", "code", ONE, function=["", None, None], function_type="lambda"),
+        )
+        assert "bytecode" in told(converted(tmp_path, model, K3)[2])
+
+    def test_a_slash_in_a_name_is_an_underscore_everywhere(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("a/x", 4),
+            layer2("Dense", "b/y", [["a/x", 0, 0, {}]], units=2),
+            layer2("ReLU", "b_y", [["b/y", 0, 0, {}]]),
+        )
+        config, _, log = converted(tmp_path, model, K3)
+        assert [layer["config"]["name"] for layer in config["config"]["layers"]] == [
+            "a_x",
+            "b_y_",
+            "b_y",
+        ]
+        assert history(named(config, "b_y")["inbound_nodes"][0]["args"][0]) == ["b_y_", 0, 0]
+        assert config["config"]["input_layers"] in ([["a_x", 0, 0]], ["a_x", 0, 0])
+        assert {change.code for change in log.changes} >= {"renamed"}
+
+    @pytest.mark.parametrize(
+        ("loader", "expected"), [("keras3.0", "OrthogonalInitializer"), (K3, "Orthogonal")]
+    )
+    def test_an_initialiser_has_the_name_that_the_release_knows(
+        self, tmp_path: Path, loader: str, expected: str
+    ) -> None:
+        given = {"class_name": "Orthogonal", "config": {"gain": 1.0, "seed": None}}
+        model = keras2(
+            input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, recurrent_initializer=given)
+        )
+        config, _, log = converted(tmp_path, model, loader)
+        assert not log.refusals
+        assert named(config, "lstm")["config"]["recurrent_initializer"]["class_name"] == expected
+
+
+class TestDirections:
+    def test_they_are_named_without_what_keras2_puts_before_them(self, tmp_path: Path) -> None:
+        inner = [layer3("LSTM", f"{way}_lstm", units=2) for way in ("forward", "backward")]
+        model = keras3(
+            input3("x", 3, 4),
+            layer3("Bidirectional", "both", tensor("x"), layer=inner[0], backward_layer=inner[1]),
+        )
+        config = named(converted(tmp_path, model, K2)[0], "both")["config"]
+        assert [config[key]["config"]["name"] for key in ("layer", "backward_layer")] == [
+            "lstm",
+            "lstm",
+        ]
+
+    def test_float32_states_of_a_16_bit_layer_are_refused(self, tmp_path: Path) -> None:
+        gru = layer3("GRU", "gru", tensor("x"), kwargs={"initial_state": [tensor("h")]}, units=2)
+        gru["config"]["dtype"] = policy("mixed_float16")
+        assert "float32 states" in told(
+            converted(tmp_path, keras3(input3("x", 3, 4), input3("h", 2), gru), K2)[2]
+        )

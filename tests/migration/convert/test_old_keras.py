@@ -1,0 +1,250 @@
+"""
+Configs of Keras 1, of standalone Keras 2, and of preprocessing layers of any release, in the words
+of others.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+
+from policytool.formats import format_detection
+from policytool.formats.creating.values import stored
+from policytool.formats.document import Tensor
+from policytool.formats.new_model import Assembly, Placement
+from policytool.migration.convert import arguments, decoding
+from policytool.migration.convert.architecture import Recipe, Thing, Unit
+from policytool.migration.convert.log import Log
+from policytool.migration.convert.rewrites import REWRITES, Situation, _keras1_weights
+from policytool.migration.convert.target import Target
+from policytool.migration.convert.traversal import walk
+from policytool.model import reading
+from policytool.model.loaded_model import Subject
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CONVOLUTION: Final = {
+    "name": "convolution2d_1",
+    "nb_filter": 3,
+    "nb_row": 5,
+    "nb_col": 4,
+    "subsample": [2, 1],
+    "border_mode": "valid",
+    "dim_ordering": "tf",
+    "bias": True,
+    "init": "glorot_uniform",
+    "activation": "elu",
+    "W_regularizer": {"name": "WeightRegularizer", "l1": 0.0, "l2": 0.5},
+    "b_regularizer": None,
+    "W_constraint": {"name": "MaxNorm", "m": 2, "axis": 0},
+    "b_constraint": None,
+    "activity_regularizer": None,
+    "trainable": True,
+}
+
+
+def converted(path: Path, loader: str, container: str = "keras") -> tuple[Unit, Log]:
+    """Return a file's model as a loader has it, and what was told of it."""
+    log = Log()
+    subject = Subject(reading.analysed(format_detection.document(path, path.name)))
+    situation = Situation(
+        subject=subject, target=Target(loader=loader, container=container), log=log
+    )
+    root = decoding.decode(subject)
+    for rewrite in REWRITES:
+        root = rewrite.apply(root, situation) if rewrite.applies(situation) else root
+    return arguments.judged(root, situation.target, log), log
+
+
+def sequential(folder: Path, version: str, *layers: dict[str, Any]) -> Path:
+    """Write the architecture of a chain, as Keras 1 and 2 do."""
+    path = folder / "model.json"
+    first, *others = layers
+    shaped = {**first, "config": {**first["config"], "batch_input_shape": [None, 8, 8, 2]}}
+    path.write_text(
+        json.dumps(
+            {"class_name": "Sequential", "config": [shaped, *others], "keras_version": version}
+        )
+    )
+    return path
+
+
+def test_a_convolution_of_keras_1_has_the_keys_of_keras_2(tmp_path: Path) -> None:
+    """
+    Class, sizes, strides, penalties and the initialiser are renamed; the shape becomes an input
+    layer of its own.
+    """
+    root, log = converted(
+        sequential(tmp_path, "1.2.2", {"class_name": "Convolution2D", "config": CONVOLUTION}),
+        "keras3.15",
+    )
+    assert not log.refusals
+    unit = next(unit for unit in walk(root) if unit.name == "convolution2d_1")
+    assert unit.class_name == "Conv2D"
+    assert {
+        key: unit.config[key]
+        for key in ("filters", "kernel_size", "strides", "padding", "data_format", "use_bias")
+    } == {
+        "filters": 3,
+        "kernel_size": [5, 4],
+        "strides": [2, 1],
+        "padding": "valid",
+        "data_format": "channels_last",
+        "use_bias": True,
+    }
+    penalty, constraint = unit.config["kernel_regularizer"], unit.config["kernel_constraint"]
+    assert isinstance(penalty, Thing)
+    assert penalty.config == {"l1": 0.0, "l2": 0.5}
+    assert isinstance(constraint, Thing)
+    assert constraint.config == {"max_value": 2, "axis": 0}
+    assert root.network is not None
+    assert root.network.units[0].config["batch_shape"] == [None, 8, 8, 2]
+
+
+@pytest.mark.parametrize(
+    ("class_name", "changes", "said"),
+    [
+        ("BatchNormalization", {"mode": 2}, "mode"),
+        ("Highway", {}, "Highway"),
+        ("Merge", {"mode": "cos"}, "cos"),
+        ("Convolution2D", {"border_mode": "full"}, "full"),
+        (
+            "Deconvolution2D",
+            {"output_shape": [None, 18, 17, 3], "subsample": [2, 2], "border_mode": "same"},
+            "output_shape",
+        ),
+    ],
+)
+def test_what_keras_1_alone_computes_is_refused(
+    tmp_path: Path, class_name: str, changes: dict[str, Any], said: str
+) -> None:
+    """The refusal names the layer and what it says."""
+    _, log = converted(
+        sequential(
+            tmp_path, "1.2.2", {"class_name": class_name, "config": {**CONVOLUTION, **changes}}
+        ),
+        "keras3.15",
+    )
+    assert any(
+        said in refusal.message and "convolution2d_1" in refusal.message for refusal in log.refusals
+    )
+
+
+def test_gates_are_joined_in_the_order_of_keras_2() -> None:
+    """Keras 1 stores i, c, f, o one by one, and with ``consume_less="gpu"`` all in one."""
+    layout = _keras1_weights.layout("LSTM", {}, {"lstm_1_W_i": (2, 3)}, reverses=False)
+    assert layout["kernel"].parts == ("W_i", "W_f", "W_c", "W_o")
+    assert _keras1_weights.layout("GRU", {}, {"gru_1_W": (2, 9)}, reverses=False)[
+        "kernel"
+    ].parts == ("W",)
+    old = _keras1_weights.layout(
+        "Convolution1D", {"filter_length": 5, "nb_filter": 3}, {"c_W": (3, 2, 5, 1)}, reverses=True
+    )["kernel"]
+    assert old == Recipe(parts=("W",), reshape=(3, 2, 5), axes=(2, 1, 0), flip=(0,))
+
+
+class Given:
+    """Values at hand, in blocks."""
+
+    def blocks(self, tensor: Tensor) -> Iterator[np.ndarray[Any, Any]]:
+        """Yield the values of a tensor in two blocks."""
+        values = np.arange(np.prod(tensor.shape or ()), dtype=np.float32) + len(tensor.path[-1])
+        yield values[:2]
+        yield values[2:]
+
+
+def test_parts_are_turned_flipped_and_joined() -> None:
+    """What is written is what NumPy makes of the parts."""
+    tensors = tuple(Tensor(path=(name,), shape=(3, 2), dtype="float32") for name in ("a", "bb"))
+    assembly = Assembly(parts=tensors, axes=(1, 0), flip=(0,))
+    placement = Placement(path=("kernel",), shape=(2, 6), dtype="float32", made_of=assembly)
+    written = np.concatenate([block for block, _ in stored(placement, Given())])  # type: ignore[arg-type]
+    expected = np.concatenate(
+        [np.flip((np.arange(6).reshape(3, 2) + add).T, 0) for add in (1, 2)], axis=-1
+    )
+    assert written.tolist() == expected.ravel().tolist()
+
+
+def test_a_vocabulary_beside_the_config_gets_into_it() -> None:
+    """Keras 3 writes an adapted vocabulary to an asset, which no other release reads."""
+    root, log = converted(FIXTURES / "keras3.15" / "text_vectorization.keras", "tf2.15", "h5")
+    assert not log.refusals
+    unit = next(unit for unit in walk(root) if unit.class_name == "TextVectorization")
+    assert unit.config["vocabulary"] == ["", "[UNK]", "green", "red", "blue"]
+    assert "dtype" not in unit.config
+
+
+def test_a_vocabulary_that_the_config_does_not_hold_is_refused() -> None:
+    """TF 2.3 has it in a table of the SavedModel."""
+    _, log = converted(FIXTURES / "tf2.3" / "string_lookup", "keras3.15")
+    assert [refusal.code for refusal in log.refusals] == ["vocabulary"]
+
+
+def test_what_preprocessing_layers_compute_otherwise_is_refused(tmp_path: Path) -> None:
+    """The default salt of TF 2.3 to 2.5, and RandomCrop between the libraries."""
+    hashing = {
+        "class_name": "Hashing",
+        "config": {
+            "name": "h",
+            "trainable": True,
+            "num_bins": 5,
+            "salt": [956888297470, 956888297470],
+        },
+    }
+    crop = {
+        "class_name": "RandomCrop",
+        "config": {"name": "c", "trainable": True, "height": 4, "width": 4, "seed": None},
+    }
+    path = sequential(tmp_path, "2.4.0", crop, hashing)
+    path.write_text(
+        path.read_text()
+        .replace('"config": [', '"config": {"name": "s", "layers": [')
+        .replace('], "keras_version"', ']}, "keras_version"')
+    )
+    _, log = converted(path, "keras3.15")
+    assert sorted(refusal.path or "" for refusal in log.refusals) == ["s/c", "s/h"]
+
+
+def test_a_mean_in_the_config_becomes_a_variable_for_tf_2_4(tmp_path: Path) -> None:
+    """TF 2.1 to 2.5 have the mean of a Normalization in its variables alone."""
+    layer = {
+        "class_name": "Normalization",
+        "config": {
+            "name": "n",
+            "trainable": True,
+            "dtype": "float32",
+            "axis": [-1],
+            "mean": [1.0, 2.0],
+            "variance": [3.0, 4.0],
+        },
+    }
+    path = sequential(tmp_path, "2.9.0", layer)
+    path.write_text(
+        path.read_text()
+        .replace('"config": [', '"config": {"name": "s", "layers": [')
+        .replace('], "keras_version"', ']}, "keras_version"')
+    )
+    root, log = converted(path, "tf2.4", "h5")
+    assert not log.refusals
+    unit = next(unit for unit in walk(root) if unit.name == "n")
+    assert unit.given == {"mean": [1.0, 2.0], "variance": [3.0, 4.0], "count": 0}
+    assert "mean" not in unit.config
+
+
+def test_standalone_keras_says_its_dtypes() -> None:
+    """
+    Keras 2.2 writes no dtype but an input's; its file in float64 stays in float64 whatever the
+    loader's default.
+    """
+    root, _ = converted(FIXTURES / "keras2.2.4" / "floatx_float64.h5", "keras3.15")
+    assert {
+        getattr(unit.config.get("dtype"), "name", None)
+        for unit in walk(root)
+        if unit.class_name == "Dense"
+    } == {"float64"}

@@ -1,0 +1,325 @@
+"""Ops of functional graphs between Keras 2 and Keras 3, as configs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.formats import format_detection
+from policytool.migration.convert import conversion_plan, decoding, encoding
+from policytool.migration.convert.log import Log
+from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.rewrites.operations import FUNCTIONS
+from policytool.migration.convert.rewrites.operations._dtypes import promoted
+from policytool.migration.convert.rewrites.operations._table import ROWS
+from policytool.migration.convert.target import Target
+from policytool.model import reading
+from policytool.model.loaded_model import Subject
+from policytool.releases import keras_operations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Json = dict[str, Any]
+CONFIGS: Final = {
+    "Argmax": {"axis": -1, "keepdims": True},
+    "Nansum": {"axis": -1, "keepdims": False},
+}
+ENDS: Final = {"start": None, "stop": None, "step": None}
+
+
+def keras2(function: str, node: Any, *, dtype: str = "float32", layer: str = "TFOpLambda") -> Json:
+    """Return a model of one op layer as TF 2.4 writes it."""
+    start = {
+        "batch_input_shape": [None, 3, 4],
+        "dtype": dtype,
+        "sparse": False,
+        "ragged": False,
+        "name": "in0",
+    }
+    config = {"name": "op", "trainable": True, "dtype": "float32", "function": function}
+    layers = [
+        {"class_name": "InputLayer", "config": start, "name": "in0", "inbound_nodes": []},
+        {"class_name": layer, "config": config, "name": "op", "inbound_nodes": [node]},
+    ]
+    inner = {
+        "name": "model",
+        "layers": layers,
+        "input_layers": [["in0", 0, 0]],
+        "output_layers": [["op", 0, 0]],
+    }
+    return {
+        "class_name": "Functional",
+        "config": inner,
+        "keras_version": "2.4.0",
+        "backend": "tensorflow",
+    }
+
+
+def tensor(name: str) -> Json:
+    """Return a tensor as Keras 3 writes it."""
+    return {
+        "class_name": "__keras_tensor__",
+        "config": {"shape": [None, 3, 4], "dtype": "float32", "keras_history": [name, 0, 0]},
+    }
+
+
+def keras3(
+    module: str, op: str, args: list[Any], *, dtype: str = "float32", config: Json | None = None
+) -> Json:
+    """Return a model of one operation as Keras 3.15 writes it."""
+    start = {
+        "batch_shape": [None, 3, 4],
+        "dtype": dtype,
+        "sparse": False,
+        "ragged": False,
+        "name": "in0",
+    }
+    named: Json = {
+        "module": "keras.layers",
+        "class_name": "InputLayer",
+        "config": start,
+        "registered_name": None,
+        "name": "in0",
+        "inbound_nodes": [],
+    }
+    whole = {
+        "module": f"keras.src.ops.{module}",
+        "class_name": op,
+        "config": {"name": "op", **(config or {})},
+        "registered_name": op,
+        "name": "op",
+    }
+    layers = [named, {**whole, "inbound_nodes": [{"args": args, "kwargs": {}}]}]
+    inner = {
+        "name": "model",
+        "trainable": True,
+        "layers": layers,
+        "input_layers": [["in0", 0, 0]],
+        "output_layers": [["op", 0, 0]],
+    }
+    return {
+        "module": "keras.src.models.functional",
+        "class_name": "Functional",
+        "config": inner,
+        "registered_name": "Functional",
+    }
+
+
+def converted(
+    model: Json, folder: Path, loader: str, container: str = "json"
+) -> tuple[list[Json], Log]:
+    """Return the layers behind the input as the target has them, and what was logged."""
+    path = folder / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    log, target = Log(), Target(loader=loader, container=container)
+    subject = Subject(reading.analysed(format_detection.document(path, str(path))))
+    root = conversion_plan.rewritten(
+        decoding.decode(subject), Situation(subject=subject, target=target, log=log)
+    )
+    found: Any = encoding.encode(root, target, log)
+    return found["config"]["layers"][1:], log
+
+
+def classes(layers: list[Json]) -> list[str]:
+    """Return what each op is."""
+    return [layer["config"].get("function", layer["class_name"]) for layer in layers]
+
+
+@pytest.mark.parametrize(
+    ("function", "node", "expected"),
+    [
+        ("__operators__.add", ["in0", 0, 0, {"y": 1, "name": None}], ["Add"]),
+        (
+            "math.subtract",
+            ["_CONSTANT_VALUE", -1, 1.0, {"y": ["in0", 0, 0], "name": None}],
+            ["Subtract"],
+        ),
+        ("nn.softmax", ["in0", 0, 0, {"axis": None}], ["Softmax"]),
+        ("math.argmax", ["in0", 0, 0, {"axis": -1}], ["Argmax", "Cast"]),
+        (
+            "linalg.matmul",
+            ["in0", 0, 0, {"b": ["in0", 0, 0], "transpose_b": True}],
+            ["Swapaxes", "Matmul"],
+        ),
+        (
+            "math.l2_normalize",
+            ["in0", 0, 0, {"axis": -1}],
+            ["Square", "Sum", "Maximum", "Rsqrt", "Multiply"],
+        ),
+        ("concat", [["in0", 0, 0, {"axis": -1}], ["in0", 0, 0, {"axis": -1}]], ["Concatenate"]),
+    ],
+)
+def test_an_op_layer_becomes_operations(
+    tmp_path: Path, function: str, node: Any, expected: list[str]
+) -> None:
+    """The last one has the layer's name, so that what uses it stays."""
+    layers, log = converted(keras2(function, node), tmp_path, "keras3.15")
+    assert classes(layers) == expected
+    assert layers[-1]["name"] == "op"
+    assert not log.refusals
+
+
+def test_a_number_in_front_stays_in_front(tmp_path: Path) -> None:
+    """``1 - x`` is not ``x - 1``."""
+    node = ["_CONSTANT_VALUE", -1, 1.0, {"y": ["in0", 0, 0], "name": None}]
+    layers, _ = converted(keras2("math.subtract", node), tmp_path, "keras3.15")
+    assert layers[0]["inbound_nodes"][0]["args"][0] == 1.0
+
+
+def test_an_array_gets_the_dtype_of_the_tensor_beside_it(tmp_path: Path) -> None:
+    """TensorFlow makes one of it; Keras 3 would promote."""
+    layers, _ = converted(
+        keras2("math.add", ["in0", 0, 0, {"y": [1.0, 2.0, 3.0, 4.0]}], dtype="float16"),
+        tmp_path,
+        "keras3.15",
+    )
+    assert layers[0]["inbound_nodes"][0]["args"][1] == {
+        "class_name": "__numpy__",
+        "config": {"value": [1.0, 2.0, 3.0, 4.0], "dtype": "float16"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (0, 0),
+        ([ENDS, 0], [{"class_name": "__slice__", "config": ENDS}, 0]),
+        (
+            [{"class_name": "__ellipsis__"}, None],
+            [{"class_name": "__ellipsis__", "config": {}}, None],
+        ),
+        (
+            {"start": 1, "stop": None, "step": None},
+            [{"class_name": "__slice__", "config": {"start": 1, "stop": None, "step": None}}],
+        ),
+    ],
+)
+def test_a_slice_becomes_get_item(tmp_path: Path, spec: Any, expected: Any) -> None:
+    """A slice alone stands in a list: Keras 3 reads none bare."""
+    model = keras2(
+        "__operators__.getitem", ["in0", 0, 0, {"slice_spec": spec}], layer="SlicingOpLambda"
+    )
+    layers, log = converted(model, tmp_path, "keras3.15")
+    assert layers[0]["inbound_nodes"][0]["args"][1] == expected
+    assert not log.refusals
+
+
+@pytest.mark.parametrize(
+    ("function", "node", "dtype"),
+    [
+        ("einsum", ["_CONSTANT_VALUE", -1, "bij,bkj->bik", {}], "float32"),
+        ("__operators__.eq", ["in0", 0, 0, {}], "float32"),
+        ("math.reduce_mean", ["in0", 0, 0, {"axis": 1}], "int32"),
+        ("nn.dropout", ["in0", 0, 0, {"rate": 0.1}], "float32"),
+        ("math.cumsum", ["in0", 0, 0, {"axis": 1, "reverse": True}], "float32"),
+        ("compat.v1.shape", ["in0", 0, 0, {"name": None, "out_type": "int32"}], "float32"),
+    ],
+)
+def test_what_keras_3_cannot_say_is_refused(
+    tmp_path: Path, function: str, node: Any, dtype: str
+) -> None:
+    """With the layer, and what it calls."""
+    _, log = converted(keras2(function, node, dtype=dtype), tmp_path, "keras3.15")
+    assert [refusal.code for refusal in log.refusals] == ["operation"]
+
+
+def test_operations_are_refused_in_hdf5(tmp_path: Path) -> None:
+    """No release reads them back from there."""
+    _, log = converted(
+        keras2("nn.relu", ["in0", 0, 0, {"name": None}]), tmp_path, "keras3.15", "h5"
+    )
+    assert [refusal.code for refusal in log.refusals] == ["h5-operations"]
+
+
+def test_older_operations_have_no_name_in_their_config(tmp_path: Path) -> None:
+    """Keras 3.6's Mean takes none."""
+    model = keras2("math.reduce_mean", ["in0", 0, 0, {"axis": 1}])
+    assert converted(model, tmp_path, "keras3.6")[0][0]["config"] == {"axis": 1, "keepdims": False}
+    assert converted(model, tmp_path, "keras3.15")[0][0]["config"] == {
+        "name": "op",
+        "axis": 1,
+        "keepdims": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "config", "expected"),
+    [
+        ("Add", [tensor("in0"), 1], {}, ["math.add"]),
+        ("Subtract", [1, tensor("in0")], {}, ["math.negative", "math.add"]),
+        ("Greater", [1, tensor("in0")], {}, ["math.less"]),
+        ("Argmax", [tensor("in0")], {"axis": -1, "keepdims": False}, ["math.argmax", "cast"]),
+        (
+            "GetItem",
+            [tensor("in0"), [{"class_name": "__slice__", "config": ENDS}, 0]],
+            {},
+            ["__operators__.getitem"],
+        ),
+        ("Split", [tensor("in0")], {"indices_or_sections": [1, 3], "axis": -1}, ["split"]),
+    ],
+)
+def test_an_operation_becomes_op_layers(
+    tmp_path: Path, op: str, args: list[Any], config: Json, expected: list[str]
+) -> None:
+    """In every release that has them, from TF 2.4 on."""
+    for loader in ("tf2.4", "tf2.15", "tf_keras2.21"):
+        layers, log = converted(keras3("numpy", op, args, config=config), tmp_path, loader)
+        assert classes(layers) == expected
+        assert layers[-1]["name"] == "op"
+        assert not log.refusals
+
+
+@pytest.mark.parametrize(
+    ("op", "args", "dtype", "loader"),
+    [
+        ("Add", [tensor("in0"), 1], "float32", "tf2.3"),
+        ("Argmax", [tensor("in0")], "float32", "tf2.15"),
+        ("TrueDivide", [tensor("in0"), 2], "int32", "tf2.15"),
+        ("Nansum", [tensor("in0")], "float32", "tf2.15"),
+    ],
+)
+def test_what_keras_2_cannot_say_is_refused(
+    tmp_path: Path, op: str, args: list[Any], dtype: str, loader: str
+) -> None:
+    """A key, an operation, a dtype, a release."""
+    _, log = converted(
+        keras3("numpy", op, args, dtype=dtype, config=CONFIGS.get(op)), tmp_path, loader
+    )
+    assert "operation" in {refusal.code for refusal in log.refusals}
+
+
+def test_promotion() -> None:
+    """As Keras 3 has it."""
+    assert promoted(["float16", "float32"]) == "float32"
+    assert promoted(["float16", "bfloat16"]) == "float32"
+    assert promoted(["int64", "float16"]) == "float16"
+    assert promoted(["int32", "bool"]) == "int32"
+    assert promoted(["int32"], [1.5]) == "float32"
+    assert promoted(["float16"], [1.5]) == "float16"
+    assert promoted(["int8", "int32"]) is None
+    assert promoted([None, "int32"]) is None
+
+
+def test_every_row_is_of_a_release() -> None:
+    """The newest releases have both sides of each row, with its arguments."""
+    for row in ROWS:
+        signature = keras_operations.signature("keras3.15", row.module, row.op)
+        assert signature is not None, row.op
+        assert keras_operations.resolves("tf_keras2.21", row.functions[0]), row.functions[0]
+        assert [pair.keras3 for pair in row.called] == list(signature.call)[: len(row.called)], (
+            row.op
+        )
+        assert {pair.keras3 for pair in row.pairs if pair not in row.called} <= {
+            *signature.config,
+            *signature.required,
+        }, row.op
+
+
+def test_known_functions_resolve_somewhere() -> None:
+    """A name that no release finds is in no file."""
+    assert {
+        name for name in FUNCTIONS if not keras_operations.resolves("tf_keras2.21", name)
+    } == set()

@@ -1,0 +1,225 @@
+"""
+The order in which a loaded model has its layers, which is that of its graph and not that of its
+config.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.migration.convert._walking import inbound
+from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.ordering import order, ordered
+from policytool.migration.convert.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.migration.convert.architecture import Argument
+
+DEEP: Final = 5000
+
+
+def unit(name: str, *calls: Argument, **kwargs: Argument) -> Unit:
+    """
+    Return a layer that is called once with each of ``calls``, and with ``kwargs``; an input layer
+    where there is none.
+    """
+    made = tuple(Call(args=(argument,), kwargs=kwargs) for argument in calls)
+    return Unit(class_name="Dense" if calls else "InputLayer", name=name, config={}, calls=made)
+
+
+def names(network: Network) -> list[str]:
+    """Return the names in the order of the loaded model."""
+    return [one.name for one in order(network)]
+
+
+def to(name: str, call: int = 0) -> Reference:
+    """Return the output of a call."""
+    return Reference(layer=name, call=call)
+
+
+@st.composite
+def networks(draw: st.DrawFn, *, shared: bool) -> Network:
+    """
+    Draw functional networks with branches, unconnected inputs and layers, and, where asked, layers
+    that are called again.
+    """
+    units = [unit(f"in{number}") for number in range(draw(st.integers(1, 3)))]
+    made = [to(one.name) for one in units]
+    for number in range(draw(st.integers(1, 12))):
+        taken = draw(st.lists(st.sampled_from(made), min_size=1, max_size=3))
+        argument: Argument = (
+            taken[0]
+            if len(taken) == 1
+            else dict(zip("cab", taken, strict=False))
+            if draw(st.booleans())
+            else [*taken]
+        )
+        again = [one for one in units if one.calls] if shared and draw(st.booleans()) else []
+        if again:
+            old = draw(st.sampled_from(again))
+            made.append(to(old.name, len(old.calls)))
+            units[units.index(old)] = replace(old, calls=(*old.calls, Call(args=(argument,))))
+        else:
+            keywords = {"value": draw(st.sampled_from(made))} if draw(st.booleans()) else {}
+            units.append(unit(f"l{number}", argument, **keywords))
+            made.append(to(f"l{number}"))
+    outputs = draw(st.lists(st.sampled_from(made), min_size=1, max_size=3))
+    return Network(
+        units=tuple(units),
+        inputs=[to(one.name) for one in units if not one.calls],
+        outputs=[*outputs],
+    )
+
+
+@given(network=networks(shared=True), data=st.data())
+def test_the_order_is_that_of_the_graph(network: Network, data: st.DataObject) -> None:
+    """
+    Every unit stands in it once, and where the config has those that lead to an output does not
+    matter.
+    """
+    found = order(network)
+    assert sorted(one.name for one in found) == sorted(one.name for one in network.units)
+    kept = _leading(network)
+    mixed = replace(network, units=tuple(data.draw(st.permutations(network.units))))
+    assert [name for name in names(mixed) if name in kept] == [
+        name for name in names(network) if name in kept
+    ]
+    assert order(replace(network, units=found)) == found
+
+
+@given(network=networks(shared=False))
+def test_a_layer_stands_behind_what_it_takes(network: Network) -> None:
+    """
+    Where no layer is called twice, the loaded model's layers can be run in their order, those that
+    lead to no output apart.
+    """
+    kept = _leading(network)
+    found = [one for one in order(network) if one.name in kept]
+    place = {one.name: number for number, one in enumerate(found)}
+    assert all(
+        place[taken.layer] < place[one.name]
+        for one in found
+        for call in one.calls
+        for taken in inbound(call)
+    )
+
+
+def _leading(network: Network) -> set[str]:
+    """Return the units of which a call leads to an output."""
+    found: set[tuple[str, int]] = set()
+    outputs: Sequence[Reference] = (
+        [one for one in network.outputs if isinstance(one, Reference)]
+        if isinstance(network.outputs, list)
+        else []
+    )
+    pending = [*outputs]
+    while pending:
+        one = pending.pop()
+        if (one.layer, one.call) not in found:
+            found.add((one.layer, one.call))
+            pending += [
+                taken
+                for call in network.unit(one.layer).calls[one.call : one.call + 1]
+                for taken in inbound(call)
+            ]
+    return {name for name, _ in found}
+
+
+def test_the_deeper_branch_comes_first() -> None:
+    """
+    The layer that is farther from the output, whatever the config begins with; in one depth that
+    which the last call names first.
+    """
+    layers = (
+        unit("in"),
+        unit("near", to("in")),
+        unit("far", to("in")),
+        unit("after", to("far")),
+        unit("sum", [to("near"), to("after")]),
+    )
+    network = Network(units=layers, inputs=to("in"), outputs=to("sum"))
+    assert names(network) == ["in", "far", "near", "after", "sum"]
+    turned = replace(network, units=(*layers[:4], unit("sum", [to("after"), to("near")])))
+    assert names(turned) == ["in", "far", "after", "near", "sum"]
+
+
+def test_keyword_arguments_come_last_and_by_their_names() -> None:
+    """
+    Attention in Keras 2 is called with ``key`` and ``value`` by name, in Keras 3 perhaps by
+    position: another order, and another one of their layers.
+    """
+    layers = (unit("in"), *(unit(name, to("in")) for name in "qvk"))
+    by_name = Network(
+        units=(*layers, unit("m", to("q"), value=to("v"), key=to("k"))),
+        inputs=to("in"),
+        outputs=to("m"),
+    )
+    assert names(by_name) == ["in", "q", "k", "v", "m"]
+    assert [one.name for one in order(by_name, by_name=False)] == [
+        "in",
+        "q",
+        "v",
+        "k",
+        "m",
+    ]  # tf_keras 2.21
+    call = Call(args=(to("q"), to("v"), to("k")))
+    assert names(replace(by_name, units=(*layers, replace(unit("m"), calls=(call,))))) == [
+        "in",
+        "q",
+        "v",
+        "k",
+        "m",
+    ]
+
+
+def test_what_leads_to_no_output_stands_apart() -> None:
+    """
+    Unconnected inputs stand first in the last depth, other layers behind all that loaders count.
+    """
+    layers = (unit("lost", to("in")), unit("in"), unit("free"), unit("out", to("in")))
+    assert names(Network(units=layers, inputs=[to("in"), to("free")], outputs=to("out"))) == [
+        "in",
+        "free",
+        "out",
+        "lost",
+    ]
+
+
+def test_chains_keep_their_order_and_nested_models_do_not() -> None:
+    """A Sequential is what its config says; a functional model within it is sorted as any other."""
+    inner = Network(units=(unit("b", to("a")), unit("a")), inputs=to("a"), outputs=to("b"))
+    nested = Unit(class_name="Functional", name="f", config={}, role=Role.MODEL, network=inner)
+    root = ordered(
+        Unit(
+            class_name="Sequential",
+            name="s",
+            config={},
+            role=Role.MODEL,
+            network=Network(units=(unit("z"), nested)),
+        ),
+        Target(loader="keras3.15", container="keras"),
+    )
+    assert root.network is not None
+    assert [one.name for one in root.network.units] == ["z", "f"]
+    below = root.network.units[1].network
+    assert below is not None
+    assert [one.name for one in below.units] == ["a", "b"]
+
+
+@pytest.mark.parametrize("outputs", [to("l4999"), [to("in"), to("l4999")]])
+def test_depth_has_no_limit(outputs: Argument) -> None:
+    """A chain deeper than Python's stack."""
+    layers = [
+        unit("in"),
+        *(unit(f"l{number}", to(f"l{number - 1}" if number else "in")) for number in range(DEEP)),
+    ]
+    assert names(Network(units=tuple(reversed(layers)), inputs=to("in"), outputs=outputs)) == [
+        one.name for one in layers
+    ]

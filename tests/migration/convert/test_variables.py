@@ -1,0 +1,216 @@
+"""
+Where conversion puts variables, held against the files that the releases wrote of the same models
+themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.formats import format_detection
+from policytool.migration.convert import decoding
+from policytool.migration.convert.conversion_plan import rewritten
+from policytool.migration.convert.log import Log
+from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.target import Target
+from policytool.migration.convert.variables import placed
+from policytool.migration.convert.variables._slots import slots
+from policytool.model import reading
+from policytool.model.loaded_model import Subject
+
+if TYPE_CHECKING:
+    from policytool.formats.new_model import Group, Placement
+
+FIXTURES: Final = Path(__file__).parents[2] / "fixtures"
+
+CASES: Final = (
+    "default_float32",
+    "nested_models",
+    "preprocessing",
+    "wrappers",
+    "mha",
+    "rnn",
+    "bidirectional_mixed",
+    "string_lookup",
+    "sequential",
+    "lambda",
+)
+SOURCES: Final = ("tf2.15", "tf_keras2.21", "keras3.3", "keras3.6", "keras3.15")
+TARGETS: Final = ("tf2.12", "tf2.15", "tf_keras2.21", "keras3.15")
+
+OTHERS: Final = frozenset({"keras3.3/wrappers"})
+"""Cases that a release writes another model for."""
+
+
+def subject_of(path: str) -> Subject:
+    """Return a fixture as planning has it."""
+    return Subject(reading.analysed(format_detection.document(FIXTURES / path, path)))
+
+
+def place(
+    path: str, loader: str, container: str
+) -> tuple[tuple[Group, ...], tuple[Placement, ...], Log]:
+    """Return where a fixture's variables go."""
+    subject, target, log = subject_of(path), Target(loader=loader, container=container), Log()
+    root = rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log))
+    log = Log()  # what the config cannot say is not asked here
+    groups, placements = placed(root, Situation(subject=subject, target=target, log=log))
+    return groups, placements, log
+
+
+def pairs(suffix: str, container: str) -> list[tuple[str, str, str]]:
+    """Return each source file with a release that wrote the same model itself, and that file."""
+    found = []
+    for case in CASES:
+        for source in SOURCES:
+            for form in (".h5", ".keras", ""):
+                for target in TARGETS:
+                    own = f"{target}/{case}{suffix}"
+                    if (
+                        f"{source}/{case}" not in OTHERS
+                        and (FIXTURES / source / (case + form)).exists()
+                        and (FIXTURES / own).exists()
+                        and recognised(own, container)
+                    ):
+                        found.append((f"{source}/{case}{form}", target, own))
+    return found
+
+
+def recognised(path: str, container: str) -> bool:
+    """
+    Return whether a fixture is what its name says: some releases write HDF5 under another name.
+    """
+    return format_detection.document(FIXTURES / path, path).format == container
+
+
+def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
+    """Return the variables of a file that are no optimizer's."""
+    return {
+        tensor.path: tensor.shape
+        for tensor in subject_of(path).document.tensors or ()
+        if tensor.path[0] not in {"optimizer", "metrics"}
+    }
+
+
+@pytest.mark.parametrize(("source", "target", "own"), pairs(".keras", "keras"))
+def test_an_archive_has_the_paths_that_the_release_writes(
+    source: str, target: str, own: str
+) -> None:
+    """From whatever container and release, each variable stands where the target has it."""
+    _, placements, log = place(source, target, "keras")
+    assert not log.refusals
+    assert {placement.path: placement.shape for placement in placements} == stored(own)
+
+
+@pytest.mark.parametrize(("source", "target", "own"), pairs(".h5", "h5"))
+def test_a_group_has_the_variables_that_the_release_writes(
+    source: str, target: str, own: str
+) -> None:
+    """
+    HDF5 has the variables of a layer in its group; scopes between the two are told by no loader.
+    """
+    groups, placements, log = place(source, target, "h5")
+    assert not log.refusals
+    mine = sorted(
+        (placement.path[0], placement.path[-1].removesuffix(":0"), placement.shape)
+        for placement in placements
+    )
+    theirs = sorted(
+        (path[0], path[-1].removesuffix(":0"), shape or ()) for path, shape in stored(own).items()
+    )
+    assert mine == theirs
+    named = {(*group.path, *name.split("/")) for group in groups for name in group.names}
+    assert named == {placement.path for placement in placements}
+
+
+def test_frozen_variables_stand_behind_others() -> None:
+    """
+    A batch normalisation's moving averages are behind what is trained, and numbered so in an
+    archive.
+    """
+    config = {"center": True, "scale": True}
+    found = slots("BatchNormalization", "keras3.15", config) or ()
+    assert [(slot.name, slot.index, slot.trainable) for slot in found] == [
+        ("gamma", 0, True),
+        ("beta", 1, True),
+        ("moving_mean", 2, False),
+        ("moving_variance", 3, False),
+    ]
+    assert [
+        slot.name
+        for slot in slots("BatchNormalization", "keras3.15", {**config, "scale": False}) or ()
+    ] == ["beta", "moving_mean", "moving_variance"]
+
+
+def test_cells_have_what_their_layers_have() -> None:
+    """
+    An LSTMCell has an LSTM's variables as its own; a class of nobody's has none that are known.
+    """
+    assert [
+        (slot.name, slot.within, slot.index)
+        for slot in slots("LSTMCell", "tf2.15", {"use_bias": False}) or ()
+    ] == [
+        ("kernel", (), 0),
+        ("recurrent_kernel", (), 1),
+    ]
+    assert slots("NobodysLayer", "tf2.15", {}) is None
+
+
+def test_bfloat16_is_widened_where_only_keras_3_archives_hold_it() -> None:
+    """float32 holds the same values, and the log says so."""
+    _, archived, _ = place("keras3.15/global_bfloat16.keras", "keras3.15", "keras")
+    _, grouped, log = place("keras3.15/global_bfloat16.keras", "tf_keras2.21", "h5")
+    assert {placement.dtype for placement in archived} == {"bfloat16"}
+    assert {placement.dtype for placement in grouped} == {"float32"}
+    assert [note.code for note in log.notes] == ["bfloat16-widened"]
+
+
+def test_a_layer_without_its_variables_is_refused() -> None:
+    """As damaged files are."""
+    document = format_detection.document(
+        FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras"
+    )
+    subject = Subject(reading.analysed(replace(document, tensors=(document.tensors or ())[2:])))
+    situation = Situation(
+        subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log()
+    )
+    placed(rewritten(decoding.decode(subject), situation), situation)
+    assert {refusal.path for refusal in situation.log.refusals} == {"functional/dense"}
+
+
+def test_layers_without_variables_have_groups_in_archives() -> None:
+    """Keras 2 looks for ``vars`` in every group that it finds, such as that of a nested model."""
+    groups, _, _ = place("keras3.15/nested_models.keras", "tf_keras2.21", "keras")
+    assert {
+        ("vars",),
+        ("layers", "functional", "vars"),
+        ("layers", "functional", "layers", "dense", "vars"),
+    } <= {group.path for group in groups}
+
+
+def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
+    """
+    Keras 3.15 writes it where it meets it first, and does not find it there when it loads the file:
+    converted, both places have it.
+    """
+    subject = Subject(
+        reading.analysed(
+            format_detection.document(
+                FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras"
+            )
+        )
+    )
+    situation = Situation(
+        subject=subject, target=Target(loader="keras3.3", container="keras"), log=Log()
+    )
+    root = rewritten(decoding.decode(subject), situation)
+    _, placements = placed(root, situation)
+    assert not situation.log.refusals
+    found = {
+        placement.layer: placement.source for placement in placements if placement.path[-1] == "0"
+    }
+    assert found["mlp/common"] == found["mlp/block/common"]

@@ -1,0 +1,537 @@
+"""Which layers follow ``--to``, which are kept, and what ``--set`` decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.migration.planning.options import RETARGETS, Outputs, assignment, checked_policy
+from policytool.support.errors import UsageError
+from tests.helpers.planned_models import (
+    after,
+    chain,
+    dense,
+    document,
+    functional,
+    layer,
+    plan,
+    policies,
+    source,
+)
+
+
+def test_layers_that_follow_the_base_change_and_exceptions_stay() -> None:
+    """
+    The most common policy over layers with weights is replaced; a layer with another one was meant
+    so.
+    """
+    model = chain(dense("a"), dense("b", "float64"), dense("c"), dense("out"))
+    assert policies(after(model, "mixed_bfloat16")) == {
+        "x": "float32",
+        "a": "mixed_bfloat16",
+        "b": "float64",
+        "c": "mixed_bfloat16",
+        "out": "float32",
+    }
+    made = plan(model, "mixed_bfloat16")
+    assert made.base_policy == "float32"
+    assert [note.code for note in made.notes] == ["exceptions-kept"]
+    changed = after(model, "mixed_bfloat16", include_exceptions=True)
+    assert policies(changed)["b"] == "mixed_bfloat16"
+
+
+def test_ties_go_to_the_first() -> None:
+    """Of two policies that are as common, the first layer's is the base."""
+    model = chain(dense("a", "mixed_float16"), dense("b", "float32"), dense("out"))
+    made = plan(model, "float64")
+    assert made.base_policy == "mixed_float16"
+
+
+def test_outputs_do_not_say_what_a_models_policy_is() -> None:
+    """
+    Two float32 heads of a mixed model do not make it a float32 model: going to float32 changes its
+    one hidden layer.
+    """
+    model = functional(
+        source(),
+        dense("a", "mixed_float16", inbound=["x"]),
+        dense("one", inbound=["a"]),
+        dense("two", inbound=["a"]),
+        outputs=["one", "two"],
+    )
+    assert plan(model, "float32").base_policy == "mixed_float16"
+    assert set(policies(after(model, "float32")).values()) == {"float32"}
+
+
+@pytest.mark.parametrize("to", ["float16", "bfloat16", "mixed_float16", "mixed_bfloat16"])
+def test_outputs_and_a_last_softmax_stay_in_float32(to: str) -> None:
+    """
+    The layer that makes the output, a softmax after the last weights, and what stands between them
+    are kept; a softmax in the middle is not.
+    """
+    model = chain(
+        layer("Activation", "middle", activation="softmax"),
+        dense("a"),
+        layer("Softmax", "probabilities"),
+        layer("Dropout", "dropout", rate=0.5),
+        layer("Reshape", "out", target_shape=[2]),
+    )
+    kept = policies(after(model, to))
+    assert kept == {
+        "x": "float32",
+        "middle": to,
+        "a": to,
+        "probabilities": "float32",
+        "dropout": "float32",
+        "out": "float32",
+    }
+    assert {one.path for one in plan(model, to).kept} == {
+        "net/probabilities",
+        "net/dropout",
+        "net/out",
+    }
+    followed = policies(after(model, to, outputs=Outputs.FOLLOW))
+    assert {name for name, policy in followed.items() if policy == "float32"} == {"x"}
+
+
+@pytest.mark.parametrize("to", ["float32", "float64"])
+def test_wide_policies_keep_no_output(to: str) -> None:
+    """Outputs in float32 are a rule for 16-bit policies alone."""
+    model = chain(dense("a", "mixed_float16"), dense("out", "mixed_float16", activation="softmax"))
+    assert policies(after(model, to)) == {"x": "float32", "a": to, "out": to}
+    assert not plan(model, to).kept
+
+
+def test_outputs_are_found_through_wrappers_and_nested_models() -> None:
+    """
+    The output layer of a nested model and the layer in a TimeDistributed make the output as well.
+    """
+    inner = functional(
+        source(),
+        dense("hidden", inbound=["x"]),
+        dense("head", inbound=["hidden"]),
+        outputs=["head"],
+        name="inner",
+    )
+    wrapped = layer("TimeDistributed", "each", inbound=["x"], layer=dense("wrapped"))
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        {**inner, "name": "inner", "inbound_nodes": [[["a", 0, 0, {}]]]},
+        wrapped,
+        outputs=["inner", "each"],
+    )
+    changed = policies(after(model, "mixed_float16"))
+    assert (changed["a"], changed["hidden"], changed["head"]) == (
+        "mixed_float16",
+        "mixed_float16",
+        "float32",
+    )
+    assert (changed["each"], changed["wrapped"]) == ("float32", "float32")
+
+
+def test_an_op_at_the_end_keeps_what_feeds_it() -> None:
+    """An op layer casts nothing: its output is as wide as its input."""
+    op = layer("TFOpLambda", "tf.nn.softmax", function="nn.softmax")
+    changed = policies(after(chain(dense("a"), dense("b"), op), "mixed_float16"))
+    assert (changed["a"], changed["b"]) == ("mixed_float16", "float32")
+
+
+def test_a_subclassed_models_outputs_are_unknown() -> None:
+    """Nothing is kept where the file does not say what makes the outputs, and that is said."""
+    model = {
+        "class_name": "Custom>Mine",
+        "config": {"name": "mine", "layers": [dense("a")], "trainable": True},
+    }
+    made = plan(model, "mixed_float16")
+    assert not made.kept
+    assert "outputs-unknown" in {note.code for note in made.notes}
+
+
+def test_an_rnn_and_its_cells_are_one_unit() -> None:
+    """Keras 2 fails where they differ, so ``--set`` on the RNN reaches its cells."""
+    cells = [layer("LSTMCell", "one", units=2), layer("GRUCell", "two", units=2)]
+    stacked = layer("StackedRNNCells", "stack", cells=cells)
+    model = chain(dense("a"), layer("RNN", "rnn", cell=stacked), dense("out"))
+    assert policies(after(model, None, "net/rnn=mixed_bfloat16")) == {
+        "x": "float32", "a": "float32", "rnn": "mixed_bfloat16", "stack": "mixed_bfloat16", "one": "mixed_bfloat16", "two": "mixed_bfloat16", "out": "float32",
+    }  # fmt: skip
+
+
+def test_parts_of_a_recurrent_layer_are_set_alike() -> None:
+    """
+    Keras 2 cannot build an RNN whose cell, or a Bidirectional whose backward layer, computes in
+    another dtype.
+    """
+    rnn = chain(layer("RNN", "rnn", cell=layer("LSTMCell", "cell", units=2)), dense("out"))
+    assert [refusal.code for refusal in plan(rnn, None, "net/rnn/cell=float16").refusals] == [
+        "one-unit"
+    ]
+    assert not plan(rnn, None, "net/rnn=float16").refusals
+    both = layer(
+        "Bidirectional",
+        "both",
+        layer=layer("GRU", "gru", units=2),
+        backward_layer=layer("GRU", "back", units=2),
+        merge_mode="concat",
+    )
+    model = chain(both, dense("out"))
+    assert [
+        refusal.code for refusal in plan(model, None, "net/both/backward_back=float64").refusals
+    ] == ["one-unit"]
+    assert not plan(model, None, "net/both/.*=float64").refusals
+
+
+def test_both_directions_of_a_bidirectional_are_built_from_one_config() -> None:
+    """Deciding for one of them alone is refused by name."""
+    model = chain(
+        layer("Bidirectional", "both", layer=layer("GRU", "gru", units=2), merge_mode="concat"),
+        dense("out"),
+    )
+    made = plan(model, None, "net/both/forward_gru=float64", "net/both/backward_gru=float16")
+    assert [refusal.code for refusal in made.refusals] == ["one-config"]
+    alike = policies(after(model, None, "net/both/.*_gru=float64"))
+    assert alike["gru"] == "float64"
+
+
+def test_inputs_and_integer_layers_keep_their_dtype() -> None:
+    """What holds ids or strings is no float, and the outermost inputs are the caller's."""
+    model = functional(
+        source(dtype="int32"),
+        layer("IntegerLookup", "lookup", "int64", inbound=["x"]),
+        layer("Embedding", "embedding", inbound=["lookup"], embeddings_initializer={}),
+        dense("out", inbound=["embedding"]),
+        outputs=["out"],
+    )
+    changed = policies(after(model, "mixed_float16", include_exceptions=True))
+    assert changed == {
+        "x": "int32",
+        "lookup": "int64",
+        "embedding": "mixed_float16",
+        "out": "float32",
+    }
+
+
+def test_inputs_of_nested_models_widen() -> None:
+    """
+    Under float64 layers a nested float32 input would round what comes in; a narrower target leaves
+    it.
+    """
+    inner = functional(
+        source("y"), dense("hidden", inbound=["y"]), outputs=["hidden"], name="inner", inputs=("y",)
+    )
+    model = functional(
+        source(),
+        {**inner, "name": "inner", "inbound_nodes": [[["x", 0, 0, {}]]]},
+        dense("out", inbound=["inner"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "float64"))["y"] == "float64"
+    assert policies(after(model, "float64"))["x"] == "float32"
+    assert policies(after(model, "mixed_float16"))["y"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("entry", "to", "stays"),
+    [
+        (layer("UnitNormalization", "n"), "mixed_float16", True),
+        (layer("UnitNormalization", "n"), "mixed_bfloat16", False),
+        (layer("GroupNormalization", "n"), "float16", True),
+        (layer("GlobalAveragePooling2D", "n"), "mixed_float16", True),
+        (layer("GlobalAveragePooling2D", "n"), "bfloat16", False),
+        (layer("LayerNormalization", "n"), "float16", True),
+        (layer("LayerNormalization", "n"), "mixed_float16", False),
+        (layer("Normalization", "n"), "mixed_bfloat16", True),
+        (layer("Dot", "n", normalize=True), "mixed_float16", True),
+        (layer("Dot", "n", normalize=False), "mixed_float16", False),
+        (layer("Activation", "n", activation="exponential"), "mixed_float16", True),
+        (layer("AveragePooling2D", "n", pool_size=[64, 64]), "mixed_float16", True),
+        (layer("AveragePooling2D", "n", pool_size=[2, 2]), "mixed_float16", False),
+        (layer("CategoryEncoding", "n"), "mixed_bfloat16", True),
+        (layer("Discretization", "n"), "mixed_float16", True),
+    ],
+)
+def test_layers_that_are_known_to_fail_stay_in_float32(
+    entry: dict[str, Any],
+    to: str,
+    stays: bool,  # noqa: FBT001
+) -> None:  # a case
+    """Each with its reason, and only under the policies under which it was measured."""
+    model = chain(dense("a"), entry, dense("b"), dense("out"))
+    assert policies(after(model, to))["n"] == ("float32" if stays else to)
+    reasons = [one.reason for one in plan(model, to).kept if one.path == "net/n"]
+    assert bool(reasons) is stays
+    assert all(reasons)
+
+
+def test_ids_on_their_way_to_a_lookup_stay_in_float32() -> None:
+    """float16 cannot tell 2049 from 2048."""
+    model = chain(
+        layer("Reshape", "carry", target_shape=[2]),
+        layer("Embedding", "embedding", embeddings_initializer={}),
+        dense("a"),
+        dense("out"),
+    )
+    changed = policies(after(model, "mixed_float16"))
+    assert (changed["carry"], changed["embedding"], changed["a"]) == (
+        "float32",
+        "mixed_float16",
+        "mixed_float16",
+    )
+
+
+def test_ids_are_followed_into_models_and_wrappers() -> None:
+    """
+    A TimeDistributed around a model casts the ids that the model looks up, and so does what feeds
+    it.
+    """
+    inner = {
+        "class_name": "Sequential",
+        "config": {
+            "name": "inner",
+            "layers": [layer("Embedding", "embedding", embeddings_initializer={}), dense("d")],
+        },
+    }
+    model = chain(
+        layer("Reshape", "carry", target_shape=[2]),
+        layer("TimeDistributed", "each", layer=inner),
+        dense("a"),
+        dense("out"),
+    )
+    changed = policies(after(model, "mixed_float16"))
+    assert (changed["carry"], changed["each"], changed["embedding"], changed["a"]) == (
+        "float32",
+        "float32",
+        "mixed_float16",
+        "mixed_float16",
+    )
+
+
+def test_an_exact_path_comes_before_a_pattern() -> None:
+    """``--set`` takes the layer's path first, then regular expressions that match in full."""
+    model = chain(dense("a"), dense("b"), dense("ab"))
+    assert policies(after(model, None, "net/a=float16", "net/[ab]=float64")) == {
+        "x": "float32",
+        "a": "float16",
+        "b": "float64",
+        "ab": "float32",
+    }
+
+
+def test_a_pattern_means_the_layers_that_compute_in_floats() -> None:
+    """
+    Inputs, ids, and what has no dtype of its own, are passed over by ``.*`` and set by name alone.
+    """
+    first = layer("Embedding", "embedding", inbound=["x"], embeddings_initializer={})
+    lstm = layer("LSTM", "lstm", inbound=["embedding"], units=2)
+    model = functional(
+        source(dtype="int32"), first, lstm, dense("out", inbound=["lstm"]), outputs=["out"]
+    )
+    changed = policies(after(model, None, ".*=mixed_bfloat16"))
+    assert {changed[name] for name in ("embedding", "lstm", "out")} == {"mixed_bfloat16"}
+    assert changed["x"] == "int32"
+    assert [
+        refusal.code for refusal in plan(model, None, "net/lstm/lstm_cell=float32").refusals
+    ] == ["no-dtype"]
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        (("net/.*=float16", "net/a=float64", ".*/b=float64"), "two patterns"),
+        (("nowhere=float16",), "matches no layer"),
+        (("net/(=float16",), "regular expression"),
+        (("net/a=float16", "net/a=float64"), "set twice"),
+    ],
+)
+def test_patterns_that_cannot_decide_are_errors(sets: tuple[str, ...], says: str) -> None:
+    """Two matches, none, or no expression at all: the call is wrong."""
+    with pytest.raises(UsageError, match=says):
+        plan(chain(dense("a"), dense("b")), None, *sets)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "=float32",
+        "a=",
+        "a=float99",
+        "a=int8_from_float32",
+        "a=infer",
+        "a=int32",
+        "a=float8_e4m3fn",
+    ],
+)
+def test_what_is_no_assignment_is_an_error(text: str) -> None:
+    """``PATTERN=POLICY`` with a policy that a layer can be changed to."""
+    with pytest.raises(UsageError):
+        assignment(text)
+
+
+@given(name=st.text(max_size=30))
+def test_any_other_policy_is_an_error(name: str) -> None:
+    """``--to`` takes six policies and says so of every other."""
+    if name in RETARGETS:
+        assert checked_policy(name, "--to") == name
+    else:
+        with pytest.raises(UsageError):
+            checked_policy(name, "--to")
+
+
+def test_infer_needs_the_users_word() -> None:
+    """
+    What takes its first input's dtype is refused with a sentence that shows how to decide, and then
+    respelled.
+    """
+    infer = {"class_name": "Policy", "config": {"name": "infer"}}
+    model = document(chain(dense("a", infer), dense("out")), keras="2.3.0-tf")
+    made = plan(model)
+    assert [refusal.code for refusal in made.refusals] == ["needs-word"]
+    assert "--set 'net/a=float32'" in made.refusals[0].message
+    assert policies(after(model, None, "net/a=float32"))["a"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("removed", "current"),
+    [("float16", "mixed_float16"), ("bfloat16", "mixed_bfloat16"), ("float32", "float32")],
+)
+def test_removed_names_get_the_one_that_computes_the_same(removed: str, current: str) -> None:
+    """``float16_with_float32_vars`` is mixed_float16 today."""
+    model = chain(dense("a", f"{removed}_with_float32_vars"), dense("out"))
+    assert policies(after(model))["a"] == current
+
+
+def test_a_removed_name_that_nothing_replaces_needs_the_users_word() -> None:
+    """No policy of today computes in float64 with float32 variables."""
+    made = plan(chain(dense("a", "float64_with_float32_vars"), dense("out")))
+    assert [refusal.code for refusal in made.refusals] == ["needs-word"]
+
+
+def test_keras1_has_no_policies_to_change() -> None:
+    """Its layers take no dtype, and no library with policies loads its configs."""
+    model = document(chain(dense("a"), dense("out")), keras="1.2.2")
+    assert [refusal.code for refusal in plan(model, "mixed_float16").refusals] == ["no-policies"]
+    assert plan(model).is_empty
+
+
+def test_sub_layers_that_loaders_treat_differently_are_told() -> None:
+    """Up to TF 2.13 the layers in a MultiHeadAttention take the global policy."""
+    attention = layer("MultiHeadAttention", "mha", num_heads=2, key_dim=2, query_shape=[None, 2, 2])
+    model = document(chain(dense("a"), attention, dense("out")), keras="2.9.0")
+    assert "sub-layers" in {note.code for note in plan(model, "mixed_float16").notes}
+
+
+def _quantised(mode: str, to: str) -> Any:
+    """Return the plan for a quantised hidden layer of Keras 3."""
+    quantised = {
+        "class_name": "QuantizedDTypePolicy",
+        "config": {"mode": mode, "source_name": "float32"},
+        "module": "keras.dtype_policies",
+    }
+    model = chain(dense("a", quantised), dense("b"), dense("out"))
+    for entry in model["config"]["layers"]:
+        if entry["class_name"] == "InputLayer":
+            entry["config"]["batch_shape"] = entry["config"].pop("batch_input_shape")
+    tensors = {
+        "a/a/kernel": "int8",
+        "a/a/kernel_scale": "float32",
+        "b/b/kernel": "float32",
+        "out/out/kernel": "float32",
+    }
+    return plan(
+        document(
+            {**model, "module": "keras.src.models.functional"}, keras="3.12.0", tensors=tensors
+        ),
+        to,
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "to"),
+    [
+        ("int8", "mixed_float16"),
+        ("int8", "float16"),
+        ("int4", "mixed_float16"),
+        ("int4", "float16"),
+    ],
+)
+def test_quantised_layers_that_keras_cannot_compute_are_refused(mode: str, to: str) -> None:
+    """int8 is not built from float16, and int4 per channel computes wrongly in it."""
+    made = _quantised(mode, to)
+    assert [(refusal.code, refusal.path) for refusal in made.refusals] == [("quantized", "net/a")]
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_a_quantised_layer_keeps_its_mode_and_its_tensors(mode: str) -> None:
+    """The source policy changes; what is stored of scales and integers stays."""
+    made = _quantised(mode, "bfloat16")
+    (edit,) = [edit for edit in made.edits if edit.path == "net/a"]
+    assert edit.after["config"] == {"mode": mode, "source_name": "bfloat16"}
+    assert not [cast for cast in made.casts if cast.path == "net/a"]
+
+
+def test_a_policy_under_another_key_is_told_and_left() -> None:
+    """What a custom class reads from its own keys is its own business."""
+    own = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
+    made = plan(chain(layer("Mine", "mine", inner_policy=own), dense("out")))
+    assert [(note.code, note.severity.value) for note in made.notes] == [
+        ("policy-elsewhere", "warning")
+    ]
+    assert made.is_empty
+
+
+def test_layers_of_old_keras_get_the_key_they_lack() -> None:
+    """
+    Keras 2.2 writes a dtype into the first layer alone; all layers share floatx, and --to writes
+    the key where it is missing.
+    """
+    hidden = dense("b")
+    del hidden["config"]["dtype"]
+    model = document(chain(dense("a"), hidden, dense("out")), keras="2.2.4")
+    made = plan(model, "mixed_float16")
+    added = [edit for edit in made.edits if edit.path == "net/b"]
+    assert len(added) == 1
+    assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        {"class_name": "Orthogonal", "config": {}},
+        {"class_name": "OrthogonalInitializer", "config": {}},
+        "orthogonal",
+    ],
+)
+def test_an_initialiser_without_the_dtype_is_refused(spelled: object) -> None:
+    """
+    Loading an LSTM runs Orthogonal, whose Qr has no bfloat16 kernel; mixed_bfloat16 keeps the
+    variables in float32.
+    """
+    model = chain(
+        dense("a"), layer("LSTM", "rnn", units=2, recurrent_initializer=spelled), dense("out")
+    )
+    made = plan(model, "bfloat16")
+    assert [(refusal.code, refusal.path) for refusal in made.refusals] == [
+        ("no-initializer", "net/rnn")
+    ]
+    assert "mixed_bfloat16" in made.refusals[0].message
+    assert not plan(model, "mixed_bfloat16").refusals
+    assert not plan(model, "bfloat16", "net/rnn=mixed_bfloat16").refusals
+
+
+@pytest.mark.parametrize("to", ["float16", "mixed_float16", "float64"])
+def test_a_kernel_that_does_not_exist_is_refused(to: str) -> None:
+    """MaxPooling3D has none on the CPU but in float32 and bfloat16; --set keeps it out."""
+    model = chain(
+        dense("a"), layer("MaxPooling3D", "pool", pool_size=[2, 2, 2]), dense("b"), dense("out")
+    )
+    made = plan(model, to)
+    assert [(refusal.code, refusal.path) for refusal in made.refusals] == [
+        ("no-kernel", "net/pool")
+    ]
+    assert not plan(model, to, "net/pool=float32").refusals
+    assert not plan(model, "mixed_bfloat16").refusals

@@ -1,0 +1,337 @@
+"""
+Float dtypes along the edges of a graph: op layers that meet two of them, and casts that follow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.helpers.planned_models import (
+    Config,
+    after,
+    chain,
+    dense,
+    document,
+    functional,
+    layer,
+    plan,
+    policies,
+    source,
+)
+
+
+def op(name: str, *inbound: str, function: str = "math.add") -> Config:
+    """
+    Return a TFOpLambda whose first parent is its first argument and whose second stands in its
+    kwargs, as TF 2.4 on write them.
+    """
+    kwargs: dict[str, Any] = {"y": [inbound[1], 0, 0]} if len(inbound) > 1 else {}
+    return {
+        **layer("TFOpLambda", name, function=function),
+        "inbound_nodes": [[inbound[0], 0, 0, kwargs]],
+    }
+
+
+def test_the_float32_island_is_widened_to_what_feeds_an_op() -> None:
+    """
+    An op that adds a layer's output to the float32 input would get two dtypes: the layer stays in
+    float32, with the op as the reason.
+    """
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        op("tf.add", "a", "x"),
+        dense("b", inbound=["tf.add"]),
+        dense("out", inbound=["b"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "mixed_float16"))["a"] == "float32"
+    assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
+    assert any(
+        one.path == "net/a" and "tf.add" in one.reason for one in plan(model, "mixed_float16").kept
+    )
+
+
+def test_widening_goes_through_ops() -> None:
+    """What an op makes is as wide as what feeds it, so the layer behind it is widened."""
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        op("tf.relu", "a", function="nn.relu"),
+        op("tf.add", "tf.relu", "x"),
+        dense("out", inbound=["tf.add"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "mixed_bfloat16"))["a"] == "float32"
+
+
+def test_layers_cast_what_they_take() -> None:
+    """An Add of Keras is a layer with a policy: nothing has to give way."""
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        layer("Add", "add", inbound=["a", "x"]),
+        dense("out", inbound=["add"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
+
+
+def test_what_cannot_be_widened_is_refused_by_name() -> None:
+    """A layer that the user set to float16 stays so, and the op that would fail is named."""
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        op("tf.add", "a", "x"),
+        dense("out", inbound=["tf.add"]),
+        outputs=["out"],
+    )
+    made = plan(model, "mixed_float16", "net/a=float16")
+    assert [refusal.code for refusal in made.refusals] == ["mixed-inputs"]
+    assert "net/tf.add" in made.refusals[0].message
+    assert "net/a" in made.refusals[0].message
+
+
+def test_float64_next_to_the_float32_input_is_refused() -> None:
+    """The outermost input is the caller's and stays float32, so an op cannot add it to float64."""
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        op("tf.add", "a", "x"),
+        dense("out", inbound=["tf.add"]),
+        outputs=["out"],
+    )
+    assert [refusal.code for refusal in plan(model, "float64").refusals] == ["mixed-inputs"]
+
+
+def test_a_cast_ends_the_flow() -> None:
+    """tf.cast makes what it says, whatever feeds it."""
+    cast = {
+        **layer("TFOpLambda", "tf.cast", function="cast"),
+        "inbound_nodes": [["a", 0, 0, {"dtype": "float32"}]],
+    }
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        cast,
+        op("tf.add", "tf.cast", "x"),
+        dense("out", inbound=["tf.add"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "mixed_float16"))["a"] == "mixed_float16"
+
+
+def test_ops_of_old_tensorflow_have_their_dtype_rewritten() -> None:
+    """TF 1.15 to 2.3 write the dtype into the op; it follows what feeds it."""
+    node = {"name": "Relu", "op": "Relu", "input": ["a"], "attr": {"T": {"type": "DT_HALF"}}}
+    relu = layer("TensorFlowOpLayer", "relu", "mixed_float16", node_def=node, constants={})
+    model = document(
+        chain(dense("a", "mixed_float16"), relu, dense("out", "mixed_float16")), keras="2.4.0"
+    )
+    made = plan(model, "float32")
+    edits = {edit.address.pointer: (edit.before, edit.after) for edit in made.edits}
+    assert edits["/config/layers/2/config/node_def/attr/T/type"] == ("DT_HALF", "DT_FLOAT")
+
+
+def test_casts_that_keras3_recorded_follow_their_layer() -> None:
+    """
+    Keras 3.5 to 3.9 write a Cast before a mixed layer; left alone it would round to float16 what a
+    bfloat16 layer takes.
+    """
+
+    def tensor(name: str, dtype: str) -> Config:
+        return {
+            "class_name": "__keras_tensor__",
+            "config": {"shape": [None, 2], "dtype": dtype, "keras_history": [name, 0, 0]},
+        }
+
+    cast = {
+        "module": "keras.src.ops.core", "class_name": "Cast", "config": {"dtype": "float16"}, "registered_name": "Cast", "name": "cast",
+        "inbound_nodes": [{"args": [tensor("x", "float32")], "kwargs": {}}],
+    }  # fmt: skip
+    policy = {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {"name": "mixed_float16"},
+        "registered_name": None,
+    }
+    a = {
+        **dense("a", policy),
+        "module": "keras.layers",
+        "inbound_nodes": [{"args": [tensor("cast", "float16")], "kwargs": {}}],
+    }
+    out = {
+        **dense("out", policy),
+        "module": "keras.layers",
+        "inbound_nodes": [{"args": [tensor("a", "float16")], "kwargs": {}}],
+    }
+    first = source()
+    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
+    model = document(
+        {
+            **functional(first, cast, a, out, outputs=["out"]),
+            "module": "keras.src.models.functional",
+        },
+        keras="3.6.0",
+    )
+    edits = {edit.address.pointer: edit.after for edit in plan(model, "mixed_bfloat16").edits}
+    assert edits["/config/layers/1/config/dtype"] == "bfloat16"
+
+
+def _of_keras3(operation: str, to: str) -> dict[str, str | None]:
+    """
+    Return the policies of a model of Keras 3 in which an operation takes the output of a Dense.
+    """
+
+    def tensor(name: str) -> Config:
+        return {
+            "class_name": "__keras_tensor__",
+            "config": {"shape": [None, 2], "dtype": "float32", "keras_history": [name, 0, 0]},
+        }
+
+    def fed(entry: Config, name: str) -> Config:
+        return {
+            **entry,
+            "module": "keras.layers",
+            "inbound_nodes": [{"args": [tensor(name)], "kwargs": {}}],
+        }
+
+    policy = {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {"name": "float32"},
+        "registered_name": None,
+    }
+    node: Config = {
+        "module": "keras.src.ops.x",
+        "class_name": operation,
+        "config": {},
+        "registered_name": operation,
+        "name": "op",
+    }
+    node["inbound_nodes"] = [{"args": [tensor("a")], "kwargs": {}}]
+    first = source()
+    first["config"]["batch_shape"] = first["config"].pop("batch_input_shape")
+    layers = (
+        first,
+        fed(dense("a", policy), "x"),
+        node,
+        fed(dense("b", policy), "op"),
+        fed(dense("out", policy), "b"),
+    )
+    model = document(
+        {**functional(*layers, outputs=["out"]), "module": "keras.src.models.functional"},
+        keras="3.15.0",
+    )
+    made = plan(model, to)
+    return {"refused": made.refusals[0].code} if made.refusals else policies(after(model, to))
+
+
+@pytest.mark.parametrize(
+    ("operation", "to", "expected"),
+    [
+        ("Add", "mixed_float16", "mixed_float16"),
+        ("RFFT", "mixed_float16", "float32"),
+        ("Inv", "bfloat16", "float32"),
+        ("RFFT", "float64", "float64"),
+        ("Conv", "mixed_bfloat16", "float32"),
+    ],
+)
+def test_operations_of_keras3_that_have_no_16_bit_kernel(
+    operation: str, to: str, expected: str
+) -> None:
+    """
+    Most promote; transforms and linear algebra are wide alone, and a convolution's constant kernel
+    is float32.
+    """
+    found = _of_keras3(operation, to)
+    assert (found["a"], found["b"]) == (expected, to)
+
+
+def test_a_convolution_in_float64_with_a_constant_is_refused() -> None:
+    """Its kernel is float32, and nothing in the file can widen it."""
+    assert _of_keras3("Conv", "float64") == {"refused": "mixed-inputs"}
+
+
+def test_a_constant_that_comes_first_is_a_float32_tensor() -> None:
+    """``2.0 - x`` fails in Keras 2 for every x but a float32 one."""
+    minus = {
+        **layer("TFOpLambda", "tf.math.subtract", function="math.subtract"),
+        "inbound_nodes": [["_CONSTANT_VALUE", -1, 2.0, {"y": ["a", 0, 0]}]],
+    }
+    model = functional(
+        source(),
+        dense("a", inbound=["x"]),
+        minus,
+        dense("b", inbound=["tf.math.subtract"]),
+        dense("out", inbound=["b"]),
+        outputs=["out"],
+    )
+    assert policies(after(model, "mixed_float16"))["a"] == "float32"
+    assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
+
+
+def test_states_that_are_given_are_not_cast() -> None:
+    """
+    A recurrent layer of Keras 2 multiplies the states it is given with its own variables: the
+    outermost input's float32 keeps it in float32.
+    """
+    rnn = {
+        **layer("GRU", "rnn", units=2),
+        "inbound_nodes": [[["a", 0, 0, {"initial_state": ["x", 0, 0]}]]],
+    }
+    model = functional(
+        source(), dense("a", inbound=["x"]), rnn, dense("out", inbound=["rnn"]), outputs=["out"]
+    )
+    changed = policies(after(model, "mixed_float16"))
+    assert (changed["a"], changed["rnn"]) == ("mixed_float16", "float32")
+    own = {
+        **layer("GRU", "rnn", units=2),
+        "inbound_nodes": [[["a", 0, 0, {"initial_state": ["a", 0, 0]}], ["a", 0, 0, {}]]],
+    }
+    fed = functional(
+        source(), dense("a", inbound=["x"]), own, dense("out", inbound=["rnn"]), outputs=["out"]
+    )
+    assert policies(after(fed, "mixed_float16"))["rnn"] == "mixed_float16"
+
+
+def test_a_cast_that_narrows_cannot_be_widened() -> None:
+    """
+    What someone casts to float16 stays so, and an op that adds it to float32 is refused rather than
+    tried for ever.
+    """
+    half = {
+        **layer("TFOpLambda", "tf.cast", function="cast"),
+        "inbound_nodes": [["a", 0, 0, {"dtype": "float16"}]],
+    }
+    nodes = (
+        dense("a", "mixed_float16", inbound=["x"]),
+        half,
+        dense("b", "mixed_float16", inbound=["x"]),
+        op("tf.add", "tf.cast", "b"),
+    )
+    model = functional(
+        source(), *nodes, dense("out", "mixed_float16", inbound=["tf.add"]), outputs=["out"]
+    )
+    assert [refusal.code for refusal in plan(model, "float32").refusals] == ["mixed-inputs"]
+
+
+def test_a_cast_at_the_end_makes_the_output() -> None:
+    """Where the model itself casts its output to float32, what feeds the cast may follow."""
+    cast = {
+        **layer("TFOpLambda", "tf.cast", function="cast"),
+        "inbound_nodes": [["b", 0, 0, {"dtype": "float32"}]],
+    }
+    model = functional(
+        source(), dense("a", inbound=["x"]), dense("b", inbound=["a"]), cast, outputs=["tf.cast"]
+    )
+    assert policies(after(model, "mixed_float16"))["b"] == "mixed_float16"
+
+
+def test_the_wrapper_of_a_kept_layer_is_kept() -> None:
+    """Keras 3's TimeDistributed has its layer compute in the wrapper's dtype."""
+    wrapped = layer("TimeDistributed", "each", layer=layer("UnitNormalization", "inner"))
+    changed = policies(after(chain(dense("a"), wrapped, dense("b"), dense("out")), "mixed_float16"))
+    assert (changed["each"], changed["inner"]) == ("float32", "float32")

@@ -1,0 +1,515 @@
+"""
+SavedModels: every copy of a policy alike, and refusals of what stays in the graph and in the
+checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.formats import format_detection, rewriting
+from policytool.migration import planning
+from policytool.migration.plan import Kind
+from policytool.migration.planning.options import Options, assignment
+from policytool.migration.planning.planned_document import applied
+from policytool.model import reading
+from policytool.model.loaded_model import dtype_places
+from policytool.model.model import Address
+from policytool.model.tree import INPUT_CLASS, places
+from policytool.support.text.jsontext import pointer
+from tests.conftest import FIXTURES
+from tests.helpers.small_models import Object, keras_object, saved_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.formats.document import Document
+    from policytool.migration.plan import Plan
+    from policytool.model.reading import Analysis
+    from policytool.support.text.jsontext import Json
+
+SAMPLES: Final = tuple(
+    sorted(
+        file.parent
+        for file in FIXTURES.glob("*/*/saved_model.pb")
+        if not file.parent.name.endswith(".export")
+    )
+)
+IDS: Final = [f"{path.parent.name}-{path.name}" for path in SAMPLES]
+
+
+def document(path: Path) -> Document:
+    """Return the document of a fixture."""
+    return format_detection.document(path, path.name)
+
+
+def plan(path: Path, to: str | None = None, *assignments: str, target: str | None = None) -> Plan:
+    """Return the plan for a fixture."""
+    return planned(document(path), to, *assignments, target=target)
+
+
+def planned(
+    found: Document, to: str | None = None, *assignments: str, target: str | None = None
+) -> Plan:
+    """Return the plan for a document."""
+    return planning.plan(
+        reading.analysed(found),
+        Options(to=to, assignments=tuple(assignment(text) for text in assignments), target=target),
+    )
+
+
+def name(value: object) -> object:
+    """Return the name of a policy in either spelling."""
+    return value["config"]["name"] if isinstance(value, dict) else value
+
+
+def contradictions(analysis: Analysis) -> list[str]:
+    """
+    Return the places that say another policy than their layer has; the input layer of a Sequential
+    and metrics are no such places.
+    """
+    found = analysis.document
+    sites = places(found, analysis.placed.sites)
+    return [
+        f"{part}{place}"
+        for part, metadata in found.parts.items()
+        for place, value in dtype_places(metadata)
+        for index in sites.get(Address(part=part, pointer=place), ())
+        if analysis.model.layers[index].policy != name(value)
+    ]
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=IDS)
+def test_every_place_of_a_policy_is_known(path: Path) -> None:
+    """
+    In each object's metadata, in both files, every dtype is a layer's, but for metrics and the
+    input layers of Sequentials.
+    """
+    found = document(path)
+    analysis = reading.analysed(found)
+    known = places(found, analysis.placed.sites)
+    layers = {node.part for node in found.nodes.values()} | {
+        node.other_part for node in found.nodes.values()
+    }
+    for part, metadata in found.parts.items():
+        held = {
+            steps: value
+            for steps, value in dtype_places(metadata)
+            if Address(part=part, pointer=steps) not in known
+        }
+        for place, value in held.items():
+            is_metric = "/metrics/" in place or not any(address.part == part for address in known)
+            assert is_metric or _class_at(metadata, place) == INPUT_CLASS, (part, place, value)
+        assert part in layers
+    assert not contradictions(analysis)
+
+
+def _class_at(metadata: object, place: str) -> object:
+    for step in place.split("/")[1:-2]:
+        metadata = metadata[int(step)] if isinstance(metadata, list) else metadata[step]  # type: ignore[index]  # pointers of dtype_places
+    return metadata.get("class_name") if isinstance(metadata, dict) else None
+
+
+@pytest.mark.parametrize("to", ["mixed_float16", "mixed_bfloat16", "float32"])
+@pytest.mark.parametrize("path", SAMPLES, ids=IDS)
+def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
+    """
+    After the edits no place contradicts another, no variable has another dtype, and a second plan
+    is empty.
+    """
+    found = document(path)
+    made = planned(found, to)
+    assert not made.casts
+    if made.refusals:
+        return
+    changed = applied(found, made.edits, ())
+    analysis = reading.analysed(changed)
+    assert not contradictions(analysis)
+    before = reading.analysed(found).model.layers
+    for old, new in zip(before, analysis.model.layers, strict=True):
+        assert old.variable_dtype == new.variable_dtype or not old.variables, new.path
+    assert not planned(changed, to).edits
+
+
+@pytest.mark.parametrize("to", ["float16", "bfloat16", "float64"])
+def test_a_checkpoint_keeps_its_dtypes(to: str) -> None:
+    """
+    RestoreV2 refuses another dtype (asked of the real loaders), so the layer and its reason are
+    named.
+    """
+    made = plan(FIXTURES / "tf2.15/sequential", to)
+    refusals = {refusal.path: refusal for refusal in made.refusals}
+    layers = reading.analysed(document(FIXTURES / "tf2.15/sequential")).model.layers
+    assert {layer.path for layer in layers if layer.variables} & refusals.keys()
+    assert {refusal.code for refusal in made.refusals} == {"checkpoint-stays"}
+    assert all("--retrace" in refusal.message for refusal in made.refusals)
+    assert all((f"mixed_{to}" in refusal.message) == (to != "float64") for refusal in made.refusals)
+
+
+def test_layers_revived_from_traces_are_refused() -> None:
+    """A custom class, and Keras' own layers in it; what keeps its policy is left out of it."""
+    custom = plan(FIXTURES / "tf2.15/custom_layer", "mixed_bfloat16")
+    assert {refusal.code for refusal in custom.refusals} == {"revived-from-traces"}
+    layers = reading.analysed(document(FIXTURES / "tf2.15/custom_layer")).model.layers
+    assert {refusal.path for refusal in custom.refusals} <= {
+        layer.path for layer in layers if layer.opaque
+    }
+    subclassed = plan(FIXTURES / "tf2.15/subclassed", "float32")
+    assert [refusal.path for refusal in subclassed.refusals] == ["net"]
+    assert "--retrace" in subclassed.refusals[0].message
+    one = plan(FIXTURES / "tf2.15/subclassed", None, "net/hidden=float32")
+    assert [refusal.path for refusal in one.refusals] == ["net"]
+    assert "net/hidden in it" in one.refusals[0].message
+
+
+def test_spellings_of_revived_layers_are_current_too() -> None:
+    """
+    Nothing is computed differently, so nothing stands in the way: a revived layer takes its policy
+    by either spelling.
+    """
+    made = plan(FIXTURES / "tf2.15/subclassed")
+    assert made.edits
+    assert not made.refusals
+    assert {edit.kind for edit in made.edits} == {Kind.SPELLING}
+
+
+def small(
+    tmp_path: Path,
+    *layers: Object,
+    is_functional: bool = True,
+    class_name: str = "Functional",
+    **metadata: object,
+) -> Document:
+    """Return a SavedModel's document: a model and its layers, one after the other."""
+    children = [(f"layer-{position}", position + 1) for position in range(len(layers))]
+    identifier = "_tf_keras_network" if is_functional else "_tf_keras_model"
+    root = keras_object(
+        "net",
+        class_name,
+        identifier=identifier,
+        children=children,
+        keras_version="2.9.0",
+        is_graph_network=is_functional,
+        **metadata,
+    )
+    return document(saved_model(tmp_path / "model", [root, *layers], separate=True))
+
+
+def test_a_functional_model_of_another_class_is_rebuilt(tmp_path: Path) -> None:
+    """Its graph stands in its config, and its class is not needed."""
+    layers = [keras_object("dense_a", "Dense")]
+    assert not planned(
+        small(tmp_path / "one", *layers, class_name="Mine"),
+        "mixed_float16",
+        "net/dense_a=mixed_float16",
+    ).refusals
+    other = planned(
+        small(tmp_path / "two", *layers, class_name="Mine", is_functional=False), "mixed_float16"
+    )
+    assert [refusal.code for refusal in other.refusals] == ["revived-from-traces"]
+
+
+def test_a_lambda_is_byte_code(tmp_path: Path) -> None:
+    """
+    It is rebuilt in the Python that saved it and revived from traces elsewhere: its own policy
+    cannot change.
+    """
+    found = small(
+        tmp_path,
+        keras_object("dense_a", "Dense"),
+        keras_object("twice", "Lambda"),
+        keras_object("dense_b", "Dense"),
+    )
+    made = planned(found, "mixed_bfloat16", "net/twice=mixed_bfloat16")
+    assert [(refusal.path, refusal.code) for refusal in made.refusals] == [
+        ("net/twice", "revived-from-traces")
+    ]
+    assert not planned(found, "mixed_bfloat16", "net/twice=float32").refusals
+
+
+def test_what_a_layer_makes_by_itself_follows_it() -> None:
+    """
+    No loader looks at the metadata of MultiHeadAttention's own layers; naming one of them is
+    refused.
+    """
+    path = FIXTURES / "tf2.15/mha_mixed"
+    made = plan(path, None, "net/mha=mixed_bfloat16")
+    assert not made.refusals
+    after = {
+        layer.path: layer.policy
+        for layer in reading.analysed(applied(document(path), made.edits, ())).model.layers
+    }
+    assert {policy for layer, policy in after.items() if layer.startswith("net/mha")} == {
+        "mixed_bfloat16"
+    }
+    one = plan(path, None, "net/mha/query=mixed_bfloat16")
+    assert [(refusal.code, refusal.path) for refusal in one.refusals] == [
+        ("no-dtype", "net/mha/query")
+    ]
+    assert any(
+        note.code == "sub-layers"
+        for note in plan(path, "mixed_bfloat16", "net/mha=mixed_bfloat16").notes
+    )
+
+
+def test_both_files_of_tf25_are_edited() -> None:
+    """And it is said which loader obeys which."""
+    path = FIXTURES / "tf2.5/global_mixed_float16"
+    made = plan(path, "float32")
+    edits = {
+        (
+            edit.address.part.partition("#")[0],
+            edit.address.part.partition("#")[2],
+            edit.address.pointer,
+        )
+        for edit in made.edits
+    }
+    assert {edit[1:] for edit in edits if edit[0] == "saved_model.pb"} == {
+        edit[1:] for edit in edits if edit[0] == "keras_metadata.pb"
+    }
+    assert [note.code for note in made.notes if note.code == "two-files"] == ["two-files"]
+    analysis = reading.analysed(document(path))
+    assert sorted(analysis.document.parts) == sorted(
+        {
+            part
+            for node in analysis.document.nodes.values()
+            for part in (node.part, node.other_part)
+            if part
+        }
+    )
+
+
+def test_both_files_of_tf25_get_the_same_optimizer(tmp_path: Path) -> None:
+    """
+    Or they would tell it differently afterwards, numbers of objects aside; where they did before,
+    the file that TF 2.5 obeys is edited alone.
+    """
+    path = FIXTURES / "tf2.5/exp_mf16_fixed128"
+    made = plan(path)
+    assert {edit.address.part for edit in made.edits if edit.path is None} == {
+        "keras_metadata.pb#0",
+        "saved_model.pb#0",
+    }
+    rewriting.write(
+        path, tmp_path / "new", rewriting.Changes(edits=made.edits), document_format="savedmodel"
+    )
+    assert not reading.read(tmp_path / "new", "new").observations
+    found = document(path)
+    assert "shared_object_id" in str(found.parts["keras_metadata.pb#0"])
+    root = found.parts["saved_model.pb#0"]
+    assert isinstance(root, dict)
+    other: Json = {**root, "training_config": {"optimizer_config": "sgd"}}
+    made = planned(replace(found, parts={**found.parts, "saved_model.pb#0": other}))
+    assert {edit.address.part for edit in made.edits if edit.path is None} == {
+        "keras_metadata.pb#0"
+    }
+
+
+def test_signatures_compute_as_before() -> None:
+    """
+    A plan that changes what layers compute in says that the signatures do not, with their dtypes
+    where the graph was read.
+    """
+    found = document(FIXTURES / "tf2.3/nested_models")
+    signatures = found.signatures
+    assert signatures
+    warning = next(
+        note for note in planned(found, "float32").notes if note.code == "signatures-as-before"
+    )
+    assert (
+        f"{signatures[0].name} computes as before" in warning.message
+        or "still computes in" in warning.message
+    )
+    told = replace(
+        found, signatures=(replace(signatures[0], compute_dtypes=("float16", "float32")),)
+    )
+    warning = next(
+        note for note in planned(told, "float32").notes if note.code == "signatures-as-before"
+    )
+    assert f"{signatures[0].name} still computes in float16 and float32" in warning.message
+    assert not [note for note in planned(found).notes if note.code == "signatures-as-before"]
+
+
+def test_tf21_revives_every_layer() -> None:
+    """So a changed SavedModel of TF 2.1 loads there no more, and does in newer ones."""
+    made = plan(FIXTURES / "tf2.1/global_mixed_float16", "float32")
+    assert not made.refusals
+    before, after = (
+        {verdict.loader: verdict.reason for verdict in verdicts}
+        for verdicts in (made.loaders_before, made.loaders_after)
+    )
+    assert before["tf2.1"] is None
+    assert "revived from what was traced" in str(after["tf2.1"])
+    assert after["tf2.9"] is None
+    refused = plan(FIXTURES / "tf2.1/global_mixed_float16", "float32", target="tf2.1")
+    assert [refusal.code for refusal in refused.refusals] == ["target-refuses"]
+
+
+def test_optimizers_state_is_never_restored() -> None:
+    """
+    Keras starts with a fresh one from any SavedModel, so a wrapper costs nothing; the training
+    config is edited in the root.
+    """
+    made = plan(FIXTURES / "tf2.15/adam_autowrap_mf16", "mixed_bfloat16")
+    edit = next(edit for edit in made.edits if edit.kind is Kind.TRAINING)
+    assert edit.address == Address(
+        part="keras_metadata.pb#0", pointer=pointer("training_config", "optimizer_config")
+    )
+    assert "fresh" in next(note.message for note in made.notes if note.code == "optimizer-state")
+    assert made.state is None
+
+
+def test_a_lone_file_has_no_loaders(tmp_path: Path) -> None:
+    """
+    It is part of a model: verdicts on it would mean nothing, and the plan is that of its
+    SavedModel.
+    """
+    source = FIXTURES / "tf2.15/global_mixed_float16"
+    alone = tmp_path / "keras_metadata.pb"
+    alone.write_bytes((source / "keras_metadata.pb").read_bytes())
+    made, whole = plan(alone, "float32"), plan(source, "float32")
+    assert made.edits == whole.edits
+    assert made.loaders_after == ()
+    assert any(note.code == "part-of-a-model" for note in made.notes)
+    assert [refusal.code for refusal in plan(alone, "float64").refusals]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"activation": "my_act"}, "my_act"),
+        ({"activation": "fixtures>act"}, "fixtures>act"),
+        (
+            {
+                "activation": {
+                    "class_name": "function",
+                    "config": "my_act",
+                    "registered_name": "my_act",
+                }
+            },
+            "my_act",
+        ),
+        ({"recurrent_activation": "mine"}, "mine"),
+        ({"kernel_initializer": {"class_name": "Init", "config": {}}}, "Init"),
+        ({"bias_regularizer": {"class_name": "Custom>Reg", "config": {}}}, "Custom>Reg"),
+        ({"kernel_constraint": "mine"}, "mine"),
+        (
+            {
+                "layer": {
+                    "class_name": "Mine",
+                    "config": {"name": "inner", "trainable": True, "dtype": "float32"},
+                }
+            },
+            None,
+        ),
+        (
+            {
+                "activation": "relu",
+                "kernel_initializer": {"class_name": "GlorotUniform", "config": {}},
+                "kernel_regularizer": None,
+                "bias_constraint": "nonneg",
+            },
+            None,
+        ),
+        (
+            {
+                "activation": {
+                    "class_name": "LeakyReLU",
+                    "config": {"name": "act", "trainable": True, "dtype": "float32"},
+                }
+            },
+            None,
+        ),
+        ({"activation": None, "kernel_initializer": "he_normal"}, None),
+    ],
+)
+def test_what_a_config_names_decides_whether_a_layer_is_rebuilt(
+    config: dict[str, object], name: str | None, tmp_path: Path
+) -> None:
+    """
+    A layer of Keras' own class with an activation, an initialiser or the like of someone else's is
+    revived from traces.
+    """
+    layers = [
+        keras_object("dense_a", "Dense"),
+        keras_object("mid", "Dense"),
+        keras_object("last", "Dense"),
+    ]
+    layers[1].metadata["config"].update(config)  # type: ignore[index]  # made a line above
+    made = planned(small(tmp_path, *layers), "mixed_bfloat16")
+    assert [(refusal.path, refusal.code) for refusal in made.refusals] == (
+        [("net/mid", "revived-from-traces")] if name else []
+    )
+    assert all(str(name) in refusal.message for refusal in made.refusals)
+    assert not planned(small(tmp_path, *layers), "mixed_bfloat16", "net/mid=float32").refusals
+
+
+def test_a_wrapper_with_a_custom_layer_is_revived_whole(tmp_path: Path) -> None:
+    """It is built from one config, which the file's loader may not be able to read."""
+    wrapper = keras_object("td", "TimeDistributed", children=[("layer", 3)])
+    wrapper.metadata["config"]["layer"] = {  # type: ignore[index]
+        "class_name": "Mine",
+        "config": {"name": "inner", "trainable": True, "dtype": "float32"},
+    }
+    root = keras_object(
+        "net",
+        "Functional",
+        identifier="_tf_keras_network",
+        children=[("layer-0", 1), ("layer-1", 2)],
+        keras_version="2.9.0",
+        is_graph_network=True,
+    )
+    objects = [root, wrapper, keras_object("last", "Dense"), keras_object("inner", "Mine")]
+    made = planned(
+        document(saved_model(tmp_path / "model", objects, separate=True)),
+        "mixed_bfloat16",
+        "net/last=mixed_bfloat16",
+    )
+    assert [refusal.path for refusal in made.refusals] == ["net/td"]
+    assert "holds net/td/inner, which is of the class Mine" in made.refusals[0].message
+
+
+def test_a_layer_that_does_not_cast_stays_fed_alike(tmp_path: Path) -> None:
+    """
+    A revived layer casts what it gets, unless it was made with autocast=False: then it was traced
+    with one dtype.
+    """
+    for autocast in (True, False):
+        layers = [
+            keras_object("dense_a", "Dense"),
+            keras_object("mid", "Mine", autocast=autocast),
+            keras_object("last", "Dense"),
+        ]
+        config = {
+            "name": "net",
+            "layers": [
+                {
+                    "class_name": one.metadata["class_name"],  # type: ignore[index]
+                    "config": one.metadata["config"],  # type: ignore[index]
+                    "name": one.metadata["name"],  # type: ignore[index]
+                    "inbound_nodes": inbound,
+                }
+                for one, inbound in zip(
+                    layers, ([], [[["dense_a", 0, 0, {}]]], [[["mid", 0, 0, {}]]]), strict=True
+                )
+            ],
+            "input_layers": [["dense_a", 0, 0]],
+            "output_layers": [["last", 0, 0]],
+        }
+        found = small(tmp_path / str(autocast), *layers, config=config)
+        made = planned(found, "mixed_bfloat16", "net/mid=float32")
+        assert [refusal.path for refusal in made.refusals] == ([] if autocast else ["net/mid"])
+        assert all("traced with float32" in refusal.message for refusal in made.refusals)
+
+
+def test_old_loaders_have_fewer_activations(tmp_path: Path) -> None:
+    """They revive the layer that has one from traces, so a changed one does not load there."""
+    layer = keras_object("dense_a", "Dense")
+    layer.metadata["config"]["activation"] = "mish"  # type: ignore[index]
+    made = planned(small(tmp_path, layer, keras_object("last", "Dense")), "mixed_bfloat16")
+    after = {verdict.loader: verdict.reason for verdict in made.loaders_after}
+    assert "no activation mish" in str(after["tf2.9"])
+    assert after["tf2.15"] is None

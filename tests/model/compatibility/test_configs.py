@@ -1,0 +1,266 @@
+"""
+What the report says of loaders about configs that no fixture has, built as the releases write them.
+
+The real loaders were given models of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.3 and 3.15 of many
+layer classes, with other arguments than the fixtures have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import policytool
+from policytool.model.compatibility.incompatibilities import LOADERS
+from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.model.model import Verdict
+
+FLOATS: Final[Config] = {
+    "class_name": "InputLayer",
+    "config": {"batch_input_shape": [None, 6, 4], "dtype": "float32", "name": "a"},
+}
+ATTENTION: Final[Config] = {
+    "class_name": "MultiHeadAttention",
+    "config": {"name": "b", "trainable": True, "dtype": "float32", "num_heads": 2, "key_dim": 3},
+}
+BY_NAME: Final[Config] = {
+    "class_name": "Functional",
+    "config": {
+        "name": "model",
+        "layers": [
+            {**FLOATS, "name": "a", "inbound_nodes": []},
+            {**ATTENTION, "name": "b", "inbound_nodes": [[["a", 0, 0, {"value": ["a", 0, 0]}]]]},
+        ],
+        "input_layers": [["a", 0, 0]],
+        "output_layers": [["b", 0, 0]],
+    },
+}
+
+REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
+    (
+        BY_NAME,
+        (
+            "MultiHeadAttention gets its value by name, which Keras 3 reads as no tensor from the "
+            "HDF5 "
+            "of Keras 2"
+        ),
+    ),
+    (
+        sequential(
+            FLOATS,
+            dense(
+                kernel_initializer={
+                    "class_name": "TruncatedNormal",
+                    "config": {"mean": 0.0, "stddev": 0.02, "seed": None, "dtype": "float32"},
+                }
+            ),
+        ),
+        "an initialiser has a dtype, as TF 1 writes it, which those of Keras 3 do not take",
+    ),
+    (
+        sequential(
+            FLOATS,
+            {
+                "class_name": "Discretization",
+                "config": {
+                    "name": "b",
+                    "trainable": True,
+                    "dtype": "float32",
+                    "bin_boundaries": [0.0, 1.0],
+                },
+            },
+        ),
+        "Discretization has trainable, a key that Keras 3 does not take",
+    ),
+    (
+        sequential(
+            FLOATS,
+            {
+                "class_name": "Hashing",
+                "config": {
+                    "name": "b",
+                    "trainable": True,
+                    "dtype": "float32",
+                    "num_bins": 4,
+                    "salt": None,
+                },
+            },
+        ),
+        "a Hashing has another dtype than one of integers, as it has up to TF 2.5",
+    ),
+    (
+        sequential(FLOATS, dense("block/dense_a")),
+        "a layer's name has a slash, which Keras 3 does not take",
+    ),
+)
+"""
+Configs that Keras 3 refuses in HDF5, and why.
+
+Keras 3.0, 3.3, 3.6 and 3.15 were asked about attention, initialisers and Discretization, 3.0 and
+3.15 about Hashing; a name with a slash was given to 3.3, and the others check it in the same words
+(``ops/operation.py``).
+"""
+
+OPEN_CONFIGS: Final[tuple[tuple[Config, str, str], ...]] = (
+    (
+        sequential(dense(batch_input_shape=[None, 6])),
+        "keras3.0 keras3.15",
+        "the first layer says the shape of its input",
+    ),
+    (
+        sequential(
+            FLOATS,
+            {
+                "class_name": "LayerNormalization",
+                "config": {"name": "b", "trainable": True, "axis": [1, 2]},
+            },
+        ),
+        "keras3.0 keras3.15",
+        "left out",
+    ),
+    (
+        sequential(
+            FLOATS,
+            {
+                "class_name": "Normalization",
+                "config": {"name": "b", "trainable": True, "axis": None},
+            },
+        ),
+        "keras3.6 keras3.15",
+        "left out",
+    ),
+    (
+        sequential(
+            FLOATS, {"class_name": "Softmax", "config": {"name": "b", "trainable": True, "axis": 1}}
+        ),
+        "keras3.0 keras3.6",
+        "left out",
+    ),
+)
+"""
+Configs of which Keras 3 made in HDF5 what other releases did not mean, and may refuse for it; the
+loaders, and why.
+"""
+
+
+def verdicts_on(config: Config, path: Path) -> dict[str, Verdict]:
+    """Return what the report says of a config in HDF5, by loader."""
+    return {
+        verdict.loader: verdict
+        for verdict in policytool.inspect(str(h5_model(path, config))).loaders
+    }
+
+
+@pytest.mark.parametrize(("config", "reason"), REFUSED_CONFIGS)
+def test_what_keras_3_refuses_of_keras_2(config: Config, reason: str, tmp_path: Path) -> None:
+    """Every Keras 3 refuses it, and for this reason alone; what wrote it loads it."""
+    found = verdicts_on(config, tmp_path / "model.h5")
+    refusing = {
+        loader
+        for loader, verdict in found.items()
+        if reason in [cause.reason for cause in verdict.causes]
+    }
+    assert refusing == {loader for loader in LOADERS if loader.startswith("keras3")}
+    assert found["keras3.15"].reason == reason
+
+
+@pytest.mark.parametrize(("config", "loaders", "reason"), OPEN_CONFIGS)
+def test_what_keras_3_may_refuse_of_keras_2(
+    config: Config, loaders: str, reason: str, tmp_path: Path
+) -> None:
+    """It is left open for these loaders, and no other Keras is doubted."""
+    found = verdicts_on(config, tmp_path / "model.h5")
+    assert all(reason in (found[loader].not_judged or "") for loader in loaders.split())
+    doubted = {
+        loader
+        for loader, verdict in found.items()
+        if any(reason in doubt.reason for doubt in verdict.doubts)
+    }
+    assert doubted == {
+        loader
+        for loader in LOADERS
+        if loader.startswith("keras3") and ("keras3.15" in loaders or loader != "keras3.15")
+    }
+
+
+@pytest.mark.parametrize("axis", [-1, [1], 3])
+def test_an_axis_that_keras_3_keeps_or_takes_anyway_is_no_doubt(
+    axis: object, tmp_path: Path
+) -> None:
+    """A list of one is read as its number; -1 is the default, and 3 the last axis of images."""
+    layer = {
+        "class_name": "BatchNormalization",
+        "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": axis},
+    }
+    assert all(
+        verdict.not_judged is None
+        for verdict in verdicts_on(sequential(FLOATS, layer), tmp_path / "model.h5").values()
+    )
+
+
+def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) -> None:
+    """
+    Keras 3.15 loads them as TF 1.15 to 2.15 and tf_keras 2.21 write them; with a functional model
+    in it it does not, and 3.3 and 3.6 do.
+    """
+    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [FLOATS, dense()]}}
+    found = verdicts_on(sequential(FLOATS, inner), tmp_path / "model.h5")
+    assert found["keras3.15"].reason is None
+    functional = {
+        "class_name": "Functional",
+        "config": {
+            **BY_NAME["config"],
+            "layers": [{**FLOATS, "name": "a", "inbound_nodes": []}],
+            "output_layers": [],
+        },
+    }
+    found = verdicts_on(sequential(FLOATS, functional), tmp_path / "model.h5")
+    assert {
+        loader
+        for loader, verdict in found.items()
+        if any("misreads" in cause.reason for cause in verdict.causes)
+    } == {"keras3.0", "keras3.15"}
+    found = verdicts_on(
+        sequential(FLOATS, {**functional, "class_name": "Model"}), tmp_path / "model.h5"
+    )
+    assert "counts otherwise" in str([cause.reason for cause in found["keras3.3"].causes])
+
+
+def test_a_sequential_that_was_never_built_has_nothing_to_load_into(tmp_path: Path) -> None:
+    """
+    Without an input's shape it is refused for its variables, and taken where there are none:
+    tf_keras 2.21 loads what TF 1.15 wrote.
+    """
+    config = sequential(dense())
+    refused, taken = (
+        policytool.inspect(
+            str(h5_model(tmp_path / f"{weights}.h5", config, weights=weights))
+        ).loaders
+        for weights in (True, False)
+    )
+    assert all(verdict.reason is not None for verdict in refused)
+    assert all(verdict.reason is None for verdict in taken)
+
+
+def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: Path) -> None:
+    """
+    Keras 2 writes ``[1]``, which Keras 3.0 to 3.15 cannot make a number of; in HDF5 they unpack it.
+    """
+    normal = {"class_name": "BatchNormalization", "module": "keras.layers", "registered_name": None}
+    config = sequential(
+        FLOATS,
+        {**normal, "config": {"name": "b", "trainable": True, "dtype": "float32", "axis": [1]}},
+    )
+    found = policytool.inspect(
+        str(keras_zip(tmp_path / "model.keras", keras_members(config)))
+    ).loaders
+    assert all(
+        "the axis of a BatchNormalization is a list" in str([cause.reason for cause in one.causes])
+        for one in found
+        if one.loader.startswith("keras3")
+    )

@@ -1,0 +1,212 @@
+"""
+What the rows on training configurations say, against what the real loaders said.
+
+``fixtures/loads.json`` and ``loads_migrated.json`` have who refuses them,
+``fixtures/training_state.json`` what is restored of the optimizer's state.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.formats import format_detection
+from policytool.migration import planning
+from policytool.migration.planning.planned_document import applied
+from policytool.model import reading
+from policytool.model.compatibility import training_incompatibilities
+from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.model.compatibility.training_incompatibilities import (
+    LOST,
+    REFUSALS,
+    Evidence,
+    first,
+)
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.formats.document import Document
+
+Loads = dict[str, Any]
+
+RECORDS: Final = ("loads.json", "loads_migrated.json")
+STATE: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = json.loads(
+    (FIXTURES / "training_state.json").read_text(encoding="utf-8")
+)
+LOSING: Final = {"none", "iterations alone"}
+
+
+def _record(name: str) -> Loads:
+    found: Loads = json.loads((FIXTURES / name).read_text(encoding="utf-8"))["loads"]
+    return found
+
+
+def _document(file: str, *, migrated: bool) -> Document:
+    document = format_detection.document(FIXTURES / file, file)
+    return (
+        applied(document, planning.plan(reading.analysed(document), planning.Options()).edits, ())
+        if migrated
+        else document
+    )
+
+
+def _evidence(document: Document) -> Evidence:
+    keras3 = (
+        reading.analysed(replace(document, traces=())).origins[-1].release.id.startswith("keras3")
+    )
+    found = training_incompatibilities.evidence(document, keras3=keras3)
+    assert found is not None
+    return found
+
+
+def _by_loader(row: Mapping[str, str]) -> dict[str, str]:
+    return {
+        loader: outcome
+        for outcome, loaders in row.items()
+        if outcome != "compiled"
+        for loader in loaders.split()
+    }
+
+
+def _cells(name: str) -> Iterator[tuple[str, dict[str, bool]]]:
+    """
+    Yield each compiled file, and for each loader that takes its model whether it refuses the
+    training configuration.
+    """
+    for file, row in _record(name).items():
+        if "compiled" in row:
+            plain = _by_loader(row)
+            compiled = {**plain, **_by_loader(row["compiled"])}
+            yield (
+                file,
+                {
+                    loader: compiled[loader] != "ok"
+                    for loader in LOADERS
+                    if plain.get(loader) == "ok"
+                },
+            )
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_refusals_are_what_the_real_loaders_said(name: str) -> None:
+    """
+    Of every compiled fixture, as it is and migrated, and every loader that takes its model, the
+    verdict is the loader's own.
+    """
+    wrong, cells, refused = [], 0, 0
+    for file, measured in _cells(name):
+        found = _evidence(_document(file, migrated=name != RECORDS[0]))
+        for loader, refuses in measured.items():
+            said = first(REFUSALS, found, loader)
+            cells, refused = cells + 1, refused + refuses
+            if refuses != (said is not None):
+                wrong.append(
+                    f"{file} in {loader}: {said.reason if said else 'taken'}, but really "
+                    f"{'refused' if refuses else 'taken'}"
+                )
+    assert not wrong, "\n".join(wrong)
+    assert cells > 350
+    assert refused > 70
+
+
+def test_lost_state_is_what_the_real_loaders_lost() -> None:
+    """
+    Of every compiled fixture and every loader that takes its training configuration, the state is
+    lost where the rows say so.
+    """
+    wrong, lost = [], 0
+    for file, row in STATE.items():
+        found = _evidence(_document(file, migrated=False))
+        for loader, outcome in _by_loader(row["state"]).items():
+            if loader in LOADERS:
+                said = first(LOST, found, loader)
+                loses = outcome in LOSING or (outcome == "empty" and "legacy" in file)
+                lost += loses
+                if loses != (said is not None):
+                    wrong.append(
+                        f"{file} in {loader}: {said.reason if said else 'restored'}, but really "
+                        f"{outcome}"
+                    )
+    assert not wrong, "\n".join(wrong)
+    assert lost > 50
+
+
+def test_every_row_applies_to_some_fixture() -> None:
+    """
+    A row whose mark no fixture shows was not measured; what only other losses show is tried below.
+    """
+    unseen = [*REFUSALS, *LOST]
+    for name in RECORDS:
+        for file, row in _record(name).items():
+            if "compiled" in row:
+                found = _evidence(_document(file, migrated=name != RECORDS[0]))
+                unseen = [
+                    row
+                    for row in unseen
+                    if row.format != found.document.format or not row.shows(found)
+                ]
+    assert {row.reason.split(",")[0] for row in unseen} == {
+        "the learning rate is a schedule that is named without its module",
+        "the loss has a name that Keras 3 has not",
+        "the loss is an object of Keras 2",
+    }
+
+
+def test_schedules() -> None:
+    """
+    Keras 3 does not find a schedule of Keras 2 in HDF5, and finds its own, which say their module
+    (TF 1.15, 2.4, Keras 3.15 in Keras 3.15).
+    """
+    found = _evidence(_document("keras2.3.1/default_float32_compiled.h5", migrated=False))
+    rate: dict[str, Any] = {
+        "class_name": "ExponentialDecay",
+        "config": {"initial_learning_rate": 0.1, "decay_steps": 10, "decay_rate": 0.9},
+    }
+    for module, refused in (({}, True), ({"module": "keras.optimizers.schedules"}, False)):
+        optimizer: Any = {
+            "class_name": "Adam",
+            "config": {"name": "Adam", "learning_rate": {**rate, **module}},
+        }
+        other = replace(found, optimizer=optimizer, configuration={"loss": "mean_squared_error"})
+        assert (first(REFUSALS, other, "keras3.15") is not None) is refused
+        assert first(REFUSALS, other, "tf2.15") is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "refused"),
+    [
+        ("mean_squared_error", False),
+        ("BinaryCrossentropy", False),
+        ("mse", True),
+        ("MAE", True),
+        (["mse"], True),
+        ({"dense": "mse"}, True),
+        ("huber_loss", True),
+        (
+            {
+                "class_name": "MeanSquaredError",
+                "config": {"reduction": "auto", "name": "mean_squared_error"},
+            },
+            True,
+        ),
+        (
+            {
+                "class_name": "MeanSquaredError",
+                "config": {"reduction": "sum", "name": "mean_squared_error"},
+            },
+            False,
+        ),
+        (None, False),
+    ],
+)
+def test_losses(loss: Any, *, refused: bool) -> None:
+    """Which losses Keras 3 takes from HDF5, as tried with 3.0, 3.3, 3.6 and 3.15."""
+    document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
+    found = replace(_evidence(document), configuration={"loss": loss})
+    assert (first(REFUSALS, found, "keras3.15") is not None) is refused
+    assert first(REFUSALS, found, "tf2.15") is None

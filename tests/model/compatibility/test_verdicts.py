@@ -1,0 +1,388 @@
+"""
+What the report says of loaders, against what the real loaders said of every fixture
+(``fixtures/loads.json``, written by ``fixtures/loads.py``).
+
+Where the report says that a loader takes a file, or refuses it, the loader did so; of what cannot
+be known it says that it is not judged.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import policytool
+from policytool.formats import format_detection
+from policytool.migration import planning
+from policytool.migration.planning.planned_document import applied
+from policytool.model import config_traits, reading, writer_version
+from policytool.model.compatibility.incompatibilities import LOADERS, REFUSALS, Evidence
+from policytool.model.model import Cause, Obstacle, Verdict
+from policytool.reports._words import loader_lines
+from tests.conftest import MIXED_SAVEDMODEL, run
+from tests.model.compatibility.test_configs import REFUSED_CONFIGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
+MEASURED: Final = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))
+
+MIGRATED: Final = json.loads((FIXTURES / "loads_migrated.json").read_text(encoding="utf-8"))
+BARE: Final = (
+    "tf2.5",
+    "tf2.9",
+    "tf2.12",
+    "tf2.15",
+    "tf_keras2.21",
+    "keras3.0",
+    "keras3.3",
+    "keras3.6",
+    "keras3.15",
+)
+"""Loaders that read a bare policy name."""
+
+NPZ: Final = frozenset(row.reason for row in REFUSALS if "model.weights.npz" in row.reason)
+"""
+Rows that no fixture shows: tests/formats/keras_archive/test_npz.py has the files that releases were
+given.
+"""
+
+STUCK: Final = "its layers wait for each other, so that none can be built"
+
+JUDGED: Final = 0.93
+"""
+The least share of all pairs of a file and a loader that the report judges.
+
+What it leaves open are custom classes, Lambda and op layers, in the main.
+"""
+
+MADE: Final = "a part of its checkpoint is missing"
+"""The row that no fixture shows: a test takes the files away."""
+
+PUBLISHED: Final = Path(__file__).parents[2] / "shared" / "reference" / "load-matrix.md"
+"""The published matrix beside the checkout, where there is one."""
+
+
+def actual(path: str) -> dict[str, bool]:
+    """Return for each loader whether it took the file."""
+    found = {}
+    for result, loaders in MEASURED["loads"][path].items():
+        if result != "compiled":
+            found.update(dict.fromkeys(loaders.split(), result == "ok"))
+    return found
+
+
+FILES: Final = sorted(path for path in MEASURED["loads"] if (FIXTURES / path).exists())
+
+
+@cache
+def verdicts(path: str) -> dict[str, Verdict]:
+    """Return what the report says of a fixture, by loader."""
+    return {verdict.loader: verdict for verdict in policytool.inspect(str(FIXTURES / path)).loaders}
+
+
+def disagreements(path: str, found: Iterable[Verdict], said: Mapping[str, bool]) -> list[str]:
+    """Return the loaders that are judged, and not as they said."""
+    return [
+        (
+            f"{path} in {verdict.loader}: {verdict.reason or 'loads'}, but really "
+            f"{'loads' if said[verdict.loader] else 'refuses'}"
+        )
+        for verdict in found
+        if verdict.loader in said
+        and verdict.not_judged is None
+        and said[verdict.loader] != verdict.loads
+    ]
+
+
+def test_verdicts_are_what_the_real_loaders_said() -> None:
+    """Of all pairs of a file and a loader not one that is judged differs."""
+    wrong = [
+        text
+        for path in FILES
+        for text in disagreements(path, verdicts(path).values(), actual(path))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_most_pairs_are_judged() -> None:
+    """
+    To leave everything open would be no answer: that a file is not judged is rare, and the newest
+    loader of its own family is sure of most.
+    """
+    pairs = [
+        verdicts(path)[loader]
+        for path in FILES
+        for loader in actual(path)
+        if loader in verdicts(path)
+    ]
+    assert sum(verdict.not_judged is None for verdict in pairs) / len(pairs) >= JUDGED
+
+
+def _said_of_migrated(path: str) -> tuple[list[str], list[str]]:
+    """
+    Return where the verdict on a migrated file is not what its loader said, and which loaders
+    refuse it for its policies.
+    """
+    made = planning.plan(
+        reading.analysed(format_detection.document(FIXTURES / path, path)), planning.Options()
+    )
+    said = {
+        loader: result == "ok"
+        for result, loaders in MIGRATED["loads"][path].items()
+        if result != "compiled"
+        for loader in loaders.split()
+    }
+    policies = [
+        f"{path} in {verdict.loader}: {cause.reason}"
+        for verdict in made.loaders_after
+        if verdict.loader in BARE
+        for cause in verdict.causes[:1]
+        if cause.kind is Obstacle.POLICY
+    ]
+    return disagreements(path, made.loaders_after, said), policies
+
+
+def test_policies_stand_in_no_modern_loaders_way_after_migrate() -> None:
+    """
+    Every cell of file and loader that failed for its policy alone loads; what else stands in the
+    way is what the report says.
+
+    What the real loaders said of the migrated fixtures is in ``fixtures/loads_migrated.json``.
+    """
+    found = [_said_of_migrated(path) for path in MIGRATED["loads"]]
+    assert len(found) > 200
+    assert not [text for wrong, _ in found for text in wrong]
+    assert not [text for _, policies in found for text in policies]
+
+
+def _published() -> Iterator[tuple[str, str, bool]]:
+    """
+    Yield the published cells that some fixture stands for: file, loader, and whether it loads
+    without its training configuration.
+    """
+    suffix, loaders = "", []
+    for line in PUBLISHED.read_text(encoding="utf-8").splitlines():
+        if line.startswith("### "):
+            suffix = next((ending for words, ending in _SECTIONS if words in line), "")
+        cells = (
+            [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else []
+        )
+        if cells[:2] == ["case", "written by"]:
+            loaders = [_release(cell) for cell in cells[2:]]
+        elif len(cells) == len(loaders) + 2 and loaders:
+            for writer in cells[1].split(", "):
+                for loader, cell in zip(loaders, cells[2:], strict=True):
+                    if cell != "·":
+                        yield (
+                            f"{_release(writer)}/{cells[0]}{suffix}",
+                            loader,
+                            not cell.rpartition(" / ")[2].startswith("e"),
+                        )
+
+
+OTHER_FILES: Final = {
+    **dict.fromkeys(
+        (f"{release}/default_float32_compiled.h5" for release in ("tf2.3", "tf2.5", "tf2.15")),
+        "keras3.0",
+    ),  # compiled with another loss
+    "keras3.3/nested_models.h5": "keras3.0 keras3.3 keras3.6",  # another inner model
+    # the published model has a Dropout, which these do not rebuild without traces
+    "tf2.4/exp_mf16_fixed128": "tf2.9 tf2.12 tf2.15 tf_keras2.21",
+    "tf2.5/exp_mf16_fixed128": "tf2.9 tf2.12 tf2.15 tf_keras2.21",
+}
+"""
+Published cases whose file is another than ours of the same name, and the loaders that make a
+difference between them.
+"""
+
+_SECTIONS: Final = (("HDF5", ".h5"), (".keras", ".keras"), ("SavedModel", ""))
+
+
+def _release(version: str) -> str:
+    return (
+        f"tf_keras{version.removeprefix('tk')}"
+        if version.startswith("tk")
+        else f"keras{version}"
+        if version.startswith("3.")
+        else f"tf{version}"
+    )
+
+
+@pytest.mark.skipif(
+    not PUBLISHED.exists(), reason="the published matrix is not beside the checkout"
+)
+def test_verdicts_agree_with_the_published_matrix() -> None:
+    """
+    What was published of files of the same release and case is what the report says of ours, as far
+    as it judges them.
+    """
+    cells = [
+        (path, loader, loads)
+        for path, loader, loads in _published()
+        if path in FILES and loader in LOADERS
+    ]
+    wrong = [
+        text
+        for path, loader, loads in cells
+        if loader not in OTHER_FILES.get(path, "").split()
+        for text in disagreements(path, [verdicts(path)[loader]], {loader: loads})
+    ]
+    assert len(cells) > 500
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_row_applies_to_some_fixture() -> None:
+    """A row whose mark no fixture shows was not measured."""
+    unseen = list(REFUSALS)
+    for path, migrated in [
+        *((path, False) for path in MEASURED["loads"]),
+        *((path, True) for path in MIGRATED["loads"]),
+    ]:
+        if (FIXTURES / path).exists():
+            document = format_detection.document(FIXTURES / path, path)
+            if migrated:
+                document = applied(
+                    document,
+                    planning.plan(reading.analysed(document), planning.Options()).edits,
+                    (),
+                )
+            part = document.parts.get(document.config_part or "")
+            marks = config_traits.of(
+                part,
+                document.parts.get(document.training_part or ""),
+                document.parts.values() if document.nodes else (),
+            )
+            origins, _ = writer_version.candidates(document.writer, marks)
+            found = Evidence(
+                document=document,
+                features=marks,
+                releases=frozenset(origin.release.id for origin in origins),
+            )
+            unseen = [
+                row for row in unseen if document.format not in row.formats or not row.shows(found)
+            ]
+    assert {row.reason for row in unseen} == {
+        MADE,
+        STUCK,
+        *NPZ,
+        *(reason for _, reason in REFUSED_CONFIGS),
+    }
+
+
+@pytest.mark.parametrize("missing", ["variables.index", "variables.data-00000-of-00001", ""])
+def test_a_savedmodel_without_its_values_loads_nowhere(tmp_path: Path, missing: str) -> None:
+    """
+    A file of the checkpoint that is missing, or all of them: TF 2.3, 2.9 and tf_keras 2.21, which
+    were given such models, fail to restore it.
+
+    Downloads and version control lose the large files first.
+    """
+    model = tmp_path / "model"
+    shutil.copytree(MIXED_SAVEDMODEL, model)
+    if missing:
+        (model / "variables" / missing).unlink()
+    else:
+        shutil.rmtree(model / "variables")
+    found = policytool.inspect(str(model))
+    assert not [verdict.loader for verdict in found.loaders if verdict.loads]
+    assert {cause.reason for verdict in found.loaders for cause in verdict.causes} >= {MADE}
+    (told,) = [
+        observation.message
+        for observation in found.observations
+        if observation.code == "missing-shard"
+    ]
+    assert (missing or "variables.data-00000-of-00001") in told
+
+
+@pytest.mark.parametrize("name", ["endless_graph.h5", "endless_graph.keras"])
+def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
+    """
+    Nor does any of the loaders that were given such a file come to an end with it, but by refusing
+    it.
+    """
+    measured = json.loads((FIXTURES / "attacks.json").read_text(encoding="utf-8"))["attacks"][name][
+        "outcomes"
+    ]["load"]
+    assert "loaded" not in measured
+    found = policytool.inspect(str(FIXTURES / "attacks" / "models" / name))
+    assert all(STUCK in {cause.reason for cause in verdict.causes} for verdict in found.loaders)
+
+
+def test_rows_name_known_loaders_in_order() -> None:
+    """Each row's range is one of the loaders that were asked."""
+    for row in REFUSALS:
+        assert LOADERS.index(row.first) <= LOADERS.index(row.last), row.reason
+
+
+def test_neighbours_are_told_as_a_range() -> None:
+    """Loaders of one family in a row are joined, families are not."""
+    verdicts = [
+        Verdict(
+            loader=loader,
+            reason=None
+            if loader in {"tf2.4", "tf2.5", "tf2.9", "tf_keras2.21", "keras3.15"}
+            else "no",
+        )
+        for loader in LOADERS
+    ]
+    assert loader_lines(verdicts)[0] == ("loads in", "TF 2.4 to 2.9, tf_keras 2.21, Keras 3.15")
+    assert loader_lines([]) == []
+
+
+def test_what_is_left_open_is_told_and_never_called_loading() -> None:
+    """
+    A verdict with a doubt is neither that it loads nor that it refuses, and has its own line; a
+    refusal stands whatever else is open.
+    """
+    doubt = Cause(kind=Obstacle.CLASS, reason="Pair is a custom class, whose code decides")
+    left = Verdict(loader="tf2.4", reason=None, doubts=(doubt,))
+    refused = Verdict(
+        loader="tf2.5",
+        reason="no",
+        causes=(Cause(kind=Obstacle.KEY, reason="no"),),
+        doubts=(doubt,),
+    )
+    assert (left.loads, left.not_judged, refused.loads, refused.not_judged) == (
+        False,
+        doubt.reason,
+        False,
+        None,
+    )
+    assert loader_lines([left, refused]) == [
+        ("not judged", f"TF 2.4: {doubt.reason}"),
+        ("refused by", "TF 2.5: no"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["default_float32.json", "global_mixed_float16.json"])
+def test_json_that_was_converted_says_which_family_it_is_of(name: str, tmp_path: Path) -> None:
+    """
+    ``to_json`` of Keras 3 has no version, and a converted config lacks keys that every release with
+    its others writes; it is judged all the same.
+    """
+    assert (
+        run(
+            "migrate", FIXTURES / "tf2.15" / name, "--target", "keras3.15", "-o", tmp_path / name
+        ).code
+        == 0
+    )
+    found = policytool.inspect(str(tmp_path / name))
+    assert found.generation is not None
+    assert found.generation.startswith("keras3")
+    assert next(verdict for verdict in found.loaders if verdict.loader == "keras3.15").loads
+    (told,) = [
+        observation.message
+        for observation in found.observations
+        if observation.code == "mixed-generations"
+    ]
+    assert told == (
+        "its config has marks of several releases, none of which writes them all: it was edited "
+        "or converted"
+    )

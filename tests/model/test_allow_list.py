@@ -1,0 +1,864 @@
+"""
+TensorFlow gets a file only if all in it is on the lists of what only computes: what is on no list
+is refused, whatever it is called.
+
+``tests/test_attacks.py`` has what is known to do harm; here are names that nobody thought of, and
+the paths that ops may have.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policytool.formats import format_detection
+from policytool.formats.document import Document
+from policytool.formats.saved_model import read as savedmodel
+from policytool.model import reading, untrusted_code
+from policytool.model.hazards import _judging
+from policytool.model.hazards._harm import Harm
+from policytool.model.loaded_model import Subject
+from policytool.releases.symbols import class_names, ops
+from policytool.releases.symbols import functions as _functions
+from policytool.releases.symbols import harmful as _table
+from policytool.releases.symbols.lists import data
+from policytool.support.text import protobuf_messages
+from tests.conftest import FIXTURES, run
+from tests.helpers import changed_fixtures
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KERAS2: Final = "tf2.15/default_float32.h5"
+SAVED: Final = "tf2.12/default_float32"
+TABLE: Final = "tf2.15/string_lookup"
+DATA: Final = FIXTURES.parent / "policytool" / "data"
+
+NAMES: Final = st.text(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789>", min_size=1, max_size=30
+)
+UNTESTED: Final = settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def harms(value: dict[str, Any]) -> set[Harm]:
+    """Return what one object of a config does."""
+    return {harm for harm, _, _ in _judging.found(value)}
+
+
+def reasons(path: Path) -> list[str]:
+    """Return why a file needs trust."""
+    document = format_detection.document(path, "model")
+    found = (
+        untrusted_code.of_file(document)
+        if document.config_part is None
+        else untrusted_code.reasons(reading.analysed(document))
+    )
+    return [reason.what for reason in found]
+
+
+@UNTESTED
+@given(NAMES)
+def test_a_class_on_no_list_is_refused(name: str) -> None:
+    """Whatever it is called, and whatever module it is said to be of."""
+    if not class_names.is_pure_class(name.rpartition(">")[2]):
+        assert harms({"class_name": name, "config": {}})
+        assert harms(
+            {"class_name": name, "module": "keras.layers", "registered_name": None, "config": {}}
+        )
+
+
+@UNTESTED
+@given(NAMES)
+def test_a_class_on_the_list_is_refused_from_a_module_of_no_layers(module: str) -> None:
+    """Loaders import the module that a file names."""
+    if module.partition(".")[0] not in {"keras", "tf_keras", "tensorflow"}:
+        assert harms(
+            {"class_name": "Dense", "module": module, "registered_name": None, "config": {}}
+        )
+
+
+@pytest.mark.parametrize("name", ["Dense", "__slice__", "__tensor__", "__ellipsis__"])
+def test_a_foreign_module_counts_whatever_the_class_is_called(name: str) -> None:
+    """
+    A release that does not know Keras' word for a value imports the module that stands beside it.
+    """
+    assert harms(
+        {
+            "class_name": name,
+            "module": "somepackage.somewhere",
+            "registered_name": None,
+            "config": {},
+        }
+    ) == {Harm.UNKNOWN}
+
+
+def test_initializers_of_tensorflow_need_no_trust() -> None:
+    """
+    Those that EfficientNetV2 of keras.applications has; other classes of these modules are on no
+    list.
+    """
+    entry = {
+        "class_name": "Constant",
+        "module": "tensorflow.python.ops.init_ops_v2",
+        "registered_name": None,
+        "config": {"value": 0},
+    }
+    assert not harms(entry)
+    assert harms({**entry, "class_name": "Initializer"}) == {Harm.UNKNOWN}
+
+
+@UNTESTED
+@given(NAMES)
+def test_a_function_on_no_list_is_refused(name: str) -> None:
+    """As an op layer, as an activation, and as a function with a module."""
+    if not _functions.is_pure_function(name):
+        assert harms(
+            {
+                "class_name": "TFOpLambda",
+                "config": {"function": name},
+                "inbound_nodes": [["x", 0, 0, {}]],
+            }
+        ) & {Harm.NAMED, Harm.UNKNOWN}
+    if not class_names.is_pure_name(name):
+        assert harms({"class_name": "Dense", "config": {"activation": name}})
+        assert harms(
+            {
+                "class_name": "function",
+                "module": "builtins",
+                "config": name,
+                "registered_name": name,
+            }
+        )
+
+
+@UNTESTED
+@given(NAMES, NAMES)
+def test_a_method_that_no_release_wraps_is_refused(owner: str, method: str) -> None:
+    """
+    A class method is looked up in all of TensorFlow's names, so of any other class it is known to
+    do harm.
+    """
+    entry = {
+        "class_name": "ClassMethod",
+        "config": {"cls_symbol": owner, "method_name": method},
+        "inbound_nodes": [["x", 0, 0, {}]],
+    }
+    assert Harm.NAMED in harms(entry)
+    assert harms(
+        {
+            "class_name": "InstanceMethod",
+            "config": {"attr_name": f"__{method}"},
+            "inbound_nodes": [["x", 0, 0, {}]],
+        }
+    )
+
+
+@pytest.mark.parametrize("value", [5, "text", ["x", 0], {"class_name": "__tuple__", "items": [1]}])
+def test_a_call_with_constants_alone_is_refused(value: object) -> None:
+    """It would be made while the model is built, and no release writes it."""
+    entry: dict[str, Any] = {
+        "class_name": "TFOpLambda",
+        "config": {"function": "math.add"},
+        "inbound_nodes": [["_CONSTANT_VALUE", -1, value, {"y": 2}]],
+    }
+    assert Harm.UNKNOWN in harms(entry)
+    assert not harms({**entry, "inbound_nodes": [["x", 0, 0, {"y": 2}]]})
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "CgNhZGQSA0FkZA==",
+        None,
+        {"name": "x"},
+        {"op": "PartitionedCall", "attr": {"f": {"func": {"name": "g"}}}},
+        {"op": "NoSuchOp"},
+    ],
+)
+def test_an_op_layer_holds_one_op_as_json(node: object) -> None:
+    """Text would be taken for protobuf, and functions are in no config."""
+    assert Harm.UNKNOWN in harms(
+        {
+            "class_name": "TensorFlowOpLayer",
+            "config": {"node_def": node, "name": "x"},
+            "inbound_nodes": [["x", 0, 0, {}]],
+        }
+    )
+
+
+def test_feature_columns_and_wrapped_cells_need_no_trust_unless_they_call_or_read() -> None:
+    """
+    Of the releases that write them each holds a function or a checkpoint only if its author gave it
+    one.
+    """
+    column: dict[str, Any] = {
+        "class_name": "NumericColumn",
+        "config": {
+            "key": "a",
+            "shape": [1],
+            "default_value": None,
+            "dtype": "float32",
+            "normalizer_fn": None,
+        },
+    }
+    assert not harms(column)
+    assert harms({**column, "config": {**column["config"], "normalizer_fn": "my_scale"}}) == {
+        Harm.CUSTOM
+    }
+    assert harms(
+        {**column, "config": {**column["config"], "normalizer_fn": ["4wEA...", None, None]}}
+    ) == {Harm.CODE}
+    embedding: dict[str, Any] = {
+        "class_name": "EmbeddingColumn",
+        "config": {
+            "dimension": 2,
+            "combiner": "mean",
+            "ckpt_to_load_from": None,
+            "tensor_name_in_ckpt": None,
+        },
+    }
+    assert not harms(embedding)
+    assert harms(
+        {**embedding, "config": {**embedding["config"], "ckpt_to_load_from": "/etc/model"}}
+    ) == {Harm.FILE}
+    assert harms(
+        {
+            "class_name": "VocabularyFileCategoricalColumn",
+            "config": {"key": "c", "vocabulary_file": "/etc/passwd"},
+        }
+    ) == {Harm.UNKNOWN}
+    assert not harms(
+        {
+            "class_name": "ResidualWrapper",
+            "config": {"cell": {"class_name": "LSTMCell", "config": {"units": 2}}},
+        }
+    )
+    assert harms(
+        {
+            "class_name": "ResidualWrapper",
+            "config": {"residual_fn": "my_sum", "residual_fn_type": "function"},
+        }
+    ) == {Harm.CUSTOM}
+    assert not harms(
+        {"class_name": "AddLoss", "config": {"name": "add_loss", "unconditional": False}}
+    )
+
+
+def test_text_in_an_argument_that_no_release_writes_is_refused() -> None:
+    """Numbers do nothing, whatever argument they are given for."""
+    assert Harm.UNKNOWN in harms(
+        {"class_name": "Dense", "config": {"units": 1, "hook": "os.system"}}
+    )
+    assert not harms({"class_name": "Dense", "config": {"units": 1, "hook": [1, 2.5, None, True]}})
+
+
+@pytest.mark.parametrize("registered", ["get_file", "mypackage>Dense", ""])
+def test_a_registered_name_counts_before_the_class(registered: str) -> None:
+    """Loaders look it up first, and tf_keras takes it for an attribute of the module."""
+    assert harms(
+        {
+            "class_name": "Dense",
+            "module": "keras.layers",
+            "registered_name": registered,
+            "config": {},
+        }
+    ) == {Harm.CUSTOM}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"class_name": "TypeSpec", "type_spec": "my.Spec"},
+        {"class_name": "__typespec__", "spec_name": "system", "module": "os"},
+    ],
+)
+def test_a_type_of_tensors_on_no_list_is_refused(spec: dict[str, Any]) -> None:
+    """Keras' own format imports the module that a type is said to be of."""
+    assert Harm.UNKNOWN in harms(spec)
+
+
+def test_every_class_of_every_release_was_reviewed() -> None:
+    """
+    It is on the list, or left out of it for a reason: a class that a new release adds makes this
+    fail until someone reads it.
+    """
+    known = json.loads((DATA / "layer_classes.json").read_text(encoding="utf-8"))
+    arguments = json.loads((DATA / "layer_arguments.json").read_text(encoding="utf-8"))
+    named = json.loads((DATA / "training_names.json").read_text(encoding="utf-8"))
+    classes = {
+        *known["classes"],
+        *known["operations"],
+        *(
+            name
+            for kind in ("layers", "initializers", "regularizers", "constraints")
+            for name in arguments[kind]
+        ),
+    }
+    classes |= {name for name in arguments["optimizers"] if ">" not in name} | {*named["schedules"]}
+    functions = {*arguments["activations"]} | {
+        name for kind in ("losses", "metrics") for names in named[kind].values() for name in names
+    }
+    wrappers = {
+        "TFOpLambda",
+        "SlicingOpLambda",
+        "ClassMethod",
+        "InstanceMethod",
+        "InstanceProperty",
+        "TensorFlowOpLayer",
+    }
+    assert {
+        name
+        for name in classes - wrappers
+        if not (class_names.is_pure_class(name) or class_names.left_out(name))
+    } == set()
+    assert {name for name in functions if not class_names.is_pure_name(name)} == set()
+
+
+def test_nothing_left_out_is_on_the_list() -> None:
+    """Each name has one place."""
+    data = json.loads((DATA / "pure_classes.json").read_text(encoding="utf-8"))
+    assert not [name for name in data["left_out"] if class_names.is_pure_class(name)]
+    assert all(data["left_out"].values())
+
+
+@UNTESTED
+@given(NAMES)
+def test_an_op_on_no_list_is_refused(name: str) -> None:
+    """Wherever it stands in the graph; TensorFlow looks it up by its name."""
+    if not ops.is_pure_op(name) and not ops.is_placed_op(name):
+        assert list(
+            untrusted_code.of_file(Document(path="x", format="savedmodel", ops=frozenset({name})))
+        )
+
+
+def test_known_harm_is_on_no_list() -> None:
+    """Ops that take files, readers, and ops that hold programs are not pure."""
+    known = data("hazards")
+    harmful = {*known["ops"], *known["readers"], *known["programs"]}
+    assert not [name for name in harmful if ops.is_pure_op(name)]
+    assert all(
+        _table.op(name) or ops.is_placed_op(name) or name.startswith("CacheDataset")
+        for name in harmful
+    )
+
+
+# Paths in graphs
+
+
+def attribute(key: str, **value: object) -> Any:
+    """Return an attribute of a node."""
+    entry = protobuf_messages.parse("AttributeEntry", b"")
+    entry.key = key.encode()
+    for name, item in value.items():
+        if name == "function":
+            entry.value.function.name = item
+        else:
+            getattr(entry.value, name).extend(item) if isinstance(item, list) else setattr(
+                entry.value, name, item
+            )
+    return entry
+
+
+def constant(message: Any, name: str, text: bytes) -> None:
+    """Add a constant with one text."""
+    tensor = protobuf_messages.parse("TextTensor", b"")
+    tensor.texts.append(text)
+    message.nodes.add(
+        name=name.encode(),
+        op=b"Const",
+        attributes=[attribute("value", tensor=[tensor.SerializeToString()])],
+    )
+
+
+def changed(folder: Path, name: str, change: Any) -> Path:
+    """Write a SavedModel with its graph changed; ``change`` gets the MetaGraph and its GraphDef."""
+
+    def put(message: Any) -> None:
+        graph = message.meta_graphs[0]
+        definition = protobuf_messages.parse("GraphDef", b"".join(graph.graph_def))
+        change(graph, definition)
+        graph.graph_def[:] = [definition.SerializeToString()]
+
+    return changed_fixtures.saved_model(folder, name, put)
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(str(path.parent.relative_to(FIXTURES)) for path in FIXTURES.glob("*/*/saved_model.pb")),
+)
+def test_savers_and_tables_of_real_models_are_in_their_places(name: str) -> None:
+    """Of every release that writes SavedModels."""
+    document = format_detection.document(FIXTURES / name, name)
+    assert not [
+        observation
+        for observation in document.observations
+        if observation.code in {"op-path", "escaping-asset", "several-models"}
+    ]
+    assert any(ops.is_placed_op(op) for op in document.ops), "nothing was tried"
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("SaveV2", ["path", "x", "x"]),
+        ("RestoreV2", ["path", "x", "x"]),
+        ("Save", ["path", "x"]),
+        ("MergeV2Checkpoints", ["path", "path"]),
+    ],
+)
+@pytest.mark.parametrize("where", ["graph", "function"])
+@pytest.mark.parametrize("text", [b"/etc/victim", b"../victim", b"file://victim", b"victim"])
+def test_a_saver_with_a_path_of_its_own_is_found(
+    tmp_path: Path, op: str, inputs: list[str], where: str, text: bytes
+) -> None:
+    """In the graph, and in a function that nobody calls."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        body = definition if where == "graph" else definition.library.functions[0]
+        constant(body, "path", text)
+        body.nodes.add(name=b"evil", op=op.encode(), inputs=[name.encode() for name in inputs])
+
+    assert reasons(changed(tmp_path, SAVED, put)) == [
+        f"its graph has the op {op} with a path of the model's own, not the saver's or an asset's"
+    ]
+
+
+def test_a_saver_s_function_called_with_another_path_is_found(tmp_path: Path) -> None:
+    """The function is TensorFlow's own; the call is not."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        save = next(
+            function
+            for function in definition.library.functions
+            if any(node.op == b"SaveV2" for node in function.nodes)
+        )
+        constant(definition, "path", b"/etc/victim")
+        rest = [b"path"] * (len(save.signature.arguments) - 1)
+        definition.nodes.add(
+            name=b"evil",
+            op=b"StatefulPartitionedCall",
+            inputs=[b"path", *rest],
+            attributes=[attribute("f", function=save.signature.name)],
+        )
+
+    found = {reason.partition(" with")[0] for reason in reasons(changed(tmp_path, SAVED, put))}
+    assert found >= {"its graph has the op MergeV2Checkpoints", "its graph has the op SaveV2"}
+
+
+def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
+    """A path that is no asset's, in the initializer that loading calls."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        (body,) = [
+            function
+            for function in definition.library.functions
+            if any(b"FromTextFile" in node.op for node in function.nodes)
+        ] or [definition]
+        constant(body, "evil", b"/etc/passwd")
+        node = next((node for node in body.nodes if b"FromTextFile" in node.op), None)
+        if node is None:
+            body.nodes.add(
+                name=b"fill", op=b"InitializeTableFromTextFileV2", inputs=[b"table", b"evil"]
+            )
+        else:
+            node.inputs[1] = b"evil"
+
+    assert reasons(changed(tmp_path, TABLE, put)) == [
+        (
+            "its graph has the op InitializeTableFromTextFileV2 with a path of the model's own, "
+            "not "
+            "the saver's or an asset's"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../secret.txt", "/etc/passwd", "a/../../../x", "s3://bucket/x"]
+)
+def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
+    """Loaders put the name behind the directory's, and follow it."""
+
+    def put(graph: Any, _definition: Any) -> None:
+        graph.assets.add(filename=name.encode(), tensor={"name": b"asset:0"})
+
+    assert any("lies outside assets" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
+
+
+def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
+    """TensorFlow 1 keeps them there."""
+
+    def put(graph: Any, _definition: Any) -> None:
+        asset = protobuf_messages.parse("AssetFile", b"")
+        asset.filename = b"../../secret.txt"
+        value = graph.collections.add(key=b"saved_model_assets").value
+        value.any.values.add(
+            type_url=b"type.googleapis.com/tensorflow.AssetFileDef", value=asset.SerializeToString()
+        )
+
+    assert any("lies outside assets" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
+
+
+def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> None:
+    """As git stores it."""
+
+    def put(graph: Any, _definition: Any) -> None:
+        graph.assets.add(filename=b"words.txt", tensor={"name": b"asset:0"})
+
+    path = changed(tmp_path, SAVED, put)
+    (path / "assets").mkdir(exist_ok=True)
+    (path / "assets" / "words.txt").symlink_to("/etc/passwd")
+    assert any("link out of the model" in reason for reason in reasons(path))
+
+
+def test_printing_to_a_file_is_found(tmp_path: Path) -> None:
+    """To the terminal it is harmless."""
+
+    def put(stream: bytes) -> Any:
+        return lambda _graph, definition: definition.nodes.add(
+            name=b"say", op=b"PrintV2", attributes=[attribute("output_stream", text=stream)]
+        )
+
+    (tmp_path / "a").mkdir()
+    assert not reasons(changed(tmp_path / "a", SAVED, put(b"stderr")))
+    assert reasons(changed(tmp_path, SAVED, put(b"file:///etc/victim")))
+
+
+def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
+    """As TensorFlow's protobuf does: the first part is no less a part of it."""
+
+    def put(message: Any) -> None:
+        evil = protobuf_messages.parse("GraphDef", b"")
+        evil.nodes.add(name=b"write", op=b"WriteFile")
+        graph = message.meta_graphs[0]
+        graph.graph_def[:] = [evil.SerializeToString(), *graph.graph_def]
+
+    assert reasons(changed_fixtures.saved_model(tmp_path, SAVED, put)) == [
+        "its graph has the op WriteFile, which opens what its filename says"
+    ]
+
+
+@pytest.mark.parametrize(
+    "other", [("saved_model.pbtxt",), ("saved_model.cpb",), ("config.json", "metadata.json")]
+)
+def test_a_directory_of_two_models_is_found(tmp_path: Path, other: tuple[str, ...]) -> None:
+    """Which of them is loaded, each release decides."""
+    path = tmp_path / "saved"
+    shutil.copytree(FIXTURES / SAVED, path)
+    for name in other:
+        (path / name).write_text("{}", encoding="utf-8")
+    assert [reason for reason in reasons(path) if "some releases load instead" in reason]
+    assert savedmodel.GRAPH in reasons(path)[0]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"class_name": "TFOpLambda", "config": {"function": "math.add"}},
+        {"class_name": "Dense", "config": {"units": 1}},
+    ],
+)
+def test_a_module_of_keras_that_holds_no_layers_is_refused(entry: dict[str, Any]) -> None:
+    """For layers that wrap functions of TensorFlow too."""
+    assert harms({**entry, "module": "keras.src.utils.python_utils", "registered_name": None}) == {
+        Harm.UNKNOWN
+    }
+    assert not harms({**entry, "module": "keras.src.layers.core", "registered_name": None})
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplacian"])
+def test_kernels_of_random_fourier_features_are_names(name: str) -> None:
+    """No initializer is called so; the layer takes these words itself."""
+    assert not harms(
+        {
+            "class_name": "RandomFourierFeatures",
+            "config": {"output_dim": 4, "kernel_initializer": name},
+        }
+    )
+
+
+@pytest.mark.parametrize("value", [{"text": b"/etc/passwd"}, {"type": 1}])
+def test_a_sampler_with_a_vocabulary_is_found(tmp_path: Path, value: dict[str, Any]) -> None:
+    """Anything but an empty text, such as a placeholder, which a call fills in."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        definition.nodes.add(
+            name=b"evil",
+            op=b"FixedUnigramCandidateSampler",
+            attributes=[attribute("vocab_file", **value)],
+        )
+
+    assert any(
+        "FixedUnigramCandidateSampler" in reason
+        for reason in reasons(changed(tmp_path, SAVED, put))
+    )
+
+
+def saver(definition: Any, path: str, op: bytes = b"SaveV2") -> None:
+    """Add a node that writes to the path that another node gives."""
+    definition.nodes.add(name=b"evil", op=op, inputs=[path.encode(), b"x", b"x"])
+
+
+@pytest.mark.parametrize("kind", ["function", "bare_function", None])
+def test_a_function_that_an_object_names_may_be_called_with_any_path(
+    tmp_path: Path, kind: str | None
+) -> None:
+    """
+    Loaders call some, with what the checkpoint holds, and need no entry for them; one that nothing
+    calls has no place either.
+    """
+
+    def put(graph: Any, definition: Any) -> None:
+        body = definition.library.functions.add()
+        body.signature.name = b"save_there"
+        body.signature.arguments.add(name=b"path")
+        saver(body, "path")
+        named = graph.object_graph.nodes.add()
+        if kind == "function":
+            named.function.concrete_functions.append(b"save_there")
+        elif kind is not None:
+            named.bare_function.concrete_function = b"save_there"
+
+    assert reasons(changed(tmp_path, SAVED, put)) == [
+        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+    ]
+
+
+@pytest.mark.parametrize(("inputs", "evil"), [((0,), False), ((0, 0, 0), True), ((), True)])
+def test_a_table_filled_by_a_function_gets_the_asset_that_is_bound_to_it(
+    tmp_path: Path, inputs: tuple[int, ...], *, evil: bool
+) -> None:
+    """With more bound objects than arguments it is not known which the loader gives."""
+
+    def put(graph: Any, definition: Any) -> None:
+        body = definition.library.functions.add()
+        body.signature.name = b"initialize"
+        body.signature.arguments.add(name=b"path")
+        body.nodes.add(
+            name=b"fill", op=b"InitializeTableFromTextFileV2", inputs=[b"table", b"path"]
+        )
+        graph.object_graph.nodes.add().asset.SetInParent()
+        number = len(graph.object_graph.nodes) - 1
+        graph.object_graph.concrete_functions.add(key=b"initialize").value.bound_inputs.extend(
+            number for _ in inputs
+        )
+
+    assert bool(reasons(changed(tmp_path, SAVED, put))) is evil
+
+
+def test_a_path_in_the_other_form_of_a_tensor_is_found(tmp_path: Path) -> None:
+    """TensorFlow takes ``tensor_content`` before the texts that stand beside it."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        constant(definition, "path", b"model")
+        content = b"\x0b/etc/victim"
+        entry = definition.nodes[-1].attributes[0]
+        entry.value.tensor[0] += bytes([4 << 3 | 2, len(content)]) + content
+        saver(definition, "path")
+
+    assert reasons(changed(tmp_path, SAVED, put)) == [
+        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+    ]
+
+
+@pytest.mark.parametrize("value", [{"text": b"/etc/victim"}, {"type": 1}])
+def test_a_path_in_a_separator_is_found(tmp_path: Path, value: dict[str, Any]) -> None:
+    """The texts that are joined are a saver's; what stands between them is not, or nobody knows."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        constant(definition, "a", b"")
+        definition.nodes.add(
+            name=b"path",
+            op=b"StringJoin",
+            inputs=[b"a", b"a"],
+            attributes=[attribute("separator", **value)],
+        )
+        saver(definition, "path")
+
+    assert reasons(changed(tmp_path, SAVED, put)) == [
+        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+    ]
+
+
+def test_a_path_in_a_variable_is_found(tmp_path: Path) -> None:
+    """Two handles of one shared name are one variable, so what this one is given says nothing."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        constant(definition, "good", b"model")
+        definition.nodes.add(
+            name=b"handle", op=b"VarHandleOp", attributes=[attribute("shared_name", text=b"v")]
+        )
+        definition.nodes.add(name=b"assign", op=b"AssignVariableOp", inputs=[b"handle", b"good"])
+        definition.nodes.add(name=b"path", op=b"ReadVariableOp", inputs=[b"handle"])
+        saver(definition, "path")
+
+    assert reasons(changed(tmp_path, SAVED, put)) == [
+        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+    ]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_saver_in_one_of_two_functions_of_a_name_is_found(
+    tmp_path: Path,
+    first: bool,  # noqa: FBT001
+) -> None:  # both ways
+    """TensorFlow takes the first of them."""
+
+    def put(_graph: Any, definition: Any) -> None:
+        for number in range(2):
+            body = definition.library.functions.add()
+            body.signature.name = b"twice"
+            if first == (number == 0):
+                constant(body, "path", b"/etc/victim")
+                saver(body, "path")
+
+    assert "its graph has the function twice twice; TensorFlow takes the first" in reasons(
+        changed(tmp_path, SAVED, put)
+    )
+
+
+@pytest.mark.parametrize("asset", ["saver", "text"])
+def test_an_asset_is_no_path_to_save_to(tmp_path: Path, asset: str) -> None:
+    """
+    A loader that gives an asset's path to the saver's placeholder, or for a text, would overwrite
+    files of the model.
+    """
+
+    def put(graph: Any, definition: Any) -> None:
+        constant(definition, "text", b"model")
+        path = graph.saver.filename_tensor.decode().partition(":")[0] if asset == "saver" else asset
+        saver(definition, path, b"Save")
+        graph.assets.add(filename=b"words.txt", tensor={"name": f"{path}:0".encode()})
+
+    assert (
+        "its graph has the op Save with a path of the model's own, not the saver's or an asset's"
+        in reasons(changed(tmp_path, SAVED, put))
+    )
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_saving_where_variables_are_read_is_found(
+    tmp_path: Path,
+    called: bool,  # noqa: FBT001
+) -> None:  # both ways
+    """The loader gives the path of the model's own variables, which would be overwritten."""
+
+    def put(graph: Any, definition: Any) -> None:
+        body, path = definition, graph.saver.filename_tensor.decode().partition(":")[0]
+        if called:
+            body = definition.library.functions.add()
+            body.signature.name = b"save"
+            body.signature.arguments.add(name=path.encode())
+            definition.nodes.add(
+                name=b"call",
+                op=b"StatefulPartitionedCall",
+                inputs=[path.encode()],
+                attributes=[attribute("f", function=b"save")],
+            )
+        saver(body, path)
+        definition.nodes.add(name=b"restore", op=b"NoOp", inputs=[b"^call" if called else b"^evil"])
+        graph.saver.restore_op = b"restore"
+
+    assert reasons(changed(tmp_path, SAVED, put)) == [
+        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+    ]
+
+
+@pytest.mark.parametrize("by", ["restore", "signature"])
+def test_a_table_filled_where_nobody_gives_the_asset_is_found(tmp_path: Path, by: str) -> None:
+    """The constant that stands for the asset has a path of its own then."""
+
+    def put(graph: Any, definition: Any) -> None:
+        constant(definition, "asset", b"/etc/passwd")
+        graph.assets.add(filename=b"words.txt", tensor={"name": b"asset:0"})
+        definition.nodes.add(
+            name=b"fill", op=b"InitializeTableFromTextFileV2", inputs=[b"table", b"asset"]
+        )
+        if by == "restore":
+            graph.saver.restore_op = b"fill"
+        else:
+            graph.signatures.add(key=b"__other").value.outputs.add(key=b"y").value.name = b"fill:0"
+
+    assert reasons(changed(tmp_path, SAVED, put)) == [
+        (
+            "its graph has the op InitializeTableFromTextFileV2 with a path of the model's own, "
+            "not "
+            "the saver's or an asset's"
+        )
+    ]
+
+
+# Classes of someone's own
+
+
+def test_training_that_is_not_asked_for_needs_no_trust(tmp_path: Path) -> None:
+    """``check`` and ``--verify`` do not compile a model: a loss of its own is not looked up."""
+    path = changed_fixtures.h5(
+        tmp_path,
+        "tf2.15/adam_autowrap_mf16.h5",
+        lambda config: config.update(loss={"class_name": "MyLoss", "config": {}}),
+        attribute="training_config",
+    )
+    analysis = reading.analysed(format_detection.document(path, "model"))
+    assert not list(untrusted_code.reasons(analysis))
+    assert [reason.is_custom for reason in untrusted_code.reasons(analysis, compiles=True)] == [
+        True
+    ]
+
+
+def test_a_saved_model_s_own_classes_need_no_trust() -> None:
+    """
+    Their traces stand in for them, and the ops in these are on the list; of a named module they
+    need it.
+    """
+    analysis = reading.analysed(format_detection.document(FIXTURES / "tf2.15/subclassed", "model"))
+    assert any(hazard.harm is Harm.CUSTOM for hazard in Subject(analysis).hazards)
+    assert not list(untrusted_code.reasons(analysis))
+
+
+@pytest.mark.parametrize("name", ["deserialize_keras_object", "get", "_private"])
+def test_a_saved_model_s_class_that_is_no_class_needs_trust(tmp_path: Path, name: str) -> None:
+    """
+    Keras 2 looks classes of metrics and the like up among its own functions, and calls what it
+    finds with the config.
+    """
+
+    def put(message: Any) -> None:
+        for node in message.nodes:
+            metadata = json.loads(node.metadata)
+            if metadata.get("class_name") == "Dense":
+                metadata["config"]["kernel_regularizer"] = {
+                    "class_name": name,
+                    "config": {"identifier": "x"},
+                }
+                node.metadata = json.dumps(metadata).encode()
+
+    path = tmp_path / "saved"
+    shutil.copytree(FIXTURES / SAVED, path)
+    message = protobuf_messages.parse("KerasMetadata", (path / savedmodel.KERAS).read_bytes())
+    put(message)
+    (path / savedmodel.KERAS).write_bytes(message.SerializeToString())
+    assert any(f"needs {name}" in reason for reason in reasons(path))
+
+
+def test_a_file_on_no_list_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 3, one sentence with the layer and the symbol, and no process."""
+    path = changed_fixtures.h5(
+        tmp_path,
+        KERAS2,
+        lambda config: config["config"]["layers"][1]["config"].update(
+            activation="no_such_function"
+        ),
+    )
+    monkeypatch.setattr(subprocess, "Popen", None)
+    ended = run("check", path, "--to", "mixed_bfloat16")
+    assert ended.code == 3
+    assert " needs no_such_function" in ended.err
+    assert len(ended.err.splitlines()) == 1

@@ -1,0 +1,268 @@
+"""Graphs that no loader can build: told by name, and never a graph that some release wrote."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import policytool
+from policytool.formats import format_detection
+from policytool.model import inbound_nodes
+from policytool.support.errors import ModelFileError
+from tests.conftest import FIXTURES, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Config = dict[str, Any]
+Calls = dict[str, list[tuple[str, int]]]
+
+CIRCLES: Final[dict[str, tuple[Calls, tuple[str, ...]]]] = {
+    "two": ({"a": [("b", 0)], "b": [("a", 0)]}, ("a", "b")),
+    "itself": ({"a": [("a", 0)]}, ("a",)),
+    "no such call": ({"a": [("i", 0)], "b": [("a", 3)]}, ("b",)),
+    "its own later call": ({"a": [("b", 0), ("i", 0)], "b": [("a", 1)]}, ("a", "b")),
+    "beside the outputs": ({"x": [("y", 0)], "y": [("x", 0)], "b": [("i", 0)]}, ("x", "y")),
+    "behind a circle": ({"a": [("b", 0)], "b": [("a", 0)], "c": [("b", 0)]}, ("a", "b", "c")),
+}
+"""
+What the calls of layers take, in the order of the config, and the layers that cannot be built.
+
+All but the last were given to tf_keras 2.21, which went on without end, and to Keras 3.15, which
+refused them: "The graph of the Functional model either has loops or disconnected subgraphs".
+"""
+
+BUILDABLE: Final[dict[str, Calls]] = {
+    "a chain": {"a": [("i", 0)], "b": [("a", 0)]},
+    "listed backwards": {"b": [("a", 0)], "a": [("i", 0)]},
+    "shared, its second call on what comes of its first": {
+        "a": [("i", 0), ("b", 0)],
+        "b": [("a", 0)],
+        "c": [("a", 1)],
+    },
+}
+
+
+def keras2(calls: Calls) -> Config:
+    """Return a functional model's config as Keras 2 writes it."""
+    layers = [
+        {
+            "class_name": "InputLayer",
+            "config": {"name": "i", "batch_input_shape": [None, 3], "dtype": "float32"},
+            "name": "i",
+            "inbound_nodes": [],
+        }
+    ]
+    return _functional(layers, calls, lambda layer, call: [[layer, call, 0, {}]])
+
+
+def keras3(calls: Calls) -> Config:
+    """Return the same as Keras 3 writes it."""
+    layers = [
+        {
+            "class_name": "InputLayer",
+            "config": {"name": "i", "batch_shape": [None, 3], "dtype": "float32"},
+            "name": "i",
+            "inbound_nodes": [],
+        }
+    ]
+
+    def node(layer: str, call: int) -> Config:
+        history = {"shape": [None, 3], "dtype": "float32", "keras_history": [layer, call, 0]}
+        return {"args": [{"class_name": "__keras_tensor__", "config": history}], "kwargs": {}}
+
+    return _functional(layers, calls, node)
+
+
+def _functional(layers: list[Config], calls: Calls, node: Any) -> Config:
+    for name, taken in calls.items():
+        config = {"name": name, "trainable": True, "dtype": "float32", "activation": "linear"}
+        layers.append(
+            {
+                "class_name": "Activation",
+                "config": config,
+                "name": name,
+                "inbound_nodes": [node(layer, call) for layer, call in taken],
+            }
+        )
+    last = list(calls)[-1]
+    return {
+        "name": "m",
+        "trainable": True,
+        "layers": layers,
+        "input_layers": [["i", 0, 0]],
+        "output_layers": [[last, len(calls[last]) - 1, 0]],
+    }
+
+
+@pytest.mark.parametrize("spelled", [keras2, keras3])
+@pytest.mark.parametrize("name", CIRCLES)
+def test_what_cannot_be_built_is_named(name: str, spelled: Any) -> None:
+    """Each layer that waits, and no other."""
+    calls, stuck = CIRCLES[name]
+    assert inbound_nodes.stuck(spelled(calls)) == stuck
+
+
+@pytest.mark.parametrize("spelled", [keras2, keras3])
+@pytest.mark.parametrize("name", BUILDABLE)
+def test_what_can_be_built_is_not(name: str, spelled: Any) -> None:
+    """In whatever order it is listed."""
+    assert inbound_nodes.stuck(spelled(BUILDABLE[name])) == ()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=12),
+    st.randoms(),
+)
+def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(
+    pairs: list[tuple[int, int]], random: Any
+) -> None:
+    """
+    A layer may be called several times; a call at the end of it all that the first one takes makes
+    a circle of them.
+    """
+    calls: Calls = {}
+    made = [("i", 0)]
+    for layer, taken in pairs:
+        one = calls.setdefault(f"l{layer % 4}", [])
+        one.append(made[taken % len(made)])
+        made.append((f"l{layer % 4}", len(one) - 1))
+    listed = list(calls)
+    random.shuffle(listed)
+    shuffled = {layer: calls[layer] for layer in listed}
+    assert inbound_nodes.stuck(keras2(shuffled)) == inbound_nodes.stuck(keras3(shuffled)) == ()
+    first = made[1][0]
+    closed = {**shuffled, first: [(first, len(shuffled[first]) - 1), *shuffled[first][1:]]}
+    assert first in inbound_nodes.stuck(keras2(closed))
+    assert inbound_nodes.stuck(keras2(closed)) == inbound_nodes.stuck(keras3(closed))
+
+
+def test_no_fixture_has_such_a_graph() -> None:
+    """Of all releases, nested and shared layers among them."""
+    seen = 0
+    files = [path for suffix in ("h5", "keras", "json") for path in FIXTURES.rglob(f"*.{suffix}")]
+    for path in sorted({*files, *(one.parent for one in FIXTURES.rglob("saved_model.pb"))}):
+        if path.is_relative_to(FIXTURES / "attacks"):
+            continue
+        try:
+            parts = format_detection.document(path, str(path)).parts
+        except ModelFileError:
+            continue
+        for config in _configs(list(parts.values())):
+            assert inbound_nodes.stuck(config) == (), path
+            seen += 1
+    assert seen > 300
+
+
+def _configs(value: Any) -> list[Config]:
+    found, pending = [], [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            found += [item] if "output_layers" in item and "layers" in item else []
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+    return found
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        None,
+        7,
+        [],
+        [None],
+        [[]],
+        [[["a", -9, 0, {}]]],
+        [[["a", 10**30, 0]]],
+        [{"args": 3}],
+        [{"keras_history": ["a"]}],
+        {"a": 1},
+    ],
+)
+def test_nodes_that_are_none(nodes: Any) -> None:
+    """
+    Whatever stands in their place: no call that is not there is taken for one that is, and nothing
+    breaks.
+    """
+    config = {
+        **keras2({"a": [("i", 0)], "b": [("a", 0)]}),
+        "output_layers": [["b", -3, 0], ["a", True, 0], ["b", 0], 5],
+    }
+    config["layers"][2]["inbound_nodes"] = nodes
+    assert set(inbound_nodes.stuck(config)) <= {"b"}
+    assert inbound_nodes.depth(config) <= 3
+    assert (
+        inbound_nodes.depth({**config, "layers": 5})
+        == len(inbound_nodes.stuck({**config, "layers": [3, None]}))
+        == 0
+    )
+
+
+@pytest.mark.parametrize("spelled", [keras2, keras3])
+def test_how_deep_a_loader_goes(spelled: Any) -> None:
+    """Into the first tensor first: what it has met on the way is not entered again."""
+    chain = {f"l{number}": [(f"l{number - 1}" if number else "i", 0)] for number in range(1200)}
+    assert inbound_nodes.depth(spelled(chain)) == 1201
+    assert (
+        inbound_nodes.depth(
+            spelled(BUILDABLE["shared, its second call on what comes of its first"])
+        )
+        == 5
+    )
+    assert inbound_nodes.depth(spelled(CIRCLES["two"][0])) == 2
+
+
+def test_a_model_too_deep_for_pythons_recursion_is_not_said_to_load(tmp_path: Path) -> None:
+    """What to do about it is told."""
+    for number, shallow in ((800, True), (1200, False)):
+        calls = {f"l{one}": [(f"l{one - 1}" if one else "i", 0)] for one in range(number)}
+        file = tmp_path / f"{number}.json"
+        file.write_text(
+            json.dumps(
+                {
+                    "class_name": "Functional",
+                    "config": keras2(calls),
+                    "keras_version": "2.15.0",
+                    "backend": "tensorflow",
+                }
+            )
+        )
+        verdict = next(
+            verdict
+            for verdict in policytool.inspect(str(file)).loaders
+            if verdict.loader == "tf2.15"
+        )
+        assert verdict.loads == shallow
+        assert (
+            any(
+                "1,201 calls deep" in doubt.reason and "sys.setrecursionlimit" in doubt.reason
+                for doubt in verdict.doubts
+            )
+            != shallow
+        )
+
+
+@pytest.mark.parametrize("target", ["keras3", "tf_keras"])
+def test_migrate_refuses_it_and_says_why(target: str, tmp_path: Path) -> None:
+    """And writes nothing."""
+    file = tmp_path / "model.json"
+    file.write_text(
+        json.dumps(
+            {
+                "class_name": "Functional",
+                "config": keras2(CIRCLES["two"][0]),
+                "keras_version": "2.15.0",
+                "backend": "tensorflow",
+            }
+        )
+    )
+    ended = run("migrate", file, "--target", target, "-o", tmp_path / "out.json")
+    assert ended.code == 3
+    assert "wait for each other" in ended.out + ended.err
+    assert not (tmp_path / "out.json").exists()

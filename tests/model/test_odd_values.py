@@ -1,0 +1,162 @@
+"""
+Values of other types than Keras writes, anywhere in a config, are read around or refused in a
+sentence; audit and migrate never end in a traceback.
+
+A model from a stranger may hold a list where every release writes a name, or an integer that no
+float can count.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import policytool
+from policytool.support.errors import ModelFileError
+from policytool.support.text.jsontext import number, place, pointer, text_at
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HUGE: Final = 10**400
+"""More than a float counts to; Python's JSON reads it all the same."""
+
+SOURCES: Final = (
+    "tf2.1/exp_per_layer.json",
+    "tf2.12/global_mixed_bfloat16.json",
+    "tf2.12/mha_mixed.json",
+    "keras3.15/global_mixed_float16.json",
+    "tf_keras2.21/rnn_mixed.json",
+)
+
+ODD: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    -1,
+    2.5,
+    HUGE,
+    "",
+    "float16",
+    "\ud800",
+    [],
+    {},
+    [[]],
+    {"class_name": 3, "config": 4},
+    {"class_name": "Lambda", "config": {}},
+)
+
+
+def audited(config: Any, path: Path) -> None:
+    """Audit and plan a config of whatever kind; what is no model at all may be refused."""
+    path.write_text(json.dumps(config), encoding="utf-8")
+    try:
+        policytool.audit(path, targets=["keras3", "tf2.2"], device="cpu", weights=True)
+        policytool.migrate(path, dry_run=True)
+        policytool.migrate(path, target="keras3.3", dry_run=True)
+        policytool.migrate(path, target="tf_keras", dry_run=True)
+    except ModelFileError:
+        return
+
+
+def changed(source: str, where: str, value: object) -> Any:
+    """Return a fixture's config with one value in place of another, or beside the others."""
+    config = json.loads((FIXTURES / source).read_text(encoding="utf-8"))
+    holder, key = place(config, where)
+    holder[key] = value
+    return config
+
+
+@pytest.mark.parametrize(
+    ("source", "where", "value"),
+    [
+        ("keras3.15/global_mixed_float16.json", "/config/layers/1/class_name", ["Dense"]),
+        (
+            "keras3.15/global_mixed_float16.json",
+            "/config/layers/1/config/dtype/config/name",
+            ["float16"],
+        ),
+        (
+            "tf2.12/global_mixed_bfloat16.json",
+            "/config/layers/2/config/kernel_initializer/class_name",
+            [[]],
+        ),
+        (
+            "tf2.12/global_mixed_bfloat16.json",
+            "/config/layers/2/config/bias_initializer/class_name",
+            {},
+        ),
+        ("tf2.12/global_mixed_bfloat16.json", "/config/layers/2/config/epsilon", -HUGE),
+        (
+            "tf2.12/global_mixed_bfloat16.json",
+            "/config/layers/3/config/dtype",
+            {"class_name": [], "config": {}, "shared_object_id": 5},
+        ),
+        ("tf2.1/exp_per_layer.json", "/config/layers/2/config/dtype/config/loss_scale", HUGE),
+        (
+            "tf2.1/exp_per_layer.json",
+            "/config/layers/3/config/dtype/config/loss_scale/config/loss_scale_value",
+            HUGE,
+        ),
+        ("tf2.12/mha_mixed.json", "/config/layers/2/name", {"class_name": 3, "config": 4}),
+        ("tf2.12/mha_mixed.json", "/config/output_layers", 3),
+    ],
+    ids=lambda value: str(value)[:80],
+)
+def test_value_of_another_type_is_no_bug_of_ours(
+    source: str, where: str, value: object, tmp_path: Path
+) -> None:
+    """What once ended in a traceback."""
+    audited(changed(source, where, value), tmp_path / "odd.json")
+
+
+def pointers(value: Any, steps: tuple[str | int, ...] = ()) -> Iterator[str]:
+    """Yield the pointer of everything in a value."""
+    if steps:
+        yield pointer(*steps)
+    for key, item in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
+        yield from pointers(item, (*steps, key))
+
+
+PLACES: Final = {
+    source: tuple(pointers(json.loads((FIXTURES / source).read_text(encoding="utf-8"))))
+    for source in SOURCES
+}
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> None:
+    """Whatever stands wherever, the audit ends with findings or with a sentence."""
+    source = data.draw(st.sampled_from(SOURCES))
+    config = changed(
+        source, data.draw(st.sampled_from(PLACES[source])), data.draw(st.sampled_from(ODD))
+    )
+    with TemporaryDirectory() as directory:
+        audited(config, Path(directory) / "odd.json")
+
+
+def test_text_and_numbers_are_taken_for_what_they_are() -> None:
+    """Neither a truth value nor an integer without a float is a number, and only text is text."""
+    assert [number(value) for value in (3, 2.5, True, "3", None, HUGE)] == [
+        3.0,
+        2.5,
+        None,
+        None,
+        None,
+        None,
+    ]
+    assert [text_at({"name": value}, "name") for value in ("a", 1, ["a"])] == ["a", None, None]
+    assert text_at({}, "name") is None

@@ -1,0 +1,277 @@
+"""Which variables belong to which layer, where names and layouts make it hard."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+import pytest
+
+import policytool
+from tests.helpers.small_models import dense, h5_model, keras_zip, sequential
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.model.model import Layer
+
+
+def entry(class_name: str, name: str, **config: Any) -> dict[str, Any]:
+    """Return the entry of a layer."""
+    return {
+        "class_name": class_name,
+        "config": {"name": name, "trainable": True, "dtype": "float32", **config},
+    }
+
+
+def layers(path: Path) -> dict[str, Layer]:
+    """Return the reported layers by each of their paths."""
+    return {
+        place: layer
+        for layer in policytool.inspect(str(path)).layers
+        for place in (layer.path, *layer.also_at)
+    }
+
+
+def stored(layer: Layer) -> list[str]:
+    """Return the names of a layer's variables."""
+    return [variable.name for variable in layer.variables]
+
+
+def with_weights(path: Path, *names: str) -> Path:
+    """Add scalars of these names below ``model_weights``."""
+    with h5py.File(path, "a") as file:
+        for name in names:
+            file[f"model_weights/{name}"] = np.zeros((2, 2), dtype="float32")
+    return path
+
+
+def test_a_slash_in_a_name_is_a_group_of_its_own(tmp_path: Path) -> None:
+    """
+    DenseNet's layers are called ``conv1/conv`` and ``conv1/bn``; their variables are their own.
+    """
+    path = h5_model(
+        tmp_path / "m.h5",
+        sequential(dense("conv1"), dense("conv1/conv"), entry("BatchNormalization", "conv1/bn")),
+        weights=False,
+    )
+    with_weights(
+        path,
+        "conv1/conv1/kernel:0",
+        "conv1/conv/conv1/conv/kernel:0",
+        "conv1/bn/conv1/bn/gamma:0",
+        "conv1/bn/conv1/bn/beta:0",
+    )
+    found = layers(path)
+    assert stored(found["mlp/conv1"]) == ["kernel"]
+    assert stored(found["mlp/conv1~1conv"]) == ["kernel"]
+    assert stored(found["mlp/conv1~1bn"]) == ["gamma", "beta"]
+
+
+def test_a_wrapper_keeps_what_is_its_own(tmp_path: Path) -> None:
+    """
+    SpectralNormalization holds ``vector_u``; the kernel and the bias beside it are its layer's.
+    """
+    path = h5_model(
+        tmp_path / "m.h5",
+        sequential(entry("SpectralNormalization", "sn", layer=dense("inner"))),
+        weights=False,
+    )
+    with_weights(path, "sn/sn/kernel:0", "sn/sn/bias:0", "sn/sn/vector_u:0")
+    found = layers(path)
+    assert stored(found["mlp/sn"]) == ["vector_u"]
+    assert stored(found["mlp/sn/inner"]) == ["kernel", "bias"]
+
+
+def test_a_layer_that_stands_twice_is_counted_once(tmp_path: Path) -> None:
+    """
+    HDF5 stores the variables of a layer that a nested model shares at both places; equal object ids
+    say that it is one.
+    """
+    shared = {**dense("enc"), "shared_object_id": 7}
+    nested = {
+        "class_name": "Sequential",
+        "config": {"name": "siamese", "trainable": True, "layers": [shared]},
+    }
+    path = h5_model(tmp_path / "m.h5", sequential(shared, nested), weights=False)
+    with_weights(path, "enc/enc/kernel:0", "siamese/enc/kernel:0")
+    model = policytool.inspect(str(path))
+    found = layers(path)
+    assert (
+        found["mlp/siamese/enc"] is found["mlp/enc"] or found["mlp/siamese/enc"] == found["mlp/enc"]
+    )
+    assert stored(found["mlp/enc"]) == ["kernel"]
+    assert model.summary.parameters == 4
+
+
+def test_what_is_below_a_shared_model_stands_at_its_places_too(tmp_path: Path) -> None:
+    """A layer in a nested model that stands twice is found by either path."""
+    inner = {
+        "class_name": "Sequential",
+        "config": {"name": "enc", "trainable": True, "layers": [dense("d")]},
+        "shared_object_id": 9,
+    }
+    outer = {
+        "class_name": "Sequential",
+        "config": {"name": "siamese", "trainable": True, "layers": [inner]},
+    }
+    path = h5_model(tmp_path / "m.h5", sequential(inner, outer), weights=False)
+    assert "mlp/siamese/enc/d" in layers(path)
+    assert len(policytool.inspect(str(path)).layers) == 4
+
+
+def test_layers_without_trainable_are_no_operations(tmp_path: Path) -> None:
+    """
+    SpatialDropout of Keras 3 writes no ``trainable``, and HDF5 no modules; it is a layer all the
+    same, and Cast is none.
+    """
+    node = [
+        {
+            "args": [{"class_name": "__keras_tensor__", "config": {"keras_history": ["x", 0, 0]}}],
+            "kwargs": {},
+        }
+    ]
+    entries = [
+        {
+            "class_name": "InputLayer",
+            "name": "x",
+            "config": {"name": "x", "dtype": "float32", "batch_shape": [None, 2]},
+            "inbound_nodes": [],
+        },
+        {
+            "class_name": "SpatialDropout1D",
+            "name": "sd",
+            "config": {"name": "sd", "rate": 0.5, "dtype": "float32"},
+            "inbound_nodes": node,
+        },
+        {
+            "class_name": "Cast",
+            "name": "cast",
+            "config": {"name": "cast", "dtype": "float16"},
+            "inbound_nodes": node,
+        },
+    ]
+    config = {
+        "class_name": "Functional",
+        "config": {"name": "mlp", "trainable": True, "layers": entries},
+    }
+    assert set(
+        layers(h5_model(tmp_path / "m.h5", config, weights=False, keras_version="3.15.1"))
+    ) == {"mlp", "mlp/x", "mlp/sd"}
+
+
+@pytest.mark.parametrize("place", ["gen", "layers/sequential"])
+def test_models_in_attributes_of_a_custom_model(place: str, tmp_path: Path) -> None:
+    """
+    What a custom model holds is stored under its attribute (Keras 3) or by class below its layers
+    (Keras 2).
+    """
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        file[f"{place}/layers/dense/vars/0"] = np.zeros((2, 2), dtype="float32")
+        file["optimizer/vars/0"] = np.zeros((), dtype="int64")
+    inner = {
+        "class_name": "Sequential",
+        "config": {"name": "gen", "trainable": True, "layers": [dense("d")]},
+    }
+    config = {
+        "module": "gan",
+        "class_name": "Gan",
+        "registered_name": "pkg>Gan",
+        "config": {"name": "gan", "trainable": True, "gen": inner},
+    }
+    members = {
+        "config.json": json.dumps(config).encode(),
+        "metadata.json": b'{"keras_version": "2.15.0"}',
+        "model.weights.h5": weights.getvalue(),
+    }
+    found = layers(keras_zip(tmp_path / "m.keras", members))
+    assert stored(found["gan/gen/d"]) == ["0"]
+    assert not found["gan"].variables
+
+
+def test_weights_alone_leave_out_metrics_and_optimizer(tmp_path: Path) -> None:
+    """
+    In the object layout those groups hold no layer's variables; in the legacy layout a layer may
+    have such a name.
+    """
+    path = tmp_path / "m.weights.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("layers/dense/vars/0", "metrics/mean/vars/0", "optimizer/vars/0"):
+            file[name] = np.zeros(3, dtype="float32")
+    assert policytool.inspect(str(path)).summary.parameters == 3
+    legacy = tmp_path / "legacy.h5"
+    with h5py.File(legacy, "w") as file:
+        file.attrs["layer_names"] = np.array([b"metrics"])
+        file["metrics/metrics/kernel:0"] = np.zeros(3, dtype="float32")
+    assert policytool.inspect(str(legacy)).summary.parameters == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "class_name"),
+    [("adam", "Adam"), ("rmsprop", "RMSprop"), ("SGD", "SGD"), ("my_own", "my_own")],
+)
+def test_an_optimizer_by_name_is_its_class(name: str, class_name: str, tmp_path: Path) -> None:
+    """``compile("adam")`` is stored as that word."""
+    config = {**sequential(), "compile_config": {"optimizer": name}}
+    optimizer = policytool.inspect(str(h5_model(tmp_path / "m.h5", config))).optimizer
+    assert optimizer is not None
+    assert optimizer.class_name == class_name
+
+
+def test_lists_of_layers_are_containers_of_their_own(tmp_path: Path) -> None:
+    """
+    A custom layer's list is stored under its attribute, numbered by class; no layer gets another's
+    variables.
+    """
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        for name in (
+            "dense/vars/0",
+            "dense_1/vars/0",
+            "dense_1/vars/1",
+            "batch_normalization/vars/0",
+        ):
+            file[f"layers/enc/blocks/{name}"] = np.zeros((2, 2), dtype="float32")
+    blocks = [dense("b0"), entry("BatchNormalization", "b1"), dense("b2")]
+    enc = {"module": "mine", "registered_name": "pkg>Enc", **entry("Enc", "enc", blocks=blocks)}
+    members = {
+        "config.json": json.dumps(sequential(enc)).encode(),
+        "metadata.json": b'{"keras_version": "3.15.1"}',
+        "model.weights.h5": weights.getvalue(),
+    }
+    found = layers(keras_zip(tmp_path / "m.keras", members))
+    assert {name: len(found[f"mlp/enc/{name}"].variables) for name in ("b0", "b1", "b2")} == {
+        "b0": 1,
+        "b1": 1,
+        "b2": 2,
+    }
+    assert not found["mlp/enc"].variables
+
+
+def test_weights_of_a_model_without_variables_are_weights(tmp_path: Path) -> None:
+    """Keras writes empty groups for layers that have nothing to store."""
+    path = tmp_path / "m.weights.h5"
+    with h5py.File(path, "w") as file:
+        file.create_group("layers/rescaling/vars")
+    model = policytool.inspect(str(path))
+    assert (model.format, model.summary.parameters) == ("weights", 0)
+
+
+def test_integer_kernels_without_a_quantised_policy_are_told(tmp_path: Path) -> None:
+    """A layer that declares float32 and stores int8 was quantised, and its loader does not know."""
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="int8")
+    members = {
+        "config.json": json.dumps(sequential()).encode(),
+        "metadata.json": b'{"keras_version": "3.15.1"}',
+        "model.weights.h5": weights.getvalue(),
+    }
+    model = policytool.inspect(str(keras_zip(tmp_path / "m.keras", members)))
+    assert [(observation.code, observation.where) for observation in model.observations] == [
+        ("quantized-undeclared", "mlp/dense_a")
+    ]

@@ -1,0 +1,148 @@
+"""
+Which layer an op of a saved graph belongs to, and what is said where graph and metadata disagree.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+import policytool
+from policytool.formats import format_detection
+from policytool.formats.document import GraphOp, Trace
+from policytool.model import reading, traced_dtypes
+from policytool.releases import graph_ops
+from tests.conftest import FIXTURES, MIXED_SAVEDMODEL
+from tests.helpers.small_models import keras_object, saved_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.model.model import Model
+
+SAVED_MODELS = tuple(sorted(path.parent for path in FIXTURES.glob("*/*/saved_model.pb")))
+
+
+def _products(model: Model) -> dict[str, dict[str, int]]:
+    """Return how many matrix products of each dtype each layer has."""
+    return {
+        layer.path: {op.dtype: op.count for op in layer.traced_ops if op.amp == graph_ops.ALLOW}
+        for layer in model.layers
+    }
+
+
+def _differing(model: Model) -> list[str]:
+    return [item.message for item in model.observations if item.code == "traced-differs"]
+
+
+@pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15", "tf_keras2.21"])
+def test_a_second_call_is_told_from_another_layer(release: str) -> None:
+    """
+    The layer ``dense`` is called twice, the second time at the scope ``dense_1``, and ``dense_1``
+    is a layer too.
+    """
+    products = _products(policytool.inspect(str(FIXTURES / release / "loops")))
+    assert products["net/dense"] == {"float16": 2}
+    assert products["net/dense_1"] == {"float64": 1}
+    assert products["net/loop"] == products["net/loop/simple_rnn_cell"]
+    assert products["net/loop"].keys() == {"float32"}
+
+
+def test_scopes_of_an_export_are_named_after_their_layers() -> None:
+    """What Keras 3 exports has no metadata; each scope carries the number of a call."""
+    model = policytool.inspect(str(FIXTURES / "keras3.15/loops.export"))
+    products = _products(model)
+    assert products["dense"] == {"float16": 2}
+    assert products["dense_1"] == {"float64": 1}
+    assert [signature.compute_dtypes for signature in model.signatures] == [
+        ("float16", "float32", "float64")
+    ] * len(model.signatures)
+
+
+def test_variables_of_an_export_count_once() -> None:
+    """Keras 3 exports each variable twice; the copies are told and left out."""
+    model = policytool.inspect(str(FIXTURES / "keras3.15/global_mixed_float16.export"))
+    assert model.summary.parameters == 47
+    assert "variable-copies" in [item.code for item in model.observations]
+
+
+def _edited(tmp_path: Path, before: bytes, after: bytes) -> Path:
+    """Return a SavedModel whose metadata was edited, text of one length for another."""
+    assert len(before) == len(after)
+    target = tmp_path / "edited"
+    shutil.copytree(MIXED_SAVEDMODEL, target)
+    for name in ("keras_metadata.pb", "saved_model.pb"):
+        file = target / name
+        file.write_bytes(file.read_bytes().replace(before, after))
+    return target
+
+
+def test_metadata_that_says_otherwise_than_the_graph_is_visible(tmp_path: Path) -> None:
+    """
+    Metadata that declares mixed_bfloat16 beside a graph that computes in float16 is told, with the
+    layer.
+    """
+    path = _edited(tmp_path, b'{"name": "mixed_float16"}', b'{"name":"mixed_bfloat16"}')
+    model = policytool.inspect(str(path))
+    assert model.layers[3].policy == "mixed_bfloat16"
+    assert "float16" in model.signatures[0].compute_dtypes
+    (message,) = _differing(model)
+    assert message.startswith(
+        "1 of 1 layers with matrix products declares mixed_bfloat16 and computes them in float16 "
+        "in the saved graph (mlp/dense_a)"
+    )
+
+
+@pytest.mark.parametrize(
+    "path", SAVED_MODELS, ids=lambda path: path.relative_to(FIXTURES).as_posix()
+)
+def test_what_a_release_wrote_agrees_with_itself(path: Path) -> None:
+    """No fixture's graph computes otherwise than its layers declare."""
+    assert not _differing(policytool.inspect(str(path)))
+
+
+def test_without_traces_nothing_is_judged() -> None:
+    """``save_traces=False`` leaves no functions: no dtypes, and no verdict."""
+    model = policytool.inspect(str(FIXTURES / "tf2.15/global_mixed_float16"))
+    bare = policytool.inspect(str(FIXTURES / "tf2.15/mha_mixed"))
+    assert any(layer.traced_dtypes for layer in model.layers)
+    assert not any(layer.traced_dtypes for layer in bare.layers)
+    assert not _differing(bare)
+
+
+def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
+    """Each scope is looked up, and the layers are not walked for it."""
+    many = 4_000
+    layers = [(f"layer-{number}", number + 1) for number in range(many)]
+    objects = [
+        keras_object("net", "Functional", children=layers),
+        *(keras_object(f"dense_{number}", "Dense") for number in range(many)),
+    ]
+    analysis = reading.analysed(
+        format_detection.document(saved_model(tmp_path / "wide", objects), "wide")
+    )
+    ops = tuple(
+        (
+            GraphOp(
+                scope=("net", f"other_{number}", f"dense_{number}"),
+                op="MatMul",
+                dtypes=("float32",),
+            ),
+            1,
+        )
+        for number in range(many)
+    )
+    document = replace(
+        analysis.document,
+        traces=(Trace(entry="serving_default", signature=True, ops=ops, reads={}),),
+    )
+    start = time.perf_counter()
+    _, own = traced_dtypes.of_layers(document, analysis.placed)
+    assert time.perf_counter() - start < 1
+    assert {analysis.placed.sites[index].name for index in own} == {
+        f"dense_{number}" for number in range(many)
+    }

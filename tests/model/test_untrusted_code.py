@@ -1,0 +1,224 @@
+"""Files that loaders take for something else than what a quick look at them finds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from policytool.formats import format_detection
+from policytool.formats.discovery import Input
+from policytool.migration.planning.options import Options
+from policytool.model import hazards, reading, untrusted_code
+from policytool.model.hazards import Harm
+from policytool.numerics import check_sides
+from policytool.support.text import jsontext, protobuf_messages
+from tests.conftest import FIXTURES
+from tests.helpers import changed_fixtures
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KERAS3 = "keras3.15/global_mixed_float16.keras"
+COMPILED = "keras3.15/adam_autowrap_mf16.keras"
+SAVED = "tf2.15/global_mixed_float16"
+METADATA = "keras_metadata.pb"
+LAMBDA = {
+    "class_name": "Lambda",
+    "config": {"name": "hidden", "function": ["4wEAAAA=", None, None], "function_type": "lambda"},
+}
+OWN = {"module": "someone.layers", "class_name": "Own", "config": {}, "registered_name": "Own"}
+
+
+def reasons(path: Path, *, compiles: bool = False) -> list[untrusted_code.Reason]:
+    """Return why a file is not given to TensorFlow."""
+    return list(
+        untrusted_code.reasons(
+            reading.analysed(format_detection.document(path, "model")), compiles=compiles
+        )
+    )
+
+
+def found(value: dict[str, Any], tmp_path: Path) -> list[untrusted_code.Reason]:
+    """Return the same of a model with an object in a layer's config."""
+
+    def put(config: dict[str, Any]) -> None:
+        holder, key = jsontext.place(config, "/config/layers/2/config/activation")
+        holder[key] = value
+
+    return reasons(changed_fixtures.keras_zip(tmp_path, KERAS3, put))
+
+
+def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> None:
+    """Loaders build what it describes before they look for the object: byte code ran."""
+    target = tmp_path / "saved"
+    shutil.copytree(FIXTURES / SAVED, target)
+    message = protobuf_messages.parse("KerasMetadata", (target / METADATA).read_bytes())
+    message.nodes.add(
+        node_id=99_999,
+        node_path=b"root.more",
+        identifier=b"_tf_keras_layer",
+        metadata=json.dumps(LAMBDA).encode(),
+    )
+    (target / METADATA).write_bytes(message.SerializeToString())
+    assert any("byte code" in reason.what for reason in reasons(target))
+
+
+def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> None:
+    """Keras takes the metadata of the first, whatever its tag is: byte code ran."""
+
+    def doubled(message: Any) -> None:
+        first = message.meta_graphs.add()
+        first.CopyFrom(message.meta_graphs[0])
+        message.meta_graphs[0].meta_info.tags[:] = [b"other"]
+
+    path = changed_fixtures.saved_model(tmp_path, SAVED, doubled)
+    assert any("holds 2 graphs" in reason.what for reason in reasons(path))
+
+
+@pytest.mark.parametrize("word", ["__slice__", "__ellipsis__", "__keras_tensor__", "__tuple__"])
+def test_words_for_values_have_no_module(word: str, tmp_path: Path) -> None:
+    """A release that does not know the word imports the module."""
+    (reason,) = found(
+        {"module": "someone.layers", "class_name": word, "config": {}, "registered_name": word},
+        tmp_path,
+    )
+    assert "someone.layers" in reason.what
+    assert not reason.is_custom
+
+
+def test_both_names_of_a_type_are_judged(tmp_path: Path) -> None:
+    """One loader looks for the first, and another for the second."""
+    module = "tensorflow.python.ops.structured.structured_tensor"
+    names = {"type_spec": "TensorSpec", "spec_name": "StructuredTensor"}
+    (reason,) = found(
+        {
+            "module": module,
+            "class_name": "__typespec__",
+            "config": [],
+            "registered_name": None,
+            **names,
+        },
+        tmp_path,
+    )
+    assert "StructuredTensor" in reason.what
+
+
+def test_what_trains_a_model_hides_nothing(tmp_path: Path) -> None:
+    """
+    The same class may stand in the training configuration, which is left alone, and in the model,
+    which is not.
+    """
+
+    def put(config: dict[str, Any]) -> None:
+        config.pop("build_config", None)
+        config.update(compile_config={"loss": OWN}, build_config=OWN)
+
+    path = changed_fixtures.keras_zip(tmp_path, COMPILED, put)
+    assert [reason.is_custom for reason in reasons(path)] == [True]
+    analysis = reading.analysed(format_detection.document(path, "model"))
+    custom = [one for one in hazards.of(analysis.document, {}) if one.harm is Harm.CUSTOM]
+    assert [one.address.pointer for one in custom] == ["/compile_config/loss", "/build_config"]
+
+
+def test_a_class_without_the_name_that_it_is_registered_by_is_not_defined_by_others(
+    tmp_path: Path,
+) -> None:
+    """
+    Loaders look up that name among what ``--custom-objects`` defines, and else import the module
+    that the file names.
+    """
+    (reason,) = found({**OWN, "registered_name": None}, tmp_path)
+    assert not reason.is_custom
+
+
+def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -> None:
+    """What it is registered by may be the name of another, which ``--custom-objects`` defines."""
+
+    def put(config: dict[str, Any]) -> None:
+        holder, key = jsontext.place(config, "/config/layers/2/config/activation")
+        holder[key] = {
+            "module": "someone.layers",
+            "class_name": "function",
+            "config": "other",
+            "registered_name": "mine",
+        }
+
+    analysis = reading.analysed(
+        format_detection.document(changed_fixtures.keras_zip(tmp_path, KERAS3, put), "model")
+    )
+    assert untrusted_code.names_needed(analysis) == ["other"]
+
+
+def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
+    """
+    Keras 3 compiles what it builds from JSON, by classes that nobody looked at: it does not get
+    that part.
+    """
+    path = tmp_path / "model.json"
+    layers = [
+        {
+            "class_name": "Dense",
+            "module": "keras.layers",
+            "config": {"name": "d", "units": 1},
+            "registered_name": None,
+        }
+    ]
+    config = {
+        "module": "keras",
+        "class_name": "Sequential",
+        "config": {"name": "s", "layers": layers},
+        "registered_name": None,
+    }
+    path.write_text(json.dumps({**config, "compile_config": {"loss": OWN}}), encoding="utf-8")
+    source = check_sides.read(Input(path=path, exact=True), trust=False)
+    job = check_sides.prepared(source, Options(to="mixed_bfloat16"), tmp_path).job
+    assert sorted(job["config"]) == sorted(config)
+
+
+def test_assets_of_a_directory_that_are_links_out_of_it_are_not_read(tmp_path: Path) -> None:
+    """Keras reads vocabularies there; links within the model, and in circles, lead nowhere else."""
+    target = tmp_path / "model"
+    shutil.unpack_archive(FIXTURES / KERAS3, target, "zip")
+    words = target / "assets" / "words"
+    words.mkdir(parents=True)
+    (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
+    (words / "own.txt").symlink_to(target / "config.json")
+    (words / "circle.txt").symlink_to("circle.txt")
+    assert not reasons(target)
+    (words / "vocabulary.txt").symlink_to(tmp_path / "secret.txt")
+    assert ["vocabulary.txt" in reason.what for reason in reasons(target)] == [True]
+
+
+def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
+    """Reading it ended with a fault of policytool's own."""
+    path = changed_fixtures.saved_model(
+        tmp_path, SAVED, lambda message: message.meta_graphs[0].assets.add(filename=b"circle")
+    )
+    (path / "assets").mkdir(exist_ok=True)
+    (path / "assets" / "circle").symlink_to("circle")
+    assert not reasons(path)
+
+
+@pytest.mark.parametrize("class_name", [None, {"class_name": "__bytes__", "value": "Functional"}])
+def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path: Path) -> None:
+    """
+    Loaders take the class' name as bytes, too, and then obey the metadata: byte code ran, in a
+    check of two files.
+    """
+    target = tmp_path / "saved"
+    shutil.copytree(FIXTURES / "tf1.15/global_mixed_float16.export", target)
+    message = protobuf_messages.parse("KerasMetadata", b"")
+    config = {"layers": [LAMBDA]}
+    message.nodes.add(
+        node_id=0,
+        node_path=b"root",
+        identifier=b"_tf_keras_network",
+        metadata=json.dumps({"class_name": class_name, "config": config}).encode(),
+    )
+    (target / METADATA).write_bytes(message.SerializeToString())
+    whats = [reason.what for reason in reasons(target)]
+    assert any("byte code" in what for what in whats)
+    assert any("says its class by an object" in what for what in whats) == (class_name is not None)

@@ -1,0 +1,40 @@
+"""What was fed, from the child's words to a value."""
+
+from __future__ import annotations
+
+from policytool.numerics.check_results.inputs import Input, Inputs, Kind, decoded
+
+
+def test_synthetic_inputs_are_told_with_their_seed() -> None:
+    """And with what is to be said of them."""
+    found = decoded(
+        {
+            "kind": "synthetic",
+            "seed": 7,
+            "batches": 2,
+            "batch_size": 8,
+            "inputs": [{"name": "ids", "shape": [8, 16], "dtype": "int32", "how": "ids below 100"}],
+            "notes": ["the model takes batches of 8 alone"],
+        }
+    )
+    one = Input(name="ids", shape=(8, 16), dtype="int32", how="ids below 100")
+    assert found == Inputs(
+        kind=Kind.SYNTHETIC,
+        seed=7,
+        batches=2,
+        batch_size=8,
+        inputs=(one,),
+        notes=("the model takes batches of 8 alone",),
+    )
+
+
+def test_given_inputs_have_no_seed() -> None:
+    """And a shape that nobody knows is none."""
+    inputs = [{"name": "x", "shape": None, "dtype": "string", "how": "x of the file"}]
+    found = decoded(
+        {"kind": "given", "seed": None, "batches": 1, "batch_size": 3, "inputs": inputs}
+    )
+    assert found.kind is Kind.GIVEN
+    assert found.seed is None
+    assert found.inputs[0].shape is None
+    assert found.notes == ()

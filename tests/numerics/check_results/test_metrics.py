@@ -1,0 +1,306 @@
+"""What is derived from reductions: each metric, and what it is where it has no ordinary meaning."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.formats.casting import DTYPES
+from policytool.numerics.check_results import agreement
+from policytool.numerics.check_results.agreement import Agreement
+from policytool.numerics.check_results.metrics import (
+    LARGEST_FINITE,
+    Metrics,
+    Reductions,
+    decoded,
+    metrics,
+)
+from policytool.tf_runtime.engine import agreeing, measuring
+
+FLOATS: Final = st.lists(
+    st.tuples(
+        *[st.floats(-1e4, 1e4, allow_subnormal=False).filter(lambda x: x == 0 or abs(x) > 1e-6)] * 2
+    ),
+    min_size=1,
+    max_size=20,
+)
+"""Pairs of a reference's and a candidate's values."""
+
+
+def reductions(reference: Any, candidate: Any, **changed: Any) -> Reductions:
+    """Return what a device would find in finite values, none of them subnormal."""
+    one, other = np.asarray(reference, "float64"), np.asarray(candidate, "float64")
+    error = np.abs(one - other)
+    place = int(np.argmax(error)) if error.size else None
+    found = {
+        "elements": one.size,
+        "squared_error": float(np.sum(error**2)),
+        "squared_reference": float(np.sum(one**2)),
+        "squared_candidate": float(np.sum(other**2)),
+        **dict.fromkeys(
+            (
+                "overflowed",
+                "nan_reference",
+                "nan_candidate",
+                "infinite_reference",
+                "infinite_candidate",
+                "subnormal",
+            ),
+            0,
+        ),
+        "flushed": int(np.sum((other == 0) & (one != 0))),
+        "largest_reference": float(np.max(np.abs(one), initial=0)),
+        "largest_candidate": float(np.max(np.abs(other), initial=0)),
+        "largest_error": float(np.max(error, initial=0)),
+        "reference_at_largest": None if place is None else float(one[place]),
+        "candidate_at_largest": None if place is None else float(other[place]),
+        "differing": None,
+        **changed,
+    }
+    return decoded(found)
+
+
+def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
+    """Return the metrics of values, the candidate's in float16."""
+    return metrics(reductions(reference, candidate, **changed), "float16")
+
+
+def test_the_child_tells_every_reduction() -> None:
+    """Under the names that the value has."""
+    assert tuple(field.name for field in fields(Reductions)) == measuring.FIELDS
+    assert tuple(field.name for field in fields(Agreement)) == agreeing.FIELDS
+
+
+@pytest.mark.parametrize("dtype", sorted(LARGEST_FINITE))
+def test_the_largest_finite_value_is_that_of_the_dtype(dtype: str) -> None:
+    """The next one up is infinite."""
+    largest = DTYPES[dtype].type(LARGEST_FINITE[dtype])
+    assert float(largest) == LARGEST_FINITE[dtype]
+    with np.errstate(over="ignore"):
+        assert np.isinf(np.nextafter(largest, DTYPES[dtype].type(np.inf)).astype("float64"))
+        assert np.isfinite(largest.astype("float64"))
+
+
+@given(FLOATS)
+def test_metrics_are_what_numpy_makes_of_the_values(pairs: list[tuple[float, float]]) -> None:
+    """
+    The distance, the norm of the error over that of the reference, the same in decibels, and the
+    cosine.
+    """
+    one, other = np.array(pairs).T
+    value = found(one, other)
+    norms = [float(np.linalg.norm(array)) for array in (one - other, one, other)]
+    assert value.max_abs == np.max(np.abs(one - other))
+    if norms[1]:
+        assert value.relative == pytest.approx(norms[0] / norms[1])
+    if norms[0] and norms[1]:
+        assert value.snr_db == pytest.approx(20 * math.log10(norms[1] / norms[0]), abs=1e-9)
+    if norms[1] and norms[2]:
+        assert value.cosine == pytest.approx(float(one @ other) / norms[1] / norms[2], abs=1e-6)
+
+
+def test_equal_tensors_have_no_error() -> None:
+    """And a signal with no noise; of zeros, too."""
+    for values in ([1.0, -2.0], [0.0, 0.0]):
+        value = found(values, values)
+        assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (
+            0.0,
+            0.0,
+            math.inf,
+            1.0,
+            None,
+        )
+
+
+def test_anything_is_infinitely_far_from_a_reference_of_zeros() -> None:
+    """Its direction is no direction."""
+    value = found([0.0, 0.0], [0.0, 3.0])
+    assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (
+        3.0,
+        math.inf,
+        -math.inf,
+        None,
+        (0.0, 3.0),
+    )
+
+
+def test_a_candidate_of_zeros_is_as_far_as_the_reference_is_long() -> None:
+    """It has all of the headroom, and everything was flushed."""
+    value = found([3.0, 4.0], [0.0, 0.0])
+    assert (value.relative, value.snr_db, value.cosine, value.flushed, value.headroom) == (
+        1.0,
+        0.0,
+        None,
+        1.0,
+        math.inf,
+    )
+
+
+def test_a_wrong_value_is_seen() -> None:
+    """tf_keras 2.21 makes 2 of an average of tens in float16."""
+    value = found([10.0, 10.0], [10.0, 2.0])
+    assert (value.pair, value.max_abs, value.largest, value.largest_reference) == (
+        (10.0, 2.0),
+        8.0,
+        10.0,
+        10.0,
+    )
+    assert value.headroom == 65504 / 10
+
+
+def test_counts_are_shares_of_all_elements() -> None:
+    """Those that no pair is made of included."""
+    changed = {
+        "elements": 8,
+        "overflowed": 2,
+        "subnormal": 1,
+        "flushed": 4,
+        "nan_reference": 0,
+        "nan_candidate": 1,
+        "infinite_reference": 3,
+        "infinite_candidate": 4,
+    }
+    value = found([1.0], [1.0], **changed)
+    assert (value.overflow, value.subnormal, value.flushed, value.nan, value.infinite) == (
+        0.25,
+        0.125,
+        0.5,
+        (0, 1),
+        (3, 4),
+    )
+    assert value.relative == 0.0
+
+
+def test_without_a_pair_of_finite_values_there_is_no_distance() -> None:
+    """Sums of 0 over nothing are not called equal."""
+    value = found(
+        [], [], elements=4, nan_reference=1, infinite_reference=1, overflowed=2, nan_candidate=4
+    )
+    assert (value.max_abs, value.relative, value.snr_db, value.cosine, value.pair) == (None,) * 5
+    assert (value.overflow, value.nan) == (0.5, (1, 4))
+
+
+def test_a_tensor_without_elements_is_equal() -> None:
+    """Its shares are 0."""
+    value = found([], [])
+    assert (
+        value.elements,
+        value.max_abs,
+        value.relative,
+        value.overflow,
+        value.subnormal,
+        value.flushed,
+        value.pair,
+    ) == (0, 0.0, 0.0, 0.0, 0.0, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"squared_reference": math.inf},
+        {"squared_error": math.inf},
+        {"squared_error": 0.0, "largest_error": 1e-200},
+    ],
+)
+def test_sums_that_left_float64_say_nothing(changed: dict[str, float]) -> None:
+    """Squares of values beyond 1e154, or of errors below 1e-162."""
+    value = metrics(reductions([1.0], [2.0], **changed), "float64")
+    assert (value.relative, value.snr_db, value.cosine) == (None, None, None)
+    assert value.max_abs == changed.get("largest_error", 1.0)
+
+
+def test_what_was_not_measured_stays_unknown() -> None:
+    """
+    A brief comparison has sums and counts of what is not finite; one of integers has the elements
+    that differ.
+    """
+    brief = dict.fromkeys(measuring.FIELDS[9:])
+    value = found([3.0, 4.0], [3.0, 4.5], **brief)
+    assert value.relative == 0.1
+    assert (
+        value.max_abs,
+        value.pair,
+        value.subnormal,
+        value.flushed,
+        value.largest,
+        value.headroom,
+    ) == (None,) * 6
+    value = metrics(
+        decoded({**dict.fromkeys(measuring.FIELDS), "elements": 7, "differing": 2}), "int32"
+    )
+    assert [
+        (field.name, part)
+        for field in fields(value)
+        if (part := getattr(value, field.name)) is not None
+    ] == [("elements", 7), ("differing", 2)]
+
+
+def test_a_dtype_without_a_largest_value_has_no_headroom() -> None:
+    """Nothing is known of the dtypes of eight bits here."""
+    assert metrics(reductions([1.0], [1.0]), "float8_e4m3fn").headroom is None
+
+
+def vector(**known: float) -> Any:
+    """Return a child's vector: 0 for what is not given, NaN for what is given as None."""
+    return np.array([known.get(name, 0.0) for name in measuring.FIELDS])
+
+
+def test_batches_are_added_and_the_largest_of_them_kept() -> None:
+    """With the pair of the batch that has the largest error, the first of several."""
+    one = vector(
+        elements=3,
+        squared_error=2,
+        flushed=1,
+        largest_error=1,
+        largest_candidate=9,
+        reference_at_largest=5,
+        candidate_at_largest=6,
+    )
+    two = vector(
+        elements=4,
+        squared_error=3,
+        nan_candidate=2,
+        largest_error=2,
+        largest_candidate=8,
+        reference_at_largest=-1,
+        candidate_at_largest=1,
+    )
+    for first, second in ((one, two), (two, one)):
+        told = measuring.told(measuring.merged(first, second))
+        assert (
+            told["elements"],
+            told["squared_error"],
+            told["flushed"],
+            told["nan_candidate"],
+        ) == (7, 5.0, 1, 2)
+        assert (
+            told["largest_candidate"],
+            told["largest_error"],
+            told["reference_at_largest"],
+            told["candidate_at_largest"],
+        ) == (9.0, 2.0, -1.0, 1.0)
+    same = vector(largest_error=1, reference_at_largest=7, candidate_at_largest=8)
+    assert measuring.told(measuring.merged(one, same))["reference_at_largest"] == 5.0
+
+
+def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
+    """
+    Nothing in it was finite, or it had no elements; both are told as None where neither has one.
+    """
+    none = vector(reference_at_largest=math.nan, candidate_at_largest=math.nan)
+    one = vector(reference_at_largest=4, candidate_at_largest=4)
+    for first, second, pair in ((none, one, 4.0), (one, none, 4.0), (none, none, None)):
+        told = measuring.told(measuring.merged(first, second))
+        assert (told["reference_at_largest"], told["candidate_at_largest"]) == (pair, pair)
+
+
+def test_classifiers_agree_in_a_share_of_their_rows() -> None:
+    """Of no rows there is no share."""
+    assert agreement.decoded(agreeing.told(np.array([8.0, 6.0]))).share == 0.75
+    assert agreement.decoded({"rows": 0, "agreed": 0}).share is None

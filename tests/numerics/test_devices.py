@@ -1,0 +1,418 @@
+"""
+What the child says of devices, with a TensorFlow that stands in for one with GPUs; and the values
+that are made of its answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.numerics.check_results import devices as values
+from policytool.tf_runtime.devices import parallel_devices, timing
+from policytool.tf_runtime.devices import present as devices
+from policytool.tf_runtime.library import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+OLD: Final = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC "
+    "version:  gcc version 11.4.0\n"
+)
+OPEN: Final = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  "
+    "(dvs-builder@U16)\n"
+)
+
+DETAILS: Final = {"device_name": "NVIDIA H200", "compute_capability": (9, 0)}
+
+
+class Settings:
+    """``tf.config``, for a number of GPUs."""
+
+    def __init__(self, gpus: int, details: dict[str, Any] | None = None) -> None:
+        self.gpus = gpus
+        self.details = DETAILS if details is None else details
+        self.set: list[tuple[str, Any]] = []
+        self.soft = True
+        self.tf32 = True
+        self.experimental = self
+
+    def list_physical_devices(self, kind: str) -> list[Any]:
+        """Return the devices of a kind."""
+        return [
+            SimpleNamespace(name=f"/physical_device:{kind}:{number}")
+            for number in range(self.gpus if kind == "GPU" else 1)
+        ]
+
+    get_visible_devices = list_physical_devices
+
+    def list_logical_devices(self, kind: str) -> list[Any]:
+        """Return the devices of a kind, as ops are put on them."""
+        return [
+            SimpleNamespace(name=f"/device:{kind}:{number}")
+            for number in range(self.gpus if kind == "GPU" else 1)
+        ]
+
+    def set_memory_growth(self, device: Any, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
+        """Remember that a device's memory is to grow."""
+        self.set.append((device.name, wanted))
+
+    def set_soft_device_placement(self, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
+        """Remember whether ops may be placed elsewhere."""
+        self.soft = wanted
+
+    def get_soft_device_placement(self) -> bool:
+        """Return it."""
+        return self.soft
+
+    def enable_tensor_float_32_execution(self, wanted: bool) -> None:  # noqa: FBT001  # as TensorFlow's
+        """Remember whether TF32 may be used."""
+        self.tf32 = wanted
+
+    def tensor_float_32_execution_enabled(self) -> bool:
+        """Return it."""
+        return self.tf32
+
+    def get_device_details(self, _device: Any) -> dict[str, Any]:
+        """Return what a GPU says of itself."""
+        return self.details
+
+
+def tensorflow(gpus: int, *, built: bool = True, details: dict[str, Any] | None = None) -> Any:
+    """Return a TensorFlow that sees so many GPUs."""
+    info = {"cuda_version": "12.5.1", "cudnn_version": "9"}
+    return SimpleNamespace(
+        __version__="2.21.0",
+        config=Settings(gpus, details),
+        sysconfig=SimpleNamespace(get_build_info=lambda: info),
+        test=SimpleNamespace(is_built_with_gpu_support=lambda: built),
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "names"),
+    [
+        (2, "auto", ["/device:GPU:0"]),
+        (2, "all", ["/device:GPU:0", "/device:GPU:1"]),
+        (2, "gpu", ["/device:GPU:0"]),
+        (2, "gpu:1", ["/device:GPU:1"]),
+        (2, "GPU:1", ["/device:GPU:1"]),
+        (2, "cpu", ["/device:CPU:0"]),
+        (0, "auto", ["/device:CPU:0"]),
+        (0, "all", ["/device:CPU:0"]),
+    ],
+)
+def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[str]) -> None:
+    """The first GPU is the best that there is; all are the GPUs alone."""
+    assert devices.chosen(tensorflow(gpus), wanted) == names
+
+
+@pytest.mark.parametrize(
+    ("gpus", "built", "wanted", "sentence"),
+    [
+        (2, True, "gpu:2", "there is no device gpu:2; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
+        (2, True, "tpu:0", "there is no device tpu:0; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
+        (
+            0,
+            True,
+            "gpu:0",
+            (
+                "sees cpu:0; it was built for GPUs, so either none is visible or its libraries "
+                "were "
+                "not found"
+            ),
+        ),
+        (
+            0,
+            False,
+            "gpu",
+            (
+                "sees cpu:0, because it was built without support for GPUs; pip install "
+                "'tensorflow[and-cuda]' has it"
+            ),
+        ),
+        (0, False, "cpu:1", "there is no device cpu:1; TensorFlow 2.21.0 sees cpu:0"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_with_those_that_are(
+    gpus: int,
+    built: bool,  # noqa: FBT001  # a case
+    wanted: str,
+    sentence: str,
+) -> None:
+    """And with the reason why there is no GPU, as far as TensorFlow knows it."""
+    with pytest.raises(Refused) as refused:
+        devices.chosen(tensorflow(gpus, built=built), wanted)
+    assert refused.value.code == "no-device"
+    assert str(refused.value).endswith(sentence)
+
+
+def test_gpus_are_listed_with_what_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """
+    Their model and capability from TensorFlow, their driver from the system, their memory from
+    CUDA.
+    """
+    (tmp_path / "version").write_text(OPEN, encoding="utf-8")
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nmodel name\t: A Processor: fast\n", encoding="utf-8"
+    )
+    monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "version"))
+    monkeypatch.setattr(devices, "PROCESSOR", str(tmp_path / "cpuinfo"))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Cuda([40, 141]))
+    cpu, first, second = (values.device(one) for one in devices.listed(tensorflow(2)))
+    assert (cpu.name, cpu.kind, cpu.model, cpu.driver, cpu.cuda) == (
+        "cpu:0",
+        "cpu",
+        "A Processor: fast",
+        None,
+        None,
+    )
+    assert first == values.Device(
+        name="gpu:0",
+        kind="gpu",
+        model="NVIDIA H200",
+        compute_capability="9.0",
+        memory=40,
+        driver="570.86.15",
+        cuda="12.5.1",
+        cudnn="9",
+    )
+    assert (second.name, second.memory) == ("gpu:1", 141)
+
+
+def test_what_is_not_known_of_a_device_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No driver of NVIDIA's, no such files, no system that counts its memory."""
+
+    def none(_: str) -> Any:
+        raise OSError
+
+    monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "none"))
+    monkeypatch.setattr(devices, "PROCESSOR", str(tmp_path / "none"))
+    monkeypatch.setattr(ctypes, "CDLL", none)
+    monkeypatch.setattr("os.sysconf", none)
+    cpu, gpu = devices.listed(tensorflow(1, details={}))
+    assert cpu["memory"] is None
+    assert {
+        name: gpu[name] for name in ("model", "compute_capability", "memory", "driver")
+    } == dict.fromkeys(("model", "compute_capability", "memory", "driver"))
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [(OLD, "535.104.05"), (OPEN, "570.86.15"), ("something else\n", None)]
+)
+def test_the_driver_is_read_from_the_system(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, version: str | None
+) -> None:
+    """Both of NVIDIA's kernel modules say their version in a line of their own."""
+    (tmp_path / "version").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "version"))
+    assert devices.listed(tensorflow(1))[1]["driver"] == version
+
+
+def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
+    """
+    Every GPU takes memory as it is needed; soft placement and TF32 are off, and on again where it
+    is asked for.
+    """
+    tf = tensorflow(2)
+    devices.configured(tf, {})
+    assert tf.config.set == [("/physical_device:GPU:0", True), ("/physical_device:GPU:1", True)]
+    assert (tf.config.soft, tf.config.tf32) == (False, False)
+    with devices.softly(tf), devices.tf32(tf):
+        assert (tf.config.soft, tf.config.tf32) == (True, True)
+    assert (tf.config.soft, tf.config.tf32) == (False, False)
+
+
+def test_determinism_is_refused_where_the_release_has_none() -> None:
+    """With the first release that has it."""
+    with pytest.raises(
+        Refused, match=r"TensorFlow 2\.21\.0 cannot be made deterministic; 2\.8 and later can"
+    ):
+        devices.configured(tensorflow(0), {"deterministic": True})
+
+
+@pytest.mark.parametrize(
+    ("capability", "reason"),
+    [
+        ((8, 0), None),
+        ((9, 0), None),
+        ((12, 0), None),
+        ((7, 5), "gpu:0 has no TF32: its compute capability is 7.5, and 8.0 is the first with it"),
+        (
+            None,
+            (
+                "gpu:0 does not say which compute capability it has, so whether it has TF32 is not "
+                "known"
+            ),
+        ),
+    ],
+)
+def test_tf32_begins_with_a_compute_capability(
+    capability: tuple[int, int] | None, reason: str | None
+) -> None:
+    """It is compared as numbers; a CPU has none."""
+    tf = tensorflow(1, details={"compute_capability": capability} if capability else {})
+    cpu, gpu = devices.listed(tf)
+    assert devices.without_tf32(tf, gpu) == reason
+    assert str(devices.without_tf32(tf, cpu)).startswith("cpu:0 has no TF32")
+
+
+def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:
+    """
+    No second device is prepared before the first is; all threads are in ``measure`` together;
+    results are in the devices' order.
+    """
+    prepared: list[str] = []
+    together = threading.Barrier(3, timeout=10)
+
+    def prepare(device: str) -> str:
+        assert threading.current_thread() is threading.main_thread()
+        prepared.append(device)
+        return device.lower()
+
+    def measure(device: str, made: str) -> tuple[str, str, str]:
+        together.wait()
+        return device, made, threading.current_thread().name
+
+    names = [f"/device:GPU:{number}" for number in range(3)]
+    assert parallel_devices.side_by_side(names, prepare, measure) == [
+        (name, name.lower(), f"gpu:{number}") for number, name in enumerate(names)
+    ]
+    assert prepared == names
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (Refused("inputs", "no inputs"), "inputs", "gpu:1: no inputs"),
+        (ValueError("what\nelse"), "failed", "gpu:1: ValueError: what"),
+        (MemoryError(), "memory", "gpu:1: MemoryError"),
+    ],
+)
+@pytest.mark.parametrize("preparing", [True, False])
+def test_a_failure_names_its_device(
+    error: Exception,
+    code: str,
+    sentence: str,
+    preparing: bool,  # noqa: FBT001  # a case
+) -> None:
+    """Whether in preparing or in measuring; the first cause is kept."""
+
+    def fail(device: str) -> str:
+        if device == "/device:GPU:1":
+            raise error
+        return device
+
+    work = (
+        (fail, lambda device, _: device)
+        if preparing
+        else (lambda device: device, lambda device, _: fail(device))
+    )
+    with pytest.raises(Refused) as refused:
+        parallel_devices.side_by_side(["/device:GPU:0", "/device:GPU:1"], *work)
+    assert (refused.value.code, str(refused.value)) == (code, sentence)
+    assert refused.value.__cause__ is error
+
+
+class Array:
+    """A tensor, as far as a timing looks at it."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.shape = shape
+        self.copied = 0
+
+    def __getitem__(self, _: slice) -> Array:
+        return self
+
+    def numpy(self) -> None:
+        """Count that its first element was copied."""
+        self.copied += 1
+
+
+class Cuda:
+    """NVIDIA's driver library, for GPUs of these sizes."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+
+    def cuInit(self, _flags: int) -> int:  # noqa: N802  # as the library's
+        """Return that all is well."""
+        return 0
+
+    def cuDeviceGet(self, handle: Any, number: int) -> int:  # noqa: N802  # as the library's
+        """Write down a GPU's handle."""
+        ctypes.cast(handle, ctypes.POINTER(ctypes.c_int))[0] = number
+        return 0
+
+    def cuDeviceTotalMem_v2(self, size: Any, handle: ctypes.c_int) -> int:  # noqa: N802  # as the library's
+        """Write down a GPU's memory."""
+        ctypes.cast(size, ctypes.POINTER(ctypes.c_size_t))[0] = self.sizes[handle.value]
+        return 0
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
+    counts: bool,  # noqa: FBT001  # a case
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The last result of every call is looked at; the peak is that of one call beyond what was there,
+    where the device counts.
+    """
+    result, calls, asked = Array([4]), [0], list[str]()
+
+    def function(_: Any) -> Array:
+        calls[0] += 1
+        return result
+
+    def reset(name: str) -> None:
+        asked.append(name)
+        if not counts:
+            raise ValueError("Allocator stats not available for device")
+
+    memory = [{"current": 100, "peak": 100}, {"current": 120, "peak": 350}]
+    tf = SimpleNamespace(
+        device=lambda _: threading.Lock(),
+        nest=SimpleNamespace(flatten=lambda made, **_: [made]),
+        reshape=lambda tensor, _: tensor,
+        config=SimpleNamespace(
+            experimental=SimpleNamespace(
+                reset_memory_stats=reset, get_memory_info=lambda _: memory.pop(0)
+            )
+        ),
+    )
+    clock = iter(range(100))
+    monkeypatch.setattr(timing, "SECONDS", 1000)
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    found = values.timing(
+        timing.timed(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3)  # type: ignore[arg-type]
+    )  # the library's TensorFlow alone
+    assert asked == ["GPU:1"]
+    assert (found.peak_memory, found.how) == ((250, "device") if counts else (None, None))
+    assert (found.latency, found.spread, found.throughput) == (1, (1, 1), 6)
+    assert calls[0] == result.copied == (5 if counts else 4)
+
+
+def test_answers_become_values() -> None:
+    """A missing kernel as the child tells it."""
+    told = {
+        "op": "model/pool/MaxPool3D",
+        "type": "MaxPool3D",
+        "dtype": "float16",
+        "layer": "net/pool",
+        "elsewhere": False,
+        "in_float32": True,
+    }
+    found = values.missing(told)
+    assert {name: getattr(found, name) for name in told} == told

@@ -1,0 +1,402 @@
+"""
+What a source and its conversion predict: how outputs are paired and held against each other, and
+what the two processes are asked.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema
+import numpy as np
+import pytest
+
+from policytool.commands.migrate import Migration, Status
+from policytool.formats import format_detection
+from policytool.formats.new_model import Content
+from policytool.migration import planning
+from policytool.migration.plan import Conversion
+from policytool.migration.planning.options import Options
+from policytool.model import reading
+from policytool.numerics import predictions
+from policytool.numerics.predictions import Side
+from policytool.numerics.reexport.run import MissedError, Run, Tools
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.reports.plans import Migrations
+from policytool.reports.plans._content import facts
+from policytool.reports.plans.json_report import document
+from policytool.support.errors import ModelFileError, WorkerError
+from policytool.tf_runtime.feeding import given
+from policytool.tf_runtime.feeding import inputs as fed
+from policytool.tf_runtime.feeding.slots import Slot
+from policytool.tf_runtime.library import Refused
+from tests.conftest import FIXTURES, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from policytool.numerics.verification import Comparison
+
+FLOAT32: Final = FIXTURES / "tf2.15/default_float32.h5"
+VALUES: Final = np.array([[0.5, 1.0], [-2.0, 0.25]], dtype="float32")
+"""Two outputs' rows; their largest value is 2."""
+
+FAKE: Final = """
+import json, os, sys
+import numpy as np
+stream = os.fdopen(int(sys.argv[1]), "w")
+script = json.load(open(__file__ + ".json"))
+for line in sys.stdin:
+    job = json.loads(line)
+    with open(__file__ + ".seen", "a") as seen:
+        seen.write(json.dumps({**job, "pid": os.getpid(), "exists": os.path.exists(job["inputs"])}) + chr(10))
+    answer = script[job["which"]]
+    if "code" not in answer:
+        if job["like"] is None:
+            np.savez(job["inputs"], x=np.zeros(3))
+        np.savez(job["outputs"], **{"0.0": np.array(answer.pop("values"), dtype="float32")})
+    stream.write(json.dumps({"error": answer} if "code" in answer else {"result": answer}) + chr(10))
+    stream.flush()
+"""
+
+
+def compared(
+    folder: Path,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    *,
+    told: tuple[Any, Any] | None = None,
+    numerics: bool = False,
+) -> Comparison:
+    """
+    Return the comparison of outputs by name, one batch each; ``told`` are the dtypes where they are
+    not the arrays'.
+    """
+    model = reading.read(FLOAT32, "m.h5")
+    sides = tuple(
+        Side(which=f"the {which}", path=FLOAT32, family="keras2", model=model)
+        for which in ("source", "result")
+    )
+    answers = []
+    for place, (side, outputs) in enumerate(zip(sides, (before, after), strict=True)):
+        given.write(
+            str(side.outputs(folder)),
+            {f"{number}.0": array for number, array in enumerate(outputs.values())},
+        )
+        dtypes = (
+            told[place] if told is not None else [array.dtype.name for array in outputs.values()]
+        )
+        named = [
+            {"name": name, "dtype": dtype} for name, dtype in zip(outputs, dtypes, strict=True)
+        ]
+        answers.append(
+            {
+                "versions": {"library": "keras"},
+                "samples": 2,
+                "batches": 1,
+                "inputs": [],
+                "outputs": named,
+            }
+        )
+    return predictions.comparison(
+        (sides[0], sides[1]), (answers[0], answers[1]), folder, numerics=numerics
+    )
+
+
+def test_outputs_are_held_against_each_other(tmp_path: Path) -> None:
+    """
+    The largest difference is told relative to the source's largest value, and is a miss beyond what
+    the layers' roundings add up to.
+    """
+    near, far = VALUES.copy(), VALUES.copy()
+    near[1, 0] = np.nextafter(near[1, 0], np.float32(0))
+    far[0, 0] += 0.01
+    found = compared(
+        tmp_path,
+        {"same": VALUES, "near": VALUES, "far": VALUES},
+        {"same": VALUES, "near": near, "far": far},
+    )
+    same, close, apart = found.calls[0].outputs
+    assert (same.equal, same.relative, same.differing) == (True, 0.0, 0)
+    assert (close.equal, close.differing) == (False, 1)
+    assert close.relative == pytest.approx(2**-23 / 2)
+    assert apart.max_abs == pytest.approx(0.01)
+    assert apart.relative == pytest.approx(0.005)
+    assert found.tolerance == pytest.approx(4 * 2**-23 * math.sqrt(2))
+    assert [text.partition(" ")[0] for text in found.missed] == ["far"]
+
+
+def test_outputs_are_paired_by_name_where_all_names_are_the_same(tmp_path: Path) -> None:
+    """
+    One that the result calls otherwise has the place that it had; two of one name are told apart by
+    their places alone.
+    """
+    other = VALUES + 1
+    assert not compared(tmp_path, {"a": VALUES, "b": other}, {"b": other, "a": VALUES}).missed
+    assert not compared(
+        tmp_path, {"a": VALUES, "b": other}, {"a": VALUES, "tf.math.add": other}
+    ).missed
+    assert len(compared(tmp_path, {"a": VALUES, "b": other}, {"c": other, "a": VALUES}).missed) == 2
+
+
+def test_another_dtype_is_a_miss_unless_it_was_asked_for(tmp_path: Path) -> None:
+    """
+    A mixed model that came out in float32 predicts about the same; bfloat16 is stored as float32,
+    and its own name counts.
+    """
+    told = (["bfloat16"], ["float32"])
+    assert compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told).missed == (
+        "a is float32, and was bfloat16",
+    )
+    assert not compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told, numerics=True).missed
+    assert not compared(
+        tmp_path, {"a": np.arange(3, dtype="int32")}, {"a": np.arange(3, dtype="int64")}
+    ).missed  # generations count in one or the other
+
+
+def test_values_that_are_no_numbers(tmp_path: Path) -> None:
+    """
+    NaN is the same as NaN; a new one is a miss.
+
+    Texts are compared as bytes, whichever way they were stored.
+    """
+    spoilt = VALUES.copy()
+    spoilt[0, 0] = np.nan
+    both = compared(tmp_path, {"a": spoilt}, {"a": spoilt})
+    assert (both.missed, both.calls[0].outputs[0].equal, both.calls[0].outputs[0].not_finite) == (
+        (),
+        True,
+        (1, 1),
+    )
+    assert "not finite" in compared(tmp_path, {"a": VALUES}, {"a": spoilt}).missed[0]
+    words = np.array(["red", "grün"], dtype=object)
+    encoded = np.array([word.encode() for word in words], dtype=object)
+    assert not compared(
+        tmp_path, {"a": words}, {"a": encoded}, told=(["string"], ["string"])
+    ).missed
+    raw = np.array([b"red", b"\xff"], dtype=object)
+    assert compared(tmp_path, {"a": words}, {"a": raw}, told=(["string"], ["string"])).missed == (
+        "a differs in 1 of 2 values",
+    )
+    assert not compared(tmp_path, {"a": VALUES[:0]}, {"a": VALUES[:0]}).missed
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        ({"a": VALUES, "b": VALUES}, "gives 2 outputs, and the source 1"),
+        ({"a": VALUES[:, :1]}, r"gives output a the shape \(2, 1\), and the source \(2, 2\)"),
+    ],
+)
+def test_other_outputs_are_refused(tmp_path: Path, after: Mapping[str, Any], words: str) -> None:
+    """Another number of them, or another shape, is no matter of tolerances."""
+    with pytest.raises(ModelFileError, match=words):
+        compared(tmp_path, {"a": VALUES}, after)
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        ("default_float32.h5", 4 * 2**-23 * math.sqrt(2)),
+        ("floatx_float64.h5", 4 * 2**-52),
+        ("global_mixed_float16.h5", 16 * 2**-10),
+        ("global_mixed_bfloat16.h5", 16 * 2**-7),
+    ],
+)
+def test_the_tolerance_is_of_the_coarsest_layer(name: str, bound: float) -> None:
+    """
+    Four units in the last place for each layer with weights, as random roundings add up; at least
+    16 eps of the dtype where anything has 16 bits.
+    """
+    model = reading.read(next(path for path in sorted(FIXTURES.glob(f"*/{name}"))), name)
+    assert predictions.tolerance(model, model, numerics=False) == pytest.approx(bound)
+
+
+def test_a_change_of_policies_has_its_own_bound() -> None:
+    """
+    The larger one counts: a model of many layers that go to 16 bits may be off by more than a
+    conversion.
+    """
+    before, after = (
+        reading.read(FIXTURES / "tf2.15" / name, name)
+        for name in ("default_float32.h5", "global_mixed_float16.h5")
+    )
+    assert (
+        predictions.tolerance(before, after, numerics=True)
+        >= predictions.tolerance(before, after, numerics=False)
+        == pytest.approx(16 * 2**-10)
+    )
+
+
+@pytest.fixture
+def children(tmp_path: Path) -> Callable[..., tuple[Worker, Worker]]:
+    """Return a function that makes two workers whose children answer as they are told."""
+
+    def make(source: Mapping[str, Any], result: Mapping[str, Any]) -> tuple[Worker, Worker]:
+        path = tmp_path / "fake.py"
+        path.write_text(FAKE, encoding="utf-8")
+        Path(f"{path}.json").write_text(
+            json.dumps({"the source": source, "the result": result}), encoding="utf-8"
+        )
+        return Worker(Interpreter(script=path)), Worker(Interpreter(script=path))
+
+    return make
+
+
+def answer(library: str, values: Any) -> dict[str, Any]:
+    """Return what a child answers to ``predict``, with the values that it writes."""
+    versions = {"library": library, "keras": "9.9", "tensorflow": "2.21.0"}
+    told = {
+        "versions": versions,
+        "samples": 2,
+        "batches": 1,
+        "inputs": [{"name": "x", "dtype": "int32"}],
+        "outputs": [{"name": "a", "dtype": "float32"}],
+    }
+    return {**told, "values": np.asarray(values).tolist()}
+
+
+def verified(
+    folder: Path, workers: tuple[Worker, Worker], target: str = "keras3.15", **changed: Any
+) -> Run:
+    """Return the run that verified a conversion, which is the same file under another name."""
+    result = folder / "result.h5"
+    shutil.copy(FLOAT32, result)
+    analysis = reading.analysed(format_detection.document(FLOAT32, "m.h5"))
+    conversion = Conversion(target=target, content=Content(container="h5", config=None))
+    with workers[0] as worker, workers[1] as loader:
+        plan = replace(planning.plan(analysis, Options()), conversion=conversion, **changed)
+        run = Run(
+            plan=plan,
+            analysis=analysis,
+            source=FLOAT32,
+            tools=Tools(worker=worker, target=loader, verify=True, trust=True),
+        )
+        run.verify(result)
+    return run
+
+
+def test_each_side_has_its_process(
+    children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
+) -> None:
+    """
+    The source's draws the inputs under the library of its family, the result's takes the same under
+    the target's; nothing of it is left.
+    """
+    run = verified(tmp_path, children(answer("tf_keras", VALUES), answer("keras", VALUES)))
+    assert run.comparison is not None
+    assert not run.comparison.missed
+    assert (
+        run.comparison.versions["library"],
+        (run.comparison.versions_after or {})["library"],
+    ) == ("tf_keras", "keras")
+    source, result = (
+        json.loads(line)
+        for line in (tmp_path / "fake.py.seen").read_text(encoding="utf-8").splitlines()
+    )
+    assert source["pid"] != result["pid"]
+    assert (source["family"], result["family"]) == ("keras2", "keras3")
+    assert (source["model"], result["model"]) == (str(FLOAT32), str(tmp_path / "result.h5"))
+    assert (source["like"], result["like"]) == (None, [{"name": "x", "dtype": "int32"}])
+    assert (source["exists"], result["exists"], source["inputs"]) == (False, True, result["inputs"])
+    assert source["trust"] is result["trust"] is True
+    assert not Path(source["inputs"]).parent.exists()
+
+
+def test_reports_say_which_library_loaded_which_file(
+    children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
+) -> None:
+    """The table in a row, the JSON as its schema has it."""
+    run = verified(tmp_path, children(answer("tf_keras", VALUES), answer("keras", VALUES)))
+    done = Migration(
+        plan=replace(run.plan, conversion=None),
+        status=Status.WRITTEN,
+        source=FLOAT32,
+        comparison=run.comparison,
+    )
+    said = "tf_keras 9.9 with TensorFlow 2.21.0 before, keras 9.9 with TensorFlow 2.21.0 after"
+    assert ("loaded by", said, "") in facts(done)
+    report = document(Migrations(migrations=(done,), failures=()))
+    schema = json.loads(
+        (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
+    )
+    verification = report["plans"][0]["verification"]
+    jsonschema.validate(verification, {"$defs": schema["$defs"], "$ref": "#/$defs/verification"})
+    assert verification["versions_after"]["library"] == "keras"
+
+
+def test_predictions_that_are_too_far_apart(
+    children: Callable[..., tuple[Worker, Worker]], tmp_path: Path
+) -> None:
+    """The error has the comparison, and nothing was written."""
+    workers = children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.75 * 2**-21)))
+    with pytest.raises(
+        MissedError, match=r"a is off by 8\.3e-07 of its largest value, and 6\.7e-07 is allowed"
+    ):
+        verified(tmp_path, workers)
+
+
+@pytest.mark.parametrize(("target", "side"), [("tf2.4", "source"), ("keras3.15", "target")])
+def test_a_library_that_is_missing_is_one_sentence(
+    children: Callable[..., tuple[Worker, Worker]], tmp_path: Path, target: str, side: str
+) -> None:
+    """
+    It names the side, what was looked for, and the option that names another interpreter for that
+    side.
+    """
+    missing = {
+        "code": "no-tf-keras" if side == "source" else "no-keras",
+        "message": "TensorFlow 2.21.0 is there",
+        "trace": "",
+    }
+    good = answer("tf_keras", VALUES)
+    with pytest.raises(WorkerError) as refused:
+        verified(
+            tmp_path,
+            children(missing, good) if side == "source" else children(good, missing),
+            target,
+        )
+    what = "tf-keras" if side == "source" else "Keras 3"
+    message = (
+        f"the conversion's {side} cannot be loaded: {sys.executable} has TensorFlow without {what} "
+        "(TensorFlow 2.21.0 is there); install it with"
+    )
+    assert str(refused.value).startswith(message)
+    assert f"--python {side}=PYTHON" in str(refused.value)
+    nowhere = Worker(Interpreter(python="no-such-python"))
+    fine = children(good, good)
+    with pytest.raises(
+        WorkerError,
+        match=f"the conversion's {side} cannot be loaded: no-such-python cannot be run .*--python "
+        f"{side}=PYTHON names",
+    ):
+        verified(tmp_path, (nowhere, fine[1]) if side == "source" else (fine[0], nowhere), target)
+
+
+def test_a_file_without_weights_predicts_nothing() -> None:
+    """As where one process compares both."""
+    path = FIXTURES / "tf2.15/default_float32.json"
+    side = Side(which="the source", path=path, family="keras2", model=reading.read(path, "m.json"))
+    with pytest.raises(ModelFileError, match="holds no weights"):
+        side.job(Path())
+
+
+def test_inputs_go_by_name_and_else_by_place() -> None:
+    """
+    They are fed what the source's were: its dtypes too, where the result says none of its own.
+    """
+    slots = [Slot("b", [None, 3], "float32"), Slot("a", [None, 3], "float32")]
+    like = [{"name": "a", "dtype": "int32"}, {"name": "b", "dtype": "float32"}]
+    fed.take_after(slots, like)
+    assert [(slot.name, slot.dtype) for slot in slots] == [("b", "float32"), ("a", "int32")]
+    slots = [Slot("x", [None, 3], "float32"), Slot("a", [None, 3], "float32")]
+    fed.take_after(slots, like)
+    assert [(slot.name, slot.dtype) for slot in slots] == [("a", "int32"), ("b", "float32")]
+    with pytest.raises(Refused, match="takes 1 inputs, and the other model 2"):
+        fed.take_after(slots[:1], like)

@@ -1,0 +1,563 @@
+"""
+``--retrace`` and ``--verify`` as the parent does them: what the child says is held against the
+files, and whatever goes wrong leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import jsonschema
+import pytest
+
+from policytool.commands.destinations import Destination
+from policytool.commands.inspect import Failure
+from policytool.commands.migrate import Migration, Result, Status, migrate_all
+from policytool.formats import discovery, format_detection
+from policytool.formats.document import TracedOp
+from policytool.migration.planning.options import Options
+from policytool.model import reading, untrusted_code
+from policytool.numerics import verification
+from policytool.numerics.reexport import result as _holding
+from policytool.numerics.reexport.run import Tools
+from policytool.numerics.workers import Interpreter, Worker
+from tests.conftest import FIXTURES, ROOT, run
+from tests.helpers import changed_fixtures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.formats.checkpoint import bundle
+
+SAVED: Final = FIXTURES / "tf2.15/global_mixed_float16"
+"""A SavedModel with traces, in the current spelling of its release."""
+
+FAKE: Final = """
+import json, os, shutil, signal, sys
+stream = os.fdopen(int(sys.argv[1]), "w")
+script = json.load(open(__file__ + ".json"))
+for line in sys.stdin:
+    job = json.loads(line)
+    with open(__file__ + ".seen", "a") as seen:
+        seen.write(line)
+    if job["job"] == "compare":
+        answer = script["compare"]
+    else:
+        shutil.copytree(script.get("instead", job["source"]), job["draft"], dirs_exist_ok=True)
+        for name in script.get("without", []):
+            os.unlink(os.path.join(job["draft"], name))
+        if script.get("kill"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = script.get("retrace") or {
+            "versions": {"tensorflow": "2.15.1", "keras": "2.15.0", "library": "tensorflow.keras"},
+            "signatures": ["serving_default"], "traces": True, "variables": 6, "cast": [], "optimizer": {"restored": 3, "lost": 2}, "policies": {},
+        }
+    stream.write(json.dumps({"error": answer} if "code" in answer else {"result": answer}) + chr(10))
+    stream.flush()
+"""
+
+OUTPUT: Final = {
+    "name": "probabilities",
+    "dtype_before": "float32",
+    "dtype_after": "float32",
+    "values": 18,
+    "equal": True,
+    "max_abs": 0.0,
+    "relative": 0.0,
+    "differing": 0,
+    "not_finite": [0, 0],
+}
+
+
+def compared(**changed: Any) -> dict[str, Any]:
+    """Return what a child answers to a comparison."""
+    return {
+        "versions": {"tensorflow": "2.21.0"},
+        "seeds": [1],
+        "samples": 6,
+        "calls": [{"signature": None, "outputs": [{**OUTPUT, **changed}]}],
+    }
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Callable[..., Worker]:
+    """
+    Return a function that makes a worker whose child copies the model and answers as it is told.
+    """
+
+    def make(**script: Any) -> Worker:
+        path = tmp_path / "fake.py"
+        path.write_text(FAKE, encoding="utf-8")
+        Path(f"{path}.json").write_text(json.dumps(script), encoding="utf-8")
+        return Worker(Interpreter(script=path))
+
+    return make
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Return a SavedModel alone in its directory."""
+    return Path(shutil.copytree(SAVED, tmp_path / "models/model"))
+
+
+def migrated(
+    worker: Worker,
+    path: Path,
+    options: Options,
+    *,
+    verify: bool = False,
+    trust: bool = False,
+    **destination: Any,
+) -> Result:
+    """Return what became of one model, whatever the child did."""
+    with worker:
+        tools = Tools(worker=worker, verify=verify, trust=trust)
+        return next(
+            migrate_all(
+                list(discovery.inputs([str(path)])), options, Destination(**destination), tools
+            )
+        )
+
+
+def test_a_result_that_is_right_gets_its_place(child: Callable[..., Worker], model: Path) -> None:
+    """The report tells who did it and what was compared; nothing else is left in the directory."""
+    done = migrated(child(), model, Options(retrace=True))
+    assert isinstance(done, Migration)
+    assert done.status is Status.WRITTEN
+    assert done.retraced is not None
+    assert (done.retraced.held.variables, done.retraced.held.identical) == (6, 6)
+    assert [note.code for note in done.plan.notes][-1] == "optimizer-state-lost"
+    assert sorted(path.name for path in model.parent.iterdir()) == ["model", "model.retraced"]
+    assert reading.read(model.parent / "model.retraced", "x").layers
+
+
+def test_in_place_keeps_the_original(child: Callable[..., Worker], model: Path) -> None:
+    """As with every other rewrite of a directory."""
+    before = (model / "saved_model.pb").read_bytes()
+    done = migrated(child(), model, Options(retrace=True), in_place=True)
+    assert isinstance(done, Migration)
+    assert done.status is Status.WRITTEN
+    assert (model.parent / "model.bak/saved_model.pb").read_bytes() == before
+    assert sorted(path.name for path in model.parent.iterdir()) == ["model", "model.bak"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (
+            {"instead": str(FIXTURES / "tf2.15/default_float32")},
+            "is not in the model that its code builds",
+        ),
+        ({"without": ["saved_model.pb", "keras_metadata.pb", "fingerprint.pb"]}, "no-model"),
+        ({"without": ["variables/variables.index"]}, "variables.index"),
+        ({"kill": True}, "was ended by SIGKILL"),
+        (
+            {
+                "retrace": {
+                    "code": "foreign-signature",
+                    "message": "signature x is not the model's own call",
+                    "trace": "",
+                }
+            },
+            "signature x",
+        ),
+    ],
+    ids=["another model", "nothing", "no checkpoint", "killed", "refused"],
+)
+def test_a_result_that_is_wrong_is_told_and_nothing_is_written(
+    child: Callable[..., Worker], model: Path, script: dict[str, Any], words: str
+) -> None:
+    """Whatever the child says of itself: the files decide."""
+    failed = migrated(child(**script), model, Options(retrace=True))
+    assert isinstance(failed, Failure), failed
+    assert words in f"{failed.code} {failed.message}"
+    assert [path.name for path in model.parent.iterdir()] == ["model"]
+
+
+def test_a_policy_that_the_result_lacks_is_found_out(
+    child: Callable[..., Worker], model: Path
+) -> None:
+    """A child that copies the model did not do what the plan says."""
+    failed = migrated(child(), model, Options(to="float32", retrace=True))
+    assert isinstance(failed, Failure)
+    assert failed.code == "retrace-differs"
+    assert "the plan wants float32" in failed.message
+
+
+def test_the_child_gets_the_planned_config(
+    child: Callable[..., Worker], model: Path, tmp_path: Path
+) -> None:
+    """Every layer of the config that is to be built has its new policy; inputs and outputs stay."""
+    migrated(child(), model, Options(to="mixed_bfloat16", retrace=True))
+    job = json.loads((tmp_path / "fake.py.seen").read_text(encoding="utf-8"))
+    policies = {
+        layer["config"]["name"]: layer["config"]["dtype"] for layer in job["config"]["layers"]
+    }
+    assert policies == {
+        "features": "float32",
+        "norm": "mixed_bfloat16",
+        "dense_a": "mixed_bfloat16",
+        "dropout": "mixed_bfloat16",
+        "probabilities": "float32",
+    }
+    assert (job["policy_before"], job["policy"], job["traces"]) == (
+        "mixed_float16",
+        "mixed_bfloat16",
+        True,
+    )
+    assert job["source"] == str(model)
+
+
+def test_a_checkpoint_may_change_its_dtypes(child: Callable[..., Worker], model: Path) -> None:
+    """What the metadata alone cannot do is planned, with what becomes of the values."""
+    done = migrated(child(), model, Options(to="float16", retrace=True), write=False)
+    assert isinstance(done, Migration)
+    assert done.status is Status.PLANNED
+    assert {(cast.path, cast.before, cast.after) for cast in done.plan.casts} == {
+        ("mlp/dense_a", "float32", "float16")
+    }
+    assert sum(count.values for count in done.counts.values()) == sum(
+        variable.parameters
+        for layer in reading.read(SAVED, "x").layers
+        if layer.path == "mlp/dense_a"
+        for variable in layer.variables
+    )
+    refused = migrated(child(), model, Options(to="float16"), write=False)
+    assert isinstance(refused, Migration)
+    assert refused.status is Status.REFUSED
+    assert "--retrace" in refused.plan.refusals[0].message
+
+
+def test_an_overflow_is_refused_before_anything_runs(
+    child: Callable[..., Worker], model: Path, tmp_path: Path
+) -> None:
+    """The plan knows the values without TensorFlow; here none overflows, and the child is asked."""
+    migrated(child(), model, Options(to="float16", retrace=True))
+    assert (tmp_path / "fake.py.seen").exists()
+
+
+def test_predictions_within_the_tolerance_are_reported(
+    child: Callable[..., Worker], tmp_path: Path
+) -> None:
+    """Bit for bit is asked where nothing but spelling changes."""
+    shutil.copy(FIXTURES / "tf2.15/global_mixed_float16.h5", tmp_path / "model.h5")
+    done = migrated(child(compare=compared()), tmp_path / "model.h5", Options(), verify=True)
+    assert isinstance(done, Migration)
+    assert done.status is Status.WRITTEN
+    assert done.comparison is not None
+    assert (done.comparison.tolerance, done.comparison.samples, done.comparison.missed) == (
+        0.0,
+        6,
+        (),
+    )
+    job = json.loads((tmp_path / "fake.py.seen").read_text(encoding="utf-8"))
+    assert (job["family"], Path(job["before"]).name) == ("keras2", "model.h5")
+    assert not Path(job["after"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("to", "changed", "words"),
+    [
+        (
+            None,
+            {"equal": False, "differing": 3, "relative": 1e-9, "max_abs": 1e-9},
+            "differs in 3 of 18 values",
+        ),
+        (
+            "float32",
+            {"equal": False, "differing": 3, "relative": 0.5, "max_abs": 0.5},
+            "is off by 0.5",
+        ),
+        ("float32", {"equal": False, "not_finite": [0, 2]}, "2 values that are not finite"),
+        (
+            "float32",
+            {"equal": False, "differing": 3, "relative": None, "max_abs": None},
+            "differs in 3 of 18 values",
+        ),
+    ],
+    ids=["not the same bits", "too far", "not finite", "other ids"],
+)
+def test_a_missed_tolerance_writes_nothing(
+    child: Callable[..., Worker],
+    tmp_path: Path,
+    to: str | None,
+    changed: dict[str, Any],
+    words: str,
+) -> None:
+    """The result never had its place; the status says why."""
+    models = tmp_path / "models"
+    models.mkdir()
+    shutil.copy(FIXTURES / "tf2.15/global_mixed_float16.h5", models / "model.h5")
+    done = migrated(
+        child(compare=compared(**changed)), models / "model.h5", Options(to=to), verify=True
+    )
+    assert isinstance(done, Migration)
+    assert done.status is Status.MISSED
+    assert done.comparison is not None
+    assert words in done.comparison.missed[0]
+    assert [path.name for path in models.iterdir()] == ["model.h5"]
+
+
+def test_verifying_a_directory_shows_all_of_it(
+    child: Callable[..., Worker], model: Path, tmp_path: Path
+) -> None:
+    """
+    Whether a new directory is written or one file replaced, what is compared is a whole model.
+    """
+    shown: list[list[str]] = []
+    script = tmp_path / "fake.py"
+    worker = child(compare=compared())
+    script.write_text(
+        FAKE.replace(
+            'answer = script["compare"]',
+            'answer = {**script["compare"], "versions": {"files": '
+            '",".join(sorted(os.listdir(job["after"])))}}',
+        )
+    )
+    for destination in ({"in_place": False}, {"in_place": True}):
+        done = migrated(worker, model, Options(to="mixed_bfloat16"), verify=True, **destination)
+        assert isinstance(done, Migration)
+        assert done.comparison is not None
+        shown.append(done.comparison.versions["files"].split(","))
+    assert shown[0] == shown[1] == sorted(path.name for path in SAVED.iterdir())
+
+
+def test_architectures_have_nothing_to_predict_with(
+    child: Callable[..., Worker], tmp_path: Path
+) -> None:
+    """A sentence, before anything is written."""
+    shutil.copy(FIXTURES / "tf2.3/global_mixed_float16.json", tmp_path / "model.json")
+    failed = migrated(child(compare=compared()), tmp_path / "model.json", Options(), verify=True)
+    assert isinstance(failed, Failure)
+    assert failed.code == "no-weights"
+
+
+@pytest.mark.parametrize("name", ["keras2.3.1/lambda.h5"])
+def test_code_in_a_file_is_not_run_unless_trusted(
+    child: Callable[..., Worker], tmp_path: Path, name: str
+) -> None:
+    """The layer is named, and the child is not even started."""
+    worker = child(compare=compared())
+    done = migrated(
+        worker, FIXTURES / name, Options(to="float64"), verify=True, output=tmp_path / "out.h5"
+    )
+    assert isinstance(done, Migration)
+    assert [refusal.code for refusal in done.plan.refusals] == ["runs-code"]
+    assert "--trust" in done.plan.refusals[0].message
+    assert not (tmp_path / "fake.py.seen").exists()
+    trusted = migrated(
+        child(compare=compared()),
+        FIXTURES / name,
+        Options(to="float64"),
+        verify=True,
+        trust=True,
+        output=tmp_path / "out.h5",
+    )
+    assert not (isinstance(trusted, Migration) and trusted.status is Status.REFUSED)
+
+
+def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
+    """Ops of a graph that touch files count as well; a plain model runs nothing."""
+    assert not list(untrusted_code.reasons(reading.analysed(format_detection.document(SAVED, "x"))))
+    model = changed_fixtures.with_op(tmp_path, str(SAVED), "WriteFile")
+    found = untrusted_code.reasons(reading.analysed(format_detection.document(model, "x")))
+    assert [reason.what for reason in found] == [
+        "its graph has the op WriteFile, which opens what its filename says"
+    ]
+
+
+def test_the_tolerance_follows_the_wider_rounding() -> None:
+    """bfloat16 is coarser than float16; a spelling alone allows nothing."""
+    before = reading.read(SAVED, "x")
+    after = {
+        dtype: replace(
+            before, layers=tuple(replace(layer, compute_dtype=dtype) for layer in before.layers)
+        )
+        for dtype in ("float32", "bfloat16")
+    }
+    weighted = sum(bool(layer.variables) for layer in before.layers)
+    assert verification.tolerance(before, before) == pytest.approx(8 * 2**-24 * weighted**0.5)
+    assert verification.tolerance(before, after["float32"]) == pytest.approx(
+        8 * 2**-11 * weighted**0.5
+    )
+    assert verification.tolerance(before, after["bfloat16"]) == pytest.approx(
+        8 * 2**-8 * weighted**0.5
+    )
+    assert verification.tolerance(before, before, retraced=True) == verification.tolerance(
+        before, after["float32"]
+    )
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A checkpoint of one tensor, in memory."""
+
+    array: Any
+
+    @property
+    def entries(self) -> dict[str, Any]:
+        return {"key": SimpleNamespace(dtype=str(self.array.dtype), shape=self.array.shape)}
+
+    def chunks(self, _entry: Any) -> Iterator[bytes]:
+        yield self.array.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
+    """One bit in one value is found out, in the dtype that was and in the one that is planned."""
+    import numpy as np
+
+    from policytool.formats import casting
+
+    values = np.random.default_rng(0).standard_normal(500).astype("float32")
+    made, _ = casting.cast(values, "float32", dtype)
+    wrong = made.copy()
+    wrong.view(np.uint8)[17] ^= 1
+    stored = [
+        _holding.Stored(bundle=cast("checkpoints.Bundle", Bundle(array)), key="key")
+        for array in (values, made, wrong, made[:-1])
+    ]
+    assert [_holding.same(stored[0], other) for other in stored[1:]] == [True, False, False]
+
+
+@pytest.mark.parametrize("before", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("after", ["float16", "bfloat16", "float32", "float64"])
+def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
+    """
+    Values between two neighbours, subnormal ones and those that overflow come out the same on both
+    sides, bit for bit.
+    """
+    import numpy as np
+
+    from policytool.formats import casting
+    from policytool.tf_runtime import restoring
+
+    random = np.random.default_rng(1)
+    values = np.ldexp(random.standard_normal(4000), random.integers(-30, 20, 4000))
+    awkward = np.array(
+        [
+            0.0,
+            -0.0,
+            np.inf,
+            -np.inf,
+            1 + 2**-8,
+            1 + 2**-8 + 2**-40,
+            1 + 2**-11 + 2**-45,
+            65519.999,
+            65520.0,
+            2.0**-24,
+            2.0**-25,
+            2.0**-134,
+            3e38,
+        ]
+    )
+    with np.errstate(over="ignore"):
+        array = np.concatenate([values, awkward]).astype(casting.DTYPES[before])
+    ours, _ = casting.cast(array, before, after)
+    assert restoring.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
+
+
+def test_the_command_says_it_all(
+    child: Callable[..., Worker], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The JSON is of the schema; --plan carries out what --dry-run planned; a missed tolerance is exit
+    code 1.
+    """
+    schema = json.loads(
+        (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
+    )
+    child(compare=compared())
+    monkeypatch.setattr(
+        "policytool.cli.tensorflow_options.Interpreter",
+        lambda **_: Interpreter(script=model.parent.parent / "fake.py"),
+    )
+    planned = run("migrate", model, "--retrace", "--dry-run", "--format", "json")
+    assert planned.code == 0
+    assert planned.json["plans"][0]["retrace"] is True
+    saved = model.parent.parent / "plan.json"
+    saved.write_text(planned.out, encoding="utf-8")
+    done = run(
+        "migrate", "--plan", saved, "--verify", "--format", "json", "-o", model.parent / "one"
+    )
+    assert done.code == 0, done.err
+    jsonschema.validate(done.json, schema)
+    assert done.json["plans"][0]["retraced"]["identical"] == 6
+    assert done.json["plans"][0]["verification"]["calls"][0]["outputs"][0]["equal"] is True
+    table = run("migrate", model, "--retrace", "--verify", "-o", model.parent / "two")
+    assert "6 of 6 are bit for bit what they were" in table.out
+    assert "the same bit for bit" in table.out
+    child(compare=compared(equal=False, differing=9, relative=1.0, max_abs=1.0))
+    missed = run(
+        "migrate", model, "--retrace", "--verify", "-o", model.parent / "three", "--format", "json"
+    )
+    assert missed.code == 1
+    jsonschema.validate(missed.json, schema)
+    assert missed.json["plans"][0]["status"] == "missed"
+    assert not (model.parent / "three").exists()
+
+
+def test_no_tensorflow_is_one_sentence(model: Path) -> None:
+    """Exit code 3, the extra to install, and nothing written."""
+    ended = run("migrate", model, "--retrace", "--python", sys.executable)
+    assert ended.code == 3
+    assert ended.err.count("\n") <= 2
+    assert "policytool[check]" in ended.err or "has no" in ended.err
+    assert [path.name for path in model.parent.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("size", ["0", "8X", "-1", "much"])
+def test_sizes_are_checked(size: str) -> None:
+    """A memory limit that is no size is wrong usage."""
+    assert run("migrate", SAVED, "--memory-limit", size).code == 2
+
+
+def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans, and migrations without the two options, run no child."""
+    monkeypatch.setattr(
+        "policytool.support.processes.child.subprocess.Popen",
+        lambda *_, **__: pytest.fail("a process was started"),
+    )
+    assert run("migrate", SAVED, "--to", "mixed_bfloat16", "--dry-run").code == 0
+    assert run("migrate", SAVED, "--retrace", "--verify", "--dry-run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("ops", "wrong"),
+    [
+        (
+            (
+                TracedOp(op="MatMul", dtype="float16", count=1, amp="allow"),
+                TracedOp(op="Softmax", dtype="float32", count=1, amp="infer"),
+            ),
+            [],
+        ),
+        (
+            (TracedOp(op="MatMul", dtype="float32", count=1, amp="allow"),),
+            ["mlp/dense_a is mixed_float16, and its graph computes in float32"],
+        ),
+        ((TracedOp(op="Softmax", dtype="float32", count=1, amp="infer"),), []),
+    ],
+    ids=["as declared", "otherwise", "nothing to judge by"],
+)
+def test_the_new_graph_is_held_against_the_policies(
+    ops: tuple[TracedOp, ...], wrong: list[str]
+) -> None:
+    """
+    A layer whose matrix products are in another dtype than its policy's is told; one without any is
+    not judged.
+    """
+    model = reading.read(SAVED, SAVED.name)
+    layers = tuple(
+        replace(layer, traced_ops=ops if layer.path == "mlp/dense_a" else ())
+        for layer in model.layers
+    )
+    assert (
+        list(_holding._traced(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
+    )  # what a child would have to be made to do wrong

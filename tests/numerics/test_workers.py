@@ -1,0 +1,343 @@
+"""
+The child process as its parent sees it: answers, crashes, silence, garbage, and what becomes of it
+in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from policytool.numerics import workers
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.support.errors import WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAKE: Final = """
+import json, os, signal, subprocess, sys, tempfile, time
+stream = os.fdopen(int(sys.argv[1]), "w")
+def tell(event):
+    stream.write(event if isinstance(event, str) else json.dumps(event))
+    stream.write(chr(10))
+    stream.flush()
+for line in sys.stdin:
+    job = json.loads(line)
+    what = job["do"]
+    if what == "answer":
+        tell({"step": "working"})
+        tell({"result": {"pid": os.getpid(), "cwd": os.getcwd(), "environment": sorted(os.environ), "temporary": tempfile.gettempdir(), "limit": sys.argv[2:]}})
+    elif what == "refuse":
+        tell({"error": {"code": job["code"], "message": "as it is", "trace": "Traceback"}})
+    elif what == "exit":
+        print("the last words", file=sys.stderr, flush=True)
+        sys.exit(7)
+    elif what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif what == "garbage":
+        tell(job["text"])
+    elif what == "sleep":
+        tell({"step": "asleep"})
+        time.sleep(60)
+    elif what == "leave":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        tell({"result": {"pid": child.pid}})
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """Return a child that does as it is told, and has no TensorFlow."""
+    path = tmp_path / "fake.py"
+    path.write_text(FAKE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def worker(script: Path) -> Iterator[Worker]:
+    """Return a worker with the fake child."""
+    with Worker(Interpreter(script=script)) as made:
+        yield made
+
+
+def is_gone(pid: int) -> bool:
+    """
+    Return whether a process has ended, or does within a moment; one that nobody has collected yet
+    has.
+    """
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        try:
+            if (
+                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+                in "ZX"
+            ):
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_one_child_does_one_job_after_the_other(script: Path) -> None:
+    """It starts with the first job, stays for the next, and says what it is at."""
+    steps: list[str] = []
+    with Worker(Interpreter(script=script), steps.append) as worker:
+        first, second = (worker.run({"do": "answer"}) for _ in range(2))
+        assert first["pid"] == second["pid"] != os.getpid()
+        assert Path(f"/proc/{first['pid']}").exists()
+    assert is_gone(first["pid"])
+    assert steps == ["working", "", "working", ""]
+
+
+def test_the_child_gets_an_empty_directory_and_no_credentials(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Its working directory is its own and goes with it; of the environment it gets what libraries are
+    found by.
+    """
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    answer = worker.run({"do": "answer"})
+    assert "SECRET_TOKEN" not in answer["environment"]
+    assert {"CUDA_VISIBLE_DEVICES", "PATH"} <= set(answer["environment"])
+    assert Path(answer["cwd"]) != Path.cwd()
+    assert not list(Path(answer["cwd"]).iterdir())
+    assert Path(answer["temporary"]).samefile(
+        answer["cwd"]
+    )  # what a child that is ended leaves goes with it
+    worker.close()
+    assert not Path(answer["cwd"]).exists()
+
+
+def test_the_environment_names_what_is_kept() -> None:
+    """Variables of TensorFlow and of devices pass; unknown ones do not."""
+    kept = workers.environment(
+        {
+            "PATH": "/bin",
+            "TF_DETERMINISTIC_OPS": "1",
+            "AWS_SECRET_ACCESS_KEY": "x",
+            "LD_LIBRARY_PATH": "/cuda",
+            "TF_CPP_MIN_LOG_LEVEL": "0",
+        }
+    )
+    assert kept == {
+        "PATH": "/bin",
+        "TF_DETERMINISTIC_OPS": "1",
+        "LD_LIBRARY_PATH": "/cuda",
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONUTF8": "1",
+    }
+
+
+def test_a_refusal_leaves_the_child_alive(worker: Worker) -> None:
+    """The job's sentence and code are the child's, and the next job goes to the same child."""
+    pid = worker.run({"do": "answer"})["pid"]
+    with pytest.raises(WorkerError, match="as it is") as caught:
+        worker.run({"do": "refuse", "code": "foreign-signature"})
+    assert (caught.value.code, caught.value.details, caught.value.ended) == (
+        "foreign-signature",
+        "Traceback",
+        False,
+    )
+    assert worker.run({"do": "answer"})["pid"] == pid
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("no-tensorflow", "has no TensorFlow"),
+        ("no-tf-keras", "TensorFlow without tf-keras"),
+        ("no-keras", "TensorFlow without Keras 3"),
+    ],
+)
+def test_a_missing_library_is_told_with_its_remedy(worker: Worker, code: str, words: str) -> None:
+    """The sentence names the interpreter, the extra, and --python."""
+    with pytest.raises(WorkerError, match=words) as caught:
+        worker.run({"do": "refuse", "code": code})
+    assert "pip install 'policytool[check]'" in str(caught.value)
+    assert sys.executable in str(caught.value)
+    assert "--python" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("do", "words"),
+    [("exit", "ended with code 7: the last words"), ("kill", "was ended by SIGKILL")],
+)
+def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(
+    worker: Worker, do: str, words: str
+) -> None:
+    """Whatever ends the child, the parent says what it saw."""
+    pid = worker.run({"do": "answer"})["pid"]
+    with pytest.raises(WorkerError, match=words) as caught:
+        worker.run({"do": do})
+    assert caught.value.code == "worker-crashed"
+    assert "\n" not in str(caught.value)
+    assert worker.run({"do": "answer"})["pid"] != pid
+
+
+def test_a_child_that_ends_before_the_first_job_is_a_crash(tmp_path: Path) -> None:
+    """A script that cannot even start is told by its last words."""
+    script = tmp_path / "broken.py"
+    script.write_text("raise SystemExit('no way')\n", encoding="utf-8")
+    with Worker(Interpreter(script=script)) as worker, pytest.raises(WorkerError, match="no way"):
+        worker.run({"do": "answer"})
+
+
+@pytest.mark.parametrize(
+    "text", ["not json", "[]", '{"result": 1}', '{"error": {"code": 1}}', "[" * 100_000]
+)
+def test_garbage_is_no_answer(worker: Worker, text: str) -> None:
+    """What is no event ends the child, and is shown cut off."""
+    with pytest.raises(WorkerError) as caught:
+        worker.run({"do": "garbage", "text": text})
+    assert caught.value.code == "worker-garbage"
+    assert len(str(caught.value)) < 500
+
+
+def test_a_job_that_takes_too_long_is_ended(script: Path) -> None:
+    """The child does not outlive its time."""
+    with Worker(Interpreter(script=script, timeout=0.5)) as worker:
+        pid = worker.run({"do": "answer"})["pid"]
+        start = time.monotonic()
+        with pytest.raises(WorkerError, match=r"after 0\.5 s;") as caught:
+            worker.run({"do": "sleep"})
+        assert caught.value.code == "worker-timeout"
+        assert time.monotonic() - start < 20
+        assert is_gone(pid)
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python", "/", "no-such-interpreter"])
+def test_no_interpreter_is_told(script: Path, python: str) -> None:
+    """A path that cannot be run names the option that chose it."""
+    with (
+        Worker(Interpreter(python=python, script=script)) as worker,
+        pytest.raises(WorkerError, match="--python names an interpreter") as caught,
+    ):
+        worker.run({"do": "answer"})
+    assert caught.value.code == "no-python"
+
+
+def test_paths_are_meant_from_where_the_user_is(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A relative interpreter and relative entries of PYTHONPATH are found, although the child works
+    elsewhere.
+    """
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    with Worker(Interpreter(python="bin/python", script=script)) as worker:
+        assert worker.run({"do": "answer"})["pid"]
+    assert (
+        workers.environment({"PYTHONPATH": f"own{os.pathsep}/abs"})["PYTHONPATH"]
+        == f"{tmp_path / 'own'}{os.pathsep}/abs"
+    )
+
+
+def test_what_the_child_started_ends_with_it(script: Path) -> None:
+    """A process that the child left running is ended too."""
+    with Worker(Interpreter(script=script)) as worker:
+        pid = worker.run({"do": "leave"})["pid"]
+        assert Path(f"/proc/{pid}").exists()
+    assert is_gone(pid)
+
+
+def test_ctrl_c_ends_the_child(script: Path) -> None:
+    """The interrupt goes on as one, and nothing stays behind."""
+    pids = []
+
+    def interrupt(step: str) -> None:
+        if step == "asleep":
+            raise KeyboardInterrupt
+
+    with Worker(Interpreter(script=script), interrupt) as worker:
+        pids.append(worker.run({"do": "answer"})["pid"])
+        with pytest.raises(KeyboardInterrupt):
+            worker.run({"do": "sleep"})
+        assert is_gone(pids[0])
+
+
+def test_the_memory_limit_is_handed_on(script: Path) -> None:
+    """The child is told how much it may have."""
+    with Worker(Interpreter(script=script, memory_limit=2**33)) as worker:
+        assert worker.run({"do": "answer"})["limit"] == [str(2**33)]
+
+
+REAL: Final = Path(workers.__file__).with_name("runtime") / "__main__.py"
+
+
+def test_the_real_child_says_where_tensorflow_is_missing() -> None:
+    """An interpreter without TensorFlow gets one sentence with the extra to install."""
+    if (
+        subprocess.run(
+            [sys.executable, "-c", "import tensorflow"], capture_output=True, check=False
+        ).returncode
+        == 0
+    ):
+        pytest.skip("this interpreter has TensorFlow")
+    with Worker(Interpreter()) as worker, pytest.raises(WorkerError) as caught:
+        worker.run(
+            {"job": "retrace", "path": [], "custom_objects": [], "registered": [], "trust": False}
+        )
+    assert caught.value.code == "no-tensorflow"
+    assert "policytool[check]" in str(caught.value)
+
+
+def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    """The end of stdin ends it, whatever it is doing."""
+    ours, theirs = os.pipe()
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, str(REAL), str(theirs)], stdin=subprocess.PIPE, pass_fds=(theirs,)
+    )
+    os.close(theirs)
+    try:
+        assert process.stdin is not None
+        job = {
+            "job": "retrace",
+            "path": [str(tmp_path)],
+            "custom_objects": ["slow"],
+            "registered": [],
+            "trust": False,
+        }
+        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.close()
+        assert process.wait(20) == 0
+    finally:
+        os.close(ours)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is of private memory there")
+def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
+    """A job that wants more ends with a sentence that names the limit."""
+    (tmp_path / "tensorflow.py").write_text("held = bytearray(2**30)\n", encoding="utf-8")
+    with (
+        Worker(Interpreter(memory_limit=2**28)) as worker,
+        pytest.raises(WorkerError, match="--memory-limit") as caught,
+    ):
+        worker.run(
+            {
+                "job": "retrace",
+                "path": [str(tmp_path)],
+                "custom_objects": [],
+                "registered": [],
+                "trust": False,
+            }
+        )
+    assert caught.value.code == "memory"

@@ -1,0 +1,124 @@
+"""What a run comes to where its outputs are no plain floats, or the reference's are no numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from policytool.numerics.check_results.verdicts import Judgement, Ruling
+from policytool.numerics.verdicts import answers, judging
+from policytool.numerics.verdicts.tolerances import Tolerances, given
+from policytool.support.errors import UsageError
+from tests.helpers.example_checks import call, output
+
+if TYPE_CHECKING:
+    from policytool.numerics.check_results.layers import Output
+
+
+def judged(found: Output, *tolerances: str) -> Judgement:
+    """Return how the one output of a model is judged."""
+    (judgement,) = judging.verdict(
+        [call("net/dense", None)], [found], Tolerances(given=tuple(map(given, tolerances)))
+    ).judgements
+    return judgement
+
+
+def of_integers(differing: int, elements: int) -> Output:
+    """Return an output of integers, some of which differ."""
+    found = output(
+        "classes", 0.0, dtype="int32", elements=elements, differing=differing, squared_error=None
+    )
+    assert found.accumulated is not None
+    return replace(found, accumulated=replace(found.accumulated, overflow=None))
+
+
+@pytest.mark.parametrize(
+    "counts", [{"nan_reference": 1000}, {"nan_reference": 400, "infinite_reference": 600}]
+)
+def test_a_reference_without_a_number_proves_nothing(counts: dict[str, Any]) -> None:
+    """What is NaN in float32 already is no pass, whatever tolerance is given."""
+    lost = output(
+        "scores",
+        0.0,
+        squared_error=0.0,
+        squared_reference=0.0,
+        squared_candidate=0.0,
+        largest_error=0.0,
+        **counts,
+    )
+    for tolerances in ((), ("1",)):
+        found = judged(lost, *tolerances)
+        assert (found.ruling, found.error, found.is_missed) == (Ruling.NOTHING, None, True)
+
+
+def test_some_values_that_are_no_numbers_leave_the_others() -> None:
+    """The rest is compared and judged."""
+    assert judged(output("scores", 1e-4, nan_reference=999)).ruling is Ruling.PASSED
+    assert judged(output("scores", 0.5, nan_reference=999)).ruling is Ruling.MISSED
+
+
+def test_integers_are_held_against_a_given_tolerance_alone() -> None:
+    """
+    Roundings explain no share of ids that differ, so that nothing is said where nobody says how
+    many may.
+    """
+    assert (judged(of_integers(80, 80)).ruling, judged(of_integers(80, 80)).error) == (
+        Ruling.PASSED,
+        None,
+    )
+    assert (
+        judged(of_integers(3, 80), "0.01").ruling,
+        judged(of_integers(3, 80), "0.01").error,
+    ) == (Ruling.MISSED, 3 / 80)
+    assert judged(of_integers(3, 80), "classes=0.04").ruling is Ruling.PASSED
+
+
+def of_signature(name: str, *, missing: bool = False) -> dict[str, Any]:
+    """Return what the child says of a signature with one output that was not compared."""
+    device = {
+        **dict.fromkeys(("model", "compute_capability", "memory", "driver", "cuda", "cudnn")),
+        "name": "cpu:0",
+        "kind": "cpu",
+    }
+    shape = {
+        "shape": [8],
+        "dtype_reference": "float32",
+        "dtype_candidate": "float32",
+        **dict.fromkeys(("accumulated", "isolated", "tf32", "top_1")),
+    }
+    lacking = {
+        "type": "Svd",
+        "dtype": "float16",
+        "op": "svd",
+        "layer": None,
+        "elsewhere": False,
+        "in_float32": True,
+    }
+    return {
+        "device": device,
+        "signature": name,
+        "outputs": [] if missing else [{**shape, "name": name}],
+        "missing": [lacking] if missing else [],
+        **dict.fromkeys(("calls", "fallbacks", "unmatched"), ()),
+        "gradients": None,
+        "timings": {},
+        "inputs": {"kind": "synthetic", "seed": 1, "batches": 1, "batch_size": 8, "inputs": []},
+    }
+
+
+def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
+    """It is wrong usage where none of them has it."""
+    both = [of_signature("scores"), of_signature("lowered")]
+    assert len(answers.runs(both, Tolerances(given=(given("lowered=0.1"),)))) == len(both)
+    with pytest.raises(UsageError, match="matches no output"):
+        answers.runs(both, Tolerances(given=(given("other=0.1"),)))
+
+
+def test_a_tolerance_may_name_anything_where_nothing_ran() -> None:
+    """Of a model whose kernels are missing no names are known: the kernels are the news."""
+    (found,) = answers.runs(
+        [of_signature("scores", missing=True)], Tolerances(given=(given("scores=0.1"),))
+    )
+    assert [one.type for one in found.missing] == ["Svd"]

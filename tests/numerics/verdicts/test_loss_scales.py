@@ -1,0 +1,469 @@
+"""
+What is said of loss scales follows from what was measured; how one is found is Keras' rule, and a
+search.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.formats import format_detection
+from policytool.model import reading
+from policytool.numerics.check_results import gradients
+from policytool.numerics.check_results.gradients import Reductions
+from policytool.numerics.verdicts import loss_scales
+from policytool.numerics.verdicts import recorded_training as recorded
+from policytool.numerics.verdicts.loss_scales import Need
+from policytool.releases.policy import Dynamic, Fixed
+from policytool.tf_runtime.gradients import scaling
+from policytool.tf_runtime.gradients.reductions import FIELDS
+from tests.conftest import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.numerics.check_results.gradients import Gradients
+    from policytool.numerics.verdicts.loss_scales import Decision
+
+ELEMENTS: Final = 1000
+EXPONENTS: Final = st.integers(scaling.LOWEST, scaling.HIGHEST)
+
+
+def row(
+    underflow: float = 0, overflow: float = 0, error: float = 0.0, undefined: float = 0
+) -> list[float]:
+    """Return the reductions of one variable as the child tells them; ``error`` is relative."""
+    values = {
+        "elements": ELEMENTS,
+        "undefined": undefined,
+        "nonzero": ELEMENTS,
+        "underflow": underflow,
+        "overflow": overflow,
+        "squared_error": error**2,
+        "squared_reference": 1.0,
+        "largest": 2.0,
+        "largest_reference": 1.0,
+    }
+    return [float(values.get(name, 0.0)) for name in FIELDS]
+
+
+def answer(
+    trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any
+) -> dict[str, Any]:
+    """Return a child's answer with these rows, one for each variable, under each scale."""
+    count = len(next(iter(trials.values()), []))
+    variables = [
+        {
+            "layer": f"net/layer_{place}",
+            "variable": "kernel",
+            "shape": [10, 100],
+            "dtype": "float32",
+            "flow": "float16",
+        }
+        for place in range(count)
+    ]
+    output = {
+        "output": "out",
+        "loss": "mse",
+        "source": "recorded",
+        "targets": "normal",
+        "weight": None,
+        "why": None,
+    }
+    found = {
+        "fields": list(FIELDS),
+        "recorded": recorded,
+        "outputs": [output],
+        "reference_loss": 0.5,
+        "variables": variables,
+        "trials": [
+            {"scale": scale, "loss": 0.5, "values": rows} for scale, rows in sorted(trials.items())
+        ],
+        "dynamic": {
+            "initial": 2.0**15,
+            "multiplier": 2.0,
+            "floor": 1.0,
+            "scale": 2.0**15,
+            "skipped": 0,
+        },
+        "search": {"lowest": 1.0, "highest": 2.0**15},
+        "quiet": [],
+        "own": [],
+        "random": [],
+        "unconnected": [],
+    }
+    return {**found, **more}
+
+
+def decided(trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any) -> Decision:
+    """Return what is decided of an answer."""
+    return loss_scales.decision(gradients.decoded(answer(trials, recorded, **more)))
+
+
+FIXED: Final = {"kind": "fixed", "value": 128.0}
+DYNAMIC: Final = {"kind": "dynamic", "initial": 2.0**15, "growth_steps": 2000, "multiplier": 2.0}
+
+
+def test_the_answer_becomes_values() -> None:
+    """Counts are whole, shares are of what they say, and totals are over all variables."""
+    found = gradients.decoded(
+        answer(
+            {1.0: [row(100, 0, 0.5), row(0, 50)], 128.0: [row(), row()], 2.0**15: [row(), row()]},
+            FIXED,
+        )
+    )
+    none = found.at(1.0)
+    assert none is not None
+    assert found.recorded == Fixed(value=128.0)
+    assert found.recorded_scale == 128.0
+    assert found.at(3.0) is None
+    assert isinstance(none.variables[0].underflow, int)
+    assert none.total.elements == 2 * ELEMENTS
+    assert none.total.underflow_share == 0.05
+    assert none.total.overflow_share == 0.025
+    assert none.total.subnormal_share == 0
+    assert none.total.relative_error == math.sqrt(0.25 / 2)
+    assert none.total.largest == 2.0
+    assert found.variables[1].path == "net/layer_1/kernel"
+    assert found.workable == (1.0, 2.0**15)
+
+
+def test_a_dynamic_scale_is_recorded_as_one() -> None:
+    """Its number is what it settles at."""
+    found = gradients.decoded(answer({1.0: [row()]}, DYNAMIC))
+    assert found.recorded == Dynamic()
+    assert found.recorded_scale == 2.0**15
+
+
+def test_nothing_has_no_shares() -> None:
+    """
+    A variable without elements divides by nothing; where the reference is zero, any difference is
+    infinitely far.
+    """
+    nothing = Reductions()
+    assert (
+        nothing.underflow_share
+        == nothing.overflow_share
+        == nothing.subnormal_share
+        == nothing.relative_error
+        == 0
+    )
+    assert dataclasses.replace(nothing, squared_error=1.0).relative_error == math.inf
+
+
+def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
+    """The share without it and with it, and the variable that loses the most, are told."""
+    made = decided(
+        {1.0: [row(400, error=0.6), row(20)], 128.0: [row(1), row()], 2.0**15: [row(), row()]},
+        FIXED,
+    )
+    assert made.matters
+    assert made.need is Need.SCALE
+    assert made.losing == ("net/layer_0/kernel", "net/layer_1/kernel")
+    assert made.suggested == 2.0**12
+    assert made.sentences[0] == (
+        "dropping the recorded loss scale (fixed 128) matters: 21.0% of the gradient elements "
+        "underflow without it, less than 0.1% with it; "
+        "worst without: net/layer_0/kernel 40.0% (error 0.6 against 0), net/layer_1/kernel 2.0% "
+        "(error 0 against 0)"
+    )
+    assert made.sentences[1] == (
+        "21.0% of the gradient elements underflow without a loss scale, and none underflow under "
+        "32768: 4096 would do, and any from 1 to 32768 does here"
+    )
+
+
+def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
+    """What is zero under every scale is no loss of scaling's."""
+    made = decided({1.0: [row(30)], 128.0: [row(30)], 2.0**15: [row(30)]}, FIXED)
+    assert not made.matters
+    assert made.need is Need.NONE
+    assert made.suggested is None
+    assert made.sentences[0] == (
+        "dropping the recorded loss scale (fixed 128) does not matter: 3.0% of the gradient "
+        "elements underflow without it, 3.0% with it"
+    )
+    assert made.sentences[1].startswith(
+        "no loss scale is needed: 3.0% of the gradient elements underflow without one, 3.0% under "
+        "32768"
+    )
+
+
+def test_one_variable_is_enough() -> None:
+    """A small share of all elements may be most of one layer's."""
+    quiet = [row() for _ in range(199)]
+    made = decided({1.0: [row(900), *quiet], 2.0**15: [row(), *quiet]})
+    assert made.need is Need.SCALE
+    assert made.losing == ("net/layer_0/kernel",)
+    assert "worst without: net/layer_0/kernel 90.0%" in made.sentences[1]
+
+
+def test_subnormal_gradients_are_lost_too() -> None:
+    """Nothing is zero, and the gradient is off by a tenth of its length."""
+    made = decided(
+        {1.0: [row(error=0.1)], 128.0: [row(error=0.001)], 2.0**15: [row(error=0.001)]}, FIXED
+    )
+    assert made.matters
+    assert made.need is Need.SCALE
+
+
+def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
+    """Dropping it is right; where some overflow without it as well, that is said."""
+    made = decided({1.0: [row(500)], 128.0: [row(0, 10)], 2.0**15: [row()]}, FIXED)
+    assert not made.matters
+    assert made.need is Need.SCALE
+    assert made.sentences[0] == (
+        "under the recorded loss scale (fixed 128) 1.0% of the gradient elements overflow: "
+        "dropping it is right"
+    )
+    both = decided(
+        {0.5: [row()], 1.0: [row(0, 10)], 128.0: [row(0, 10)]},
+        FIXED,
+        search={"lowest": 2.0**-24, "highest": 0.5},
+    )
+    assert both.sentences[0].endswith("overflow, and without it some do too")
+    assert both.need is Need.SCALE
+    assert both.suggested == 1 / 16
+    assert "1.0% of the gradient elements overflow without a loss scale" in both.sentences[1]
+    assert "1/16 would do, and any from 1/16777216 to 1/2 does here" in both.sentences[1]
+
+
+def test_dynamic_scaling_is_always_told() -> None:
+    """Where it settles and after how many skipped steps, or that it does not."""
+    rule = {"initial": 2.0**15, "multiplier": 2.0, "floor": 1.0, "scale": 2.0**13, "skipped": 2}
+    trials = {1.0: [row(500)], 2.0**13: [row(5)], 2.0**15: [row()]}
+    assert (
+        decided(trials, dynamic=rule).sentences[2]
+        == "dynamic scaling from 32768 settles at 8192 after 2 skipped steps, where 0.5% underflow"
+    )
+    once = decided(trials, DYNAMIC, dynamic={**rule, "skipped": 1})
+    assert once.matters
+    assert once.sentences[2].startswith(
+        "dynamic scaling as recorded settles at 8192 after 1 skipped step,"
+    )
+    never = decided(trials, DYNAMIC, dynamic={**rule, "scale": None})
+    assert not never.matters
+    assert (
+        never.sentences[0]
+        == "the recorded loss scale (dynamic) finds no value under which the gradients are finite"
+    )
+    assert never.sentences[2] == "dynamic scaling from 32768 finds no scale with finite gradients"
+
+
+@pytest.mark.parametrize(
+    ("trials", "loss", "told"),
+    [
+        (
+            {1.0: [row(undefined=1000)]},
+            0.5,
+            "100.0% of the gradient elements are not finite in the reference itself",
+        ),
+        ({1.0: [row(0, 1000)]}, math.inf, "the candidate's loss is inf (0.5 in the reference)"),
+        (
+            {1.0: [row(0, 500)]},
+            0.5,
+            "50.0% of the gradient elements overflow, under every loss scale that was tried",
+        ),
+    ],
+)
+def test_what_no_scale_mends_is_said(
+    trials: dict[float, list[list[float]]], loss: float, told: str
+) -> None:
+    """The reference, the loss, or the gradients are not finite."""
+    found = answer(trials, FIXED, search={"lowest": None, "highest": None})
+    found["trials"][0]["loss"] = loss
+    made = loss_scales.decision(gradients.decoded(found))
+    assert made.need is Need.NOT_FINITE
+    assert not made.matters
+    assert made.sentences[0].startswith(told)
+
+
+def test_a_model_without_trainable_variables() -> None:
+    """One sentence."""
+    made = decided({}, FIXED)
+    assert made.need is Need.NOTHING_TO_TRAIN
+    assert made.sentences == ("the model has no trainable variables: no loss is scaled",)
+
+
+def test_what_the_numbers_hold_for_is_told() -> None:
+    """Losses that stand in, layers that were quiet, ops that drew, variables without a gradient."""
+    output = {
+        "output": "b",
+        "loss": "MeanSquaredError",
+        "source": "substitute",
+        "targets": "normal",
+        "weight": None,
+        "why": "the file records none",
+    }
+    left = {
+        "output": "c",
+        "loss": None,
+        "source": "none",
+        "targets": None,
+        "weight": None,
+        "why": None,
+    }
+    made = decided(
+        {1.0: [row()], 2.0**15: [row()]},
+        outputs=[output, left],
+        quiet=["net/drop"],
+        own=["train_step"],
+        random=["RandomUniform"],
+        unconnected=["net/aside/bias"],
+    )
+    assert made.sentences[0] == "the file records no loss scale"
+    assert made.sentences[3:] == (
+        "MeanSquaredError on synthetic targets stands in for the loss of b: the file records none",
+        (
+            "the model's class has its own train_step, and this is Keras' step: what is measured "
+            "may "
+            "not be what its training does"
+        ),
+        "layers that draw numbers in training ran as in inference: net/drop",
+        (
+            "RandomUniform drew numbers that may differ between the two models, and with them "
+            "their "
+            "gradients"
+        ),
+        "the loss does not depend on these trainable variables: net/aside/bias",
+    )
+    assert (
+        "the recorded one, on synthetic targets: mse (normal)"
+        in decided({1.0: [row()], 2.0**15: [row()]}).sentences[3]
+    )
+
+
+def test_a_scale_that_is_no_power_of_two_is_written_as_it_is() -> None:
+    """Recorded scales can be anything."""
+    rule = {"initial": 1000.5, "multiplier": 2.0, "floor": 1.0, "scale": 1000.5, "skipped": 0}
+    assert (
+        decided({1.0: [row()], 1000.5: [row()], 2.0**15: [row()]}, dynamic=rule)
+        .sentences[2]
+        .startswith("dynamic scaling from 1000.5 settles at 1000.5 at once")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "scale"),
+    [
+        ("tf2.3/exp_mf16_fixed128.h5", "mse", FIXED),
+        ("tf2.3/exp_mf16_fixed128_uncompiled.h5", None, FIXED),
+        ("tf2.3/exp_mf16_default.h5", "mse", DYNAMIC),
+        ("tf2.3/exp_mf16_none.h5", "mse", None),
+        ("tf2.3/global_mixed_float16.h5", None, None),
+        ("tf2.4/exp_mf16_fixed128", "mse", FIXED),
+        ("tf_keras2.21/lso_fixed128.keras", "mse", FIXED),
+        ("keras3.15/loss_scale_factor128.keras", "mse", FIXED),
+    ],
+)
+def test_a_file_records_what_it_was_trained_with(
+    name: str, loss: str | None, scale: dict[str, Any] | None
+) -> None:
+    """
+    The loss of its training configuration, and the loss scale of its optimizer or of the model's
+    policy.
+    """
+    found = recorded.training(reading.analysed(format_detection.document(FIXTURES / name, name)))
+    assert found == {"loss": loss, "loss_weights": None, "recorded": scale}
+
+
+COUNTS: Final = st.integers(0, ELEMENTS)
+
+
+@st.composite
+def measurements(draw: st.DrawFn) -> Gradients:
+    """Return a measurement in which the recorded scale is in the range that a search found."""
+    number = draw(st.integers(1, 4))
+    trials = {}
+    for scale in (1.0, 128.0, 2.0**15):
+        trials[scale] = [row(draw(COUNTS), 0, draw(st.floats(0, 2))) for _ in range(number)]
+    return gradients.decoded(answer(trials, draw(st.sampled_from([None, FIXED, DYNAMIC]))))
+
+
+@given(measurements())
+def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradients) -> None:
+    """And it is in the range; dropping what the file does not record does not matter."""
+    made = loss_scales.decision(found)
+    assert (made.suggested is not None) == (made.need is Need.SCALE)
+    assert found.workable is not None
+    assert made.suggested is None or found.workable[0] <= made.suggested <= found.workable[1]
+    assert made.matters <= (found.recorded is not None)
+    assert all(sentence for sentence in made.sentences)
+
+
+@given(measurements())
+def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
+    """Whatever is zero or wrong without a scale, if it is so with every one."""
+    same = tuple(
+        dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
+    )
+    made = loss_scales.decision(dataclasses.replace(found, trials=same))
+    assert made.need is Need.NONE
+    assert not made.matters
+
+
+def below(limit: int) -> Callable[[float], bool]:
+    """Return what is finite where everything up to a power of two is."""
+    return lambda scale: scale <= 2.0**limit
+
+
+@given(EXPONENTS, st.integers(-2, 24))
+def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: int) -> None:
+    """Keras 3 goes on below 1, Keras 2 stays there; each halving is a step that is skipped."""
+    rule = scaling.dynamic(
+        "keras3",
+        {"kind": "dynamic", "initial": 2.0**start, "growth_steps": 2000, "multiplier": 4.0},
+    )
+    assert rule["multiplier"] == 2.0
+    assert scaling.settled(below(limit), rule) == (2.0 ** min(start, limit), max(start - limit, 0))
+    old = scaling.dynamic(
+        "keras2",
+        {
+            "kind": "dynamic",
+            "initial": 2.0 ** max(start, 0),
+            "growth_steps": 2000,
+            "multiplier": 2.0,
+        },
+    )
+    expected = 2.0 ** min(max(start, 0), limit) if limit >= 0 else None
+    assert scaling.settled(below(limit), old)[0] == expected
+
+
+def test_a_scale_that_does_not_move_ends_the_search() -> None:
+    """A multiplier of 1 is no rule."""
+    rule = scaling.dynamic(
+        "keras2", {"kind": "dynamic", "initial": 8.0, "growth_steps": 2000, "multiplier": 1.0}
+    )
+    assert scaling.settled(below(0), rule) == (None, 0)
+    assert scaling.dynamic("keras2", FIXED)["initial"] == 2.0**15
+
+
+@given(EXPONENTS, EXPONENTS, st.sampled_from([0.0, 0.2]))
+def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: float) -> None:
+    """Both ends do and their neighbours do not; few scales are tried for it."""
+    tried = set()
+
+    def finite(scale: float) -> bool:
+        tried.add(scale)
+        return scale <= 2.0**limit
+
+    def lost(scale: float) -> float:
+        tried.add(scale)
+        return always if scale >= 2.0**enough else always + 0.5
+
+    lowest, highest = scaling.ranged(finite, lost)
+    start = 0 if limit >= 0 else scaling.LOWEST
+    assert highest == 2.0**limit
+    assert lowest == 2.0 ** (max(start, enough) if enough <= limit else start)
+    assert len(tried) <= 14
+
+
+def test_there_is_no_range_where_everything_overflows() -> None:
+    """Not even the lowest scale is finite."""
+    assert scaling.ranged(lambda _: False, lambda _: 0.0) == (None, None)

@@ -1,0 +1,54 @@
+"""
+Default tolerances come from the coarsest thing that a call computes in, wherever in it that is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from policytool.numerics.verdicts import tolerances
+from policytool.numerics.verification import UNIT_ROUNDOFF
+from tests.helpers.example_checks import call
+
+
+def of_layer(compute: str, **other: Any) -> float:
+    """Return the tolerance of a call that adds up nothing."""
+    return tolerances.of_layer(call("mlp/dense", 0.0, compute=compute, depth=0, **other))
+
+
+@pytest.mark.parametrize("dtype", UNIT_ROUNDOFF)
+def test_a_call_may_be_off_by_a_few_roundings_of_its_dtype(dtype: str) -> None:
+    """The reference's count too: what it rounds is no fault of the candidate's."""
+    assert of_layer(dtype) == 4 * max(UNIT_ROUNDOFF[dtype], UNIT_ROUNDOFF["float32"])
+
+
+def test_roundings_of_a_sum_add_up_slowly() -> None:
+    """
+    With the logarithm of the number of terms, as those of kernels that add up in blocks or in
+    float32.
+    """
+    deep = tolerances.of_layer(call("mlp/dense", 0.0, depth=4095))
+    assert deep == pytest.approx(of_layer("float16") * (1 + math.log2(4096) / 4))
+
+
+@pytest.mark.parametrize("inner", ["float16", "bfloat16", "int8", "int4", "float8"])
+def test_layers_in_a_layer_count(inner: str) -> None:
+    """
+    A wrapper in float32 around a layer in float16 is as coarse as that, and a quantised layer as
+    coarse as its integers.
+    """
+    assert of_layer("float32", within=("float32", inner)) > 1000 * of_layer("float32")
+    assert of_layer("float32", within=("float32",)) == of_layer("float32")
+
+
+def test_outputs_get_the_layers_tolerances_together() -> None:
+    """
+    Of calls that hold others, only those inside count; no output is held to less than a layer is.
+    """
+    calls = [call(f"mlp/{number}", 0.0) for number in range(16)]
+    together = tolerances.of_outputs([*calls, call("mlp", 0.0, children=16)])
+    assert together == pytest.approx(math.sqrt(16) * tolerances.of_layer(calls[0]))
+    assert tolerances.of_outputs(calls[:1]) == tolerances.of_layer(calls[0])

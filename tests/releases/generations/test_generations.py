@@ -1,0 +1,108 @@
+"""Each generation against its own releases."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from policytool.model.writer_version import ORIGINS
+from policytool.releases import generations
+from policytool.releases.generations import (
+    GENERATIONS,
+    SubPolicy,
+    keras1,
+    keras2,
+    keras30,
+    keras34,
+    tf1,
+    tf21,
+    tf24,
+    tf29,
+    tf213,
+)
+from tests.contracts.generation_contract import GenerationContract
+
+FIXTURES: Final = Path(__file__).parent.parent.parent / "fixtures"
+
+
+class TestKeras1(GenerationContract):
+    generation = keras1.GENERATION
+
+
+class TestKeras2(GenerationContract):
+    generation = keras2.GENERATION
+
+
+class TestTf1(GenerationContract):
+    generation = tf1.GENERATION
+    loses_mixed = True
+
+
+class TestTf21(GenerationContract):
+    generation = tf21.GENERATION
+
+
+class TestTf24(GenerationContract):
+    generation = tf24.GENERATION
+
+
+class TestTf29(GenerationContract):
+    generation = tf29.GENERATION
+
+
+class TestTf213(GenerationContract):
+    generation = tf213.GENERATION
+
+
+class TestKeras30(GenerationContract):
+    generation = keras30.GENERATION
+
+
+class TestKeras34(GenerationContract):
+    generation = keras34.GENERATION
+
+
+def test_every_generation_is_under_contract() -> None:
+    """A generation that is added without a contract test fails here."""
+    tested = {case.generation.id for case in GenerationContract.__subclasses__()}
+    assert tested == {generation.id for generation in GENERATIONS}
+
+
+def test_every_module_is_in_the_tuple() -> None:
+    """The ordered tuple names each generation's module."""
+    modules = {
+        info.name
+        for info in pkgutil.iter_modules(generations.__path__)
+        if not info.name.startswith("_")
+    }
+    assert len(modules) == len(GENERATIONS)
+
+
+@pytest.mark.parametrize(
+    "file", sorted(FIXTURES.glob("*/policies.json")), ids=lambda file: file.parent.name
+)
+def test_sub_layers_are_those_of_the_live_layers(file: Path) -> None:
+    """
+    What a built-in layer is said to make by itself, its live instance held: class, name, and its
+    own policy or the global one.
+    """
+    release = ".".join(file.parent.name.split(".")[:2])
+    origin = next(origin for origin in ORIGINS if origin.release.id == release)
+    said = {**origin.generation.composites, **origin.release.composites}
+    asked = json.loads(file.read_text(encoding="utf-8"))["composites"]
+    for class_name, parts in asked.items():
+        if class_name not in said or not isinstance(parts, list):
+            continue
+        live = {re.sub(r"_\d+$", "", part["name"]): part for part in parts}
+        for sub in said[class_name]:
+            part = live[sub.name]
+            assert part["class_name"] == sub.class_name
+            if (
+                part["policy"] is not None
+            ):  # the layer was given mixed_float16, the global policy was float32
+                assert (part["policy"] == "float32") == (sub.policy is SubPolicy.GLOBAL)

@@ -1,0 +1,67 @@
+"""
+What is known of layer classes under policies is what the real libraries said, and is asked in the
+right way.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from policytool.releases import dtype_support
+
+TF_KERAS = "tf_keras2.21"
+KERAS = "keras3.15"
+
+
+@pytest.mark.parametrize("library", [TF_KERAS, KERAS])
+def test_kernels_that_do_not_exist(library: str) -> None:
+    """MaxPooling3D has none in float16; bfloat16 and float32 it has."""
+    assert dtype_support.trouble(library, "MaxPooling3D", "mixed_float16")
+    assert dtype_support.trouble(library, "MaxPooling3D", "float64")
+    assert not dtype_support.trouble(library, "MaxPooling3D", "mixed_bfloat16")
+    assert not dtype_support.trouble(library, "Dense", "float16")
+
+
+@pytest.mark.parametrize("library", [TF_KERAS, KERAS])
+def test_trouble_of_an_initialiser_is_not_the_layers_own(library: str) -> None:
+    """A default LSTM in bfloat16 fails for Orthogonal alone."""
+    assert not dtype_support.trouble(library, "LSTM", "bfloat16")
+    assert dtype_support.undrawable(library, "Orthogonal", "bfloat16")
+    assert not dtype_support.undrawable(library, "Orthogonal", "float16")
+    assert not dtype_support.undrawable(library, "GlorotUniform", "bfloat16")
+
+
+def test_a_class_that_refuses_float32_by_default_is_judged_by_its_other_arguments() -> None:
+    """
+    A lookup that gives integers refuses every float; one that encodes takes float64 and float32.
+    """
+    assert not dtype_support.unbuildable(TF_KERAS, "StringLookup", "float64")
+    assert dtype_support.unbuildable(TF_KERAS, "StringLookup", "mixed_float16")
+
+
+def test_variables_that_do_not_follow_the_policy() -> None:
+    """BatchNormalization of Keras 2 keeps float32 under pure 16-bit policies, Keras 3's follows."""
+    assert (
+        dtype_support.variable_dtype(TF_KERAS, "BatchNormalization", "float16", "gamma")
+        == "float32"
+    )
+    assert (
+        dtype_support.variable_dtype(TF_KERAS, "BatchNormalization", "mixed_float16", "gamma")
+        is None
+    )
+    assert dtype_support.variable_dtype(KERAS, "BatchNormalization", "float16", "gamma") is None
+
+
+def test_outputs_that_do_not_have_the_compute_dtype() -> None:
+    """UpSampling2D of Keras 2 interpolates in float32."""
+    assert (
+        dtype_support.output_dtype(TF_KERAS, "UpSampling2D", "bilinear", "mixed_float16")
+        == "float32"
+    )
+    assert dtype_support.output_dtype(TF_KERAS, "UpSampling2D", "nearest", "mixed_float16") is None
+
+
+def test_nothing_is_said_of_what_was_not_measured() -> None:
+    """A class of someone else's, or a release that was not asked."""
+    assert dtype_support.trouble(TF_KERAS, "Mine", "float16") is None
+    assert dtype_support.trouble("tf1.15", "MaxPooling3D", "float16") is None

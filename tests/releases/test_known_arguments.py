@@ -1,0 +1,125 @@
+"""What was asked of the releases about classes and keys, as lookups."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases import known_arguments
+from tests.conftest import FIXTURES
+
+DENSE: Final = {"units": 4, "activation": "linear"}
+
+
+def test_every_loader_was_asked() -> None:
+    """
+    The data has a column for each loader that verdicts are about, and a release that nobody was
+    asked about has none.
+    """
+    assert set(LOADERS) < set(known_arguments.measured()["columns"])
+
+
+def test_a_key_is_refused_by_those_that_do_not_know_it() -> None:
+    """Keras 3.13 came with it; the newest Keras takes it, and all take a config without it."""
+    found = known_arguments.objection(
+        "keras3.6", "layers", "Dense", {**DENSE, "quantization_config": None}, module=True
+    )
+    assert found == known_arguments.Objection(refused=("quantization_config",))
+    assert (
+        known_arguments.objection(
+            "keras3.15", "layers", "Dense", {**DENSE, "quantization_config": None}, module=True
+        )
+        is None
+    )
+    assert all(
+        known_arguments.objection(loader, "layers", "Dense", DENSE, module=False) is None
+        for loader in LOADERS
+    )
+
+
+def test_a_key_that_is_needed_is_missed() -> None:
+    """From TF 2.5 on a MultiHeadAttention of Keras 2 needs its shapes."""
+    config = {"num_heads": 2, "key_dim": 4}
+    assert known_arguments.objection(
+        "tf2.5", "layers", "MultiHeadAttention", config, module=False
+    ) == known_arguments.Objection(lacking=("key_shape", "query_shape", "value_shape"))
+    assert (
+        known_arguments.objection("tf2.4", "layers", "MultiHeadAttention", config, module=False)
+        is None
+    )
+
+
+def test_a_value_may_be_refused_alone() -> None:
+    """
+    Keras 3.15 takes the name of a function, dot, for the function where HDF5 names the class alone,
+    and refuses its own default.
+    """
+    config = {"use_scale": False, "score_mode": "dot", "dropout": 0.0}
+    assert known_arguments.objection(
+        "keras3.15", "layers", "Attention", config, module=False
+    ) == known_arguments.Objection(values=(("score_mode", '"dot"'),))
+    assert (
+        known_arguments.objection("keras3.15", "layers", "Attention", config, module=True) is None
+    )
+    assert "score_mode" in known_arguments.valued_keys("layers", "Attention")
+
+
+def test_a_class_is_missed_by_older_and_by_other_loaders() -> None:
+    """A class that came later, and one that Keras 3 dropped."""
+    assert known_arguments.objection(
+        "tf2.9", "layers", "GroupNormalization", {}, module=False
+    ) == known_arguments.Objection(missing=True)
+    assert known_arguments.objection(
+        "keras3.0", "layers", "LocallyConnected1D", {}, module=False
+    ) == known_arguments.Objection(missing=True)
+    assert not known_arguments.is_known("layers", "Pair")
+
+
+def test_keys_that_no_release_writes_are_unknown() -> None:
+    """What loaders make of them was not asked."""
+    assert known_arguments.unknown_keys(
+        "layers", "Dense", ("units", "name", "batch_input_shape", "kernel_scaling")
+    ) == ("kernel_scaling",)
+
+
+def test_default_values_are_those_that_releases_write() -> None:
+    """An LSTM's gates had another default up to TF 1.15."""
+    values = known_arguments.written_values("layers", "LSTM", "recurrent_activation")
+    assert {value: "tf1.15" in releases for value, releases in values.items()} == {
+        '"hard_sigmoid"': True,
+        '"sigmoid"': False,
+    }
+
+
+def test_activations_of_one_name_may_be_two_functions() -> None:
+    """
+    A release that was not asked computes as its family does; of a function that all agree on there
+    is nothing to say.
+    """
+    assert (
+        known_arguments.computes("hard_sigmoid", "tf2.15")
+        == known_arguments.computes("hard_sigmoid", "tf2.7")
+        == (0.0, 0.3, 0.7, 1.0)
+    )
+    assert (
+        known_arguments.computes("hard_sigmoid", "keras3.15")
+        == known_arguments.computes("hard_sigmoid", "keras3.9")
+        != known_arguments.computes("hard_sigmoid", "tf2.7")
+    )
+    assert known_arguments.computes("relu", "tf2.15") is None
+
+
+def test_the_data_is_written_one_class_a_line() -> None:
+    """
+    So that a new release is a readable change; the file stays small, because it is read at every
+    inspection.
+    """
+    text = (FIXTURES.parent / "policytool" / "data" / "layer_arguments.json").read_text(
+        encoding="utf-8"
+    )
+    assert len(text) < 250_000
+    assert (
+        sum(len(classes) for classes in json.loads(text).values() if isinstance(classes, dict))
+        == sum('": {' in line for line in text.splitlines()) - 6
+    )

@@ -1,0 +1,246 @@
+"""Policy names, against what fifteen releases accept, and as properties."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.model.policy_map import UnclearPolicyError, resolve
+from policytool.model.writer_version import ORIGINS
+from policytool.releases import dtypes, generations, policy
+from policytool.releases.generations import GENERATIONS
+from policytool.releases.policy import Auto, Dynamic, Fixed, LossScale, Policy, PolicyMap, Unscaled
+from policytool.support.errors import PolicyNameError, SpellingError
+
+FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
+ORDER: Final = [origin.release.id for origin in ORIGINS]
+ASKED: Final = {
+    file.parent.name: answers
+    for file in sorted(FIXTURES.glob("*/policies.json"))
+    if (answers := json.loads(file.read_text(encoding="utf-8"))["names"])
+}
+"""
+Release to its answer for each name; standalone Keras 2 has no policies and was asked for none.
+"""
+
+
+def index(release: str) -> int:
+    """
+    Return where a release stands among all, given as ``TF 2.1``, ``Keras 3.0`` or ``tf_keras2.21``.
+    """
+    return ORDER.index(release.replace("TF ", "tf").replace("Keras ", "keras"))
+
+
+def names() -> list[str]:
+    """
+    Return the names that the releases were asked for and that are no tensor dtypes of integers.
+    """
+    asked = {name for answers in ASKED.values() for name in answers}
+    return sorted(
+        name
+        for name in asked
+        if name not in {"null", ""} and (name not in dtypes.NAMES or dtypes.is_float(name))
+    )
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_name_is_known_exactly_if_some_release_accepts_it(name: str) -> None:
+    """
+    What no release accepts gets an error that lists what is valid; int8 from float16 was accepted
+    by Keras 3.1 alone, which is no fixture.
+    """
+    accepted = any(answers[name]["accepted"] for answers in ASKED.values())
+    if accepted or name == "int8_from_mixed_float16":
+        assert policy.named(name).name == name
+    else:
+        with pytest.raises(
+            PolicyNameError, match=r"mixed_float16, mixed_bfloat16.*int8_from_<policy>.*infer"
+        ):
+            policy.named(name)
+
+
+@pytest.mark.parametrize("release", sorted(ASKED))
+def test_dtypes_and_lifecycle_are_those_of_the_release(release: str) -> None:
+    """
+    A release accepts a name from its introduction until its removal, and gives it the same compute
+    and variable dtype.
+    """
+    for name in names():
+        answer: dict[str, Any] = ASKED[release][name]
+        try:
+            known = policy.named(name)
+        except PolicyNameError:
+            assert not answer["accepted"], name
+            continue
+        life = policy.lifecycle(known)
+        there = index(life.introduced) <= index(release) and (
+            life.removed is None or index(release) < index(life.removed)
+        )
+        assert answer["accepted"] == there, (name, life)
+        if answer["accepted"]:
+            assert (known.compute_dtype, known.variable_dtype) == (
+                answer["compute_dtype"],
+                answer["variable_dtype"],
+            ), name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "mixed",
+        "mixed_float8",
+        "mixed_float64",
+        "float16_with_float64_vars",
+        "int8_from_",
+        "awq/8/4_from_float32",
+        "int4/0_from_float32",
+    ],
+)
+def test_names_that_look_right_but_are_not(name: str) -> None:
+    """The error names what was asked for."""
+    with pytest.raises(PolicyNameError) as error:
+        policy.named(name)
+    assert repr(name) in str(error.value)
+
+
+SCALES: Final = st.one_of(
+    st.none(),
+    st.just(Auto()),
+    st.just(Unscaled()),
+    st.builds(Fixed, value=st.floats(min_value=1e-3, max_value=1e9)),
+    st.builds(
+        Dynamic,
+        initial=st.floats(min_value=1, max_value=1e9),
+        growth_steps=st.integers(min_value=1, max_value=10**6),
+        multiplier=st.floats(min_value=1.5, max_value=8),
+    ),
+)
+NAMES: Final = st.sampled_from(
+    [name for name in policy.LISTED if not policy.is_removed(policy.named(name))]
+)
+
+
+@given(name=NAMES, scale=SCALES)
+def test_what_a_generation_writes_it_reads_back(name: str, scale: LossScale | None) -> None:
+    """Parse and render are inverse wherever a generation has words for the policy."""
+    base = policy.named(name)
+    wanted = (
+        base
+        if base.quantization
+        else Policy(
+            name=name,
+            compute_dtype=base.compute_dtype,
+            variable_dtype=base.variable_dtype,
+            loss_scale=scale,
+        )
+    )
+    for generation in GENERATIONS:
+        try:
+            value = generation.render(wanted)
+        except SpellingError:
+            continue
+        found = generation.parse(json.loads(json.dumps(value)))
+        assert isinstance(found, Policy)
+        assert found.name == wanted.name
+        if isinstance(
+            wanted.loss_scale, Dynamic | Fixed | Unscaled
+        ):  # what was not passed explicitly is each reader's own default
+            assert found.effective_loss_scale == wanted.effective_loss_scale
+        assert generation.render(found) == value
+
+
+@given(name=NAMES)
+def test_every_spelling_is_read_whatever_the_generation(name: str) -> None:
+    """A file may hold another generation's spelling, because someone edited it."""
+    wanted = policy.named(name)
+    for writer in GENERATIONS:
+        try:
+            value = writer.render(wanted)
+        except SpellingError:
+            continue
+        for reader in GENERATIONS:
+            found = generations.parse(value, reader)
+            assert isinstance(found, Policy)
+            assert found.name == name
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"name": "mixed_float16"}, Dynamic()),
+        ({"name": "mixed_float16", "loss_scale": None}, None),
+        ({"name": "float32"}, None),
+        ({"name": "float32", "loss_scale": "dynamic"}, Dynamic()),
+        ({"name": "float32", "loss_scale": 128}, Fixed(value=128.0)),
+        ({"name": "mixed_float16", "loss_scale": "auto"}, Dynamic()),
+    ],
+)
+def test_loss_scales_of_hand_made_configs(
+    value: dict[str, Any], expected: Dynamic | Fixed | None
+) -> None:
+    """
+    Besides serialised objects, the seed's own forms are understood: a number, "dynamic", "auto" and
+    None.
+    """
+    found = generations.parse({"class_name": "PolicyV1", "config": value}, GENERATIONS[4])
+    assert isinstance(found, Policy)
+    assert found.effective_loss_scale == expected
+
+
+MAP: Final = PolicyMap(
+    default=policy.named("float32"),
+    policies=(
+        ("encoder/.*", policy.named("mixed_float16")),
+        ("encoder/a", policy.named("mixed_bfloat16")),
+        ("decoder", None),
+    ),
+)
+
+
+def test_a_policy_map_prefers_the_exact_path() -> None:
+    """
+    An exact key wins over a pattern, a pattern over the default, and null leaves it to the loader.
+    """
+    resolved = {
+        path: resolve(MAP, path, full_match=True)
+        for path in ("encoder/a", "encoder/b", "head", "decoder")
+    }
+    assert {path: found.name if found else None for path, found in resolved.items()} == {
+        "encoder/a": "mixed_bfloat16",
+        "encoder/b": "mixed_float16",
+        "head": "float32",
+        "decoder": None,
+    }
+
+
+def test_a_policy_map_searches_up_to_keras_3_11() -> None:
+    """The older reading finds a key anywhere in the path, the newer one only as a whole."""
+    assert resolve(MAP, "decoder/x", full_match=False) is None
+    assert resolve(MAP, "decoder/x", full_match=True) == policy.named("float32")
+
+
+@pytest.mark.parametrize("key", ["(a+)+$", "(a|a)*b", r"(\w+)\1", "a*a*a*a*a*b", "("])
+def test_a_key_that_could_take_forever_is_not_tried(key: str) -> None:
+    """
+    Patterns come from the file: those with nested repetition are refused, and so is what is no
+    pattern.
+    """
+    hostile = PolicyMap(default=None, policies=((key, policy.named("float32")),))
+    with pytest.raises(UnclearPolicyError):
+        resolve(hostile, "a" * 200, full_match=True)
+
+
+def test_two_matching_keys_are_unclear() -> None:
+    """Keras raises where two patterns match, so the report does not choose."""
+    both = PolicyMap(
+        default=None,
+        policies=((".*/a", policy.named("float32")), ("x/.*", policy.named("float16"))),
+    )
+    with pytest.raises(UnclearPolicyError, match="2 keys"):
+        resolve(both, "x/a", full_match=True)

@@ -1,0 +1,218 @@
+"""What a baseline remembers, and what it takes for the same."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import date
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.formats.document import Signature
+from policytool.rules.finding import Audited, Finding, Severity, fingerprints
+from policytool.rules.selection import baselines
+from policytool.rules.selection.baselines import Baseline
+from policytool.rules.selection.suppressions import Passing, narrowed
+from policytool.support.errors import BaselineError
+
+if TYPE_CHECKING:
+    from random import Random
+
+PASSING = Passing(directory="/w", today=date(2026, 1, 1))
+FINGERPRINT = "0123456789abcdef" * 2
+
+
+def finding(path: str | None, rule: str = "PT101", detail: str = "") -> Finding:
+    """Return a finding."""
+    return Finding(rule=rule, severity=Severity.WARNING, message="m", path=path, detail=detail)
+
+
+def audited(path: str, *findings: Finding, signatures: tuple[Signature, ...] = ()) -> Audited:
+    """Return a model in which these were found."""
+    return Audited(
+        path=path, format="h5", generation=None, layers=3, findings=findings, signatures=signatures
+    )
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+signatures = st.builds(
+    Signature,
+    name=texts,
+    inputs=st.dictionaries(texts, st.sampled_from(["float32", "int64"]), max_size=2),
+    outputs=st.dictionaries(texts, st.sampled_from(["float16", "float32"]), max_size=2),
+    compute_dtypes=st.sampled_from([(), ("float16", "float32")]),
+)
+models = st.lists(
+    st.builds(
+        lambda path, findings, own: audited(path, *findings, signatures=tuple(own)),
+        texts,
+        st.lists(
+            st.builds(
+                finding,
+                st.none() | texts,
+                st.sampled_from(["PT101", "PT302"]),
+                st.sampled_from(["", "kernel"]),
+            ),
+            max_size=4,
+        ),
+        st.lists(signatures, max_size=2, unique_by=lambda one: one.name),
+    ),
+    max_size=3,
+    unique_by=lambda one: one.path,
+)
+
+
+@given(models)
+def test_a_baseline_reads_back_as_it_was_written(every: list[Audited]) -> None:
+    """Whatever names are, and with one finding a line, sorted."""
+    written = baselines.of(every, PASSING)
+    text = baselines.rendered(written)
+    read = baselines.parsed(text)
+    assert baselines.rendered(read) == text
+    assert Counter(read.findings) == Counter(written.findings)
+    assert list(read.findings) == sorted(read.findings)
+    assert read.by_path.keys() == written.by_path.keys()
+    lines = [
+        json.loads(line.rstrip(",")) for line in text.split("\n") if line.startswith('{"path"')
+    ]
+    assert len(lines) == len(written.findings) + len(written.signatures)
+
+
+@given(models)
+def test_what_was_written_is_known(every: list[Audited]) -> None:
+    """Nothing of it counts any more, and nothing of it is outdated."""
+    baseline = baselines.of(every, PASSING)
+    known = baselines.known(baseline, every, PASSING, lambda _: True)
+    after = [narrowed(one, replace(PASSING, known=known)) for one in every]
+    assert not any(one.findings for one in after)
+    assert baselines.past(known, after, lambda _: True) == 0
+
+
+names = st.sampled_from(["dense", "conv2d", "lstm", "batch_normalization", "head_a", "block1"])
+layers = st.lists(
+    st.lists(st.tuples(names, st.integers(0, 30)), min_size=1, max_size=3), min_size=1, max_size=8
+)
+
+
+@given(layers, st.integers(1, 1000))
+def test_a_fingerprint_survives_renumbering(paths: list[list[tuple[str, int]]], more: int) -> None:
+    """
+    dense_3 is dense_17 in the next model that a process builds, and dense has no number in the
+    first.
+    """
+
+    def named(parts: list[tuple[str, int]], offset: int) -> str:
+        return "/".join(
+            name if number + offset == 0 else f"{name}_{number + offset}" for name, number in parts
+        )
+
+    first, second = ([finding(named(parts, offset)) for parts in paths] for offset in (0, more))
+    assert fingerprints(first) == fingerprints(second)
+    assert len(set(fingerprints(first))) == len(first)
+
+
+@given(layers, st.randoms(use_true_random=False))
+def test_the_order_of_layers_changes_no_fingerprint_of_all(
+    paths: list[list[tuple[str, int]]], random: Random
+) -> None:
+    """
+    Together they are the same, so a baseline knows a model whose branches were listed otherwise.
+    """
+    found = [finding("/".join(f"{name}_{number}" for name, number in parts)) for parts in paths]
+    shuffled = list(found)
+    random.shuffle(shuffled)
+    assert sorted(fingerprints(found)) == sorted(fingerprints(shuffled))
+
+
+def test_the_input_of_a_sequential_is_renumbered_too() -> None:
+    """It is named after the first layer, as tf-keras 2.21 wrote two models of one process."""
+    paths = ("model/sequential/dense_3_input", "model_1/sequential_1/dense_7_input")
+    assert len({fingerprints([finding(path)]) for path in paths}) == 1
+    assert len({fingerprints([finding(path)]) for path in ("m/dense_input", "m/dense_output")}) == 2
+
+
+def test_a_renamed_file_is_known_where_the_old_one_is_gone() -> None:
+    """Once, and only with exactly the same findings."""
+    one, other = finding("a"), finding("b")
+    baseline = baselines.of([audited("v1.h5", one)], PASSING)
+
+    def counts(*every: Audited, exists: bool = False) -> list[int]:
+        known = baselines.known(baseline, every, PASSING, lambda _: exists)
+        return [len(narrowed(model, replace(PASSING, known=known)).findings) for model in every]
+
+    assert counts(audited("v2.h5", one)) == [0]
+    assert counts(audited("v2.h5", one), exists=True) == [1]
+    assert counts(audited("v2.h5", one, other)) == [2]
+    assert counts(audited("v2.h5", one), audited("v3.h5", one)) == [0, 1]
+    assert counts(audited("v1.h5", one), audited("v2.h5", one), exists=True) == [0, 1]
+
+
+def test_what_no_longer_occurs_is_counted() -> None:
+    """
+    In models that were looked at and in files that are gone; a file that is there and was not asked
+    for says nothing.
+    """
+    one, other = finding("a"), finding("b")
+    known = baselines.of(
+        [audited("a.h5", one, other), audited("b.h5", one), audited("c.h5", one)], PASSING
+    ).known
+    assert baselines.past(known, [audited("a.h5", one)], lambda path: path != "b.h5") == 2
+    assert baselines.past(known, [], lambda _: True) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is not valid JSON"),
+        ("[" * 100_000, "nests JSON"),
+        ("[]", "is no baseline; expected what --write-baseline writes"),
+        ('{"version": 1}', "is no baseline"),
+        ('{"version": 2, "findings": []}', "version 2, and this policytool reads version 1"),
+        ('{"version": 1, "findings": {}}', "'findings' is no list of objects"),
+        ('{"version": 1, "findings": [1]}', "'findings' is no list of objects"),
+        ('{"version": 1, "findings": [{"rule": "PT101"}]}', "finding 1 lacks a path"),
+        (
+            '{"version": 1, "findings": [{"path": "a", "rule": "PT101", "layer": 1}]}',
+            "finding 1 lacks a path",
+        ),
+        (
+            '{"version": 1, "findings": [{"path": "a", "rule": "PT101", "fingerprint": "x"}]}',
+            "finding 1 has no fingerprint",
+        ),
+        (
+            '{"version": 1, "findings": [], "signatures": [{"path": "a"}]}',
+            "signature 1 lacks a path",
+        ),
+        (
+            (
+                '{"version": 1, "findings": [], "signatures": [{"path": "a", "name": "s", '
+                '"inputs": 1, '
+                '"outputs": {}, "compute_dtypes": []}]}'
+            ),
+            "signature 1 has inputs",
+        ),
+    ],
+)
+def test_a_broken_baseline_is_refused_in_a_sentence(text: str, words: str) -> None:
+    """Each way has its own words."""
+    with pytest.raises(BaselineError, match=words):
+        baselines.parsed(text)
+
+
+def test_an_empty_baseline_knows_nothing() -> None:
+    """And is written as such."""
+    assert baselines.parsed(baselines.rendered(Baseline())) == Baseline()
+    assert f'"version": {baselines.VERSION}' in baselines.rendered(Baseline())
+    assert (
+        baselines.parsed(
+            f'{{"version": 1, "findings": [{{"path": "a", "rule": "PT1", "fingerprint": '
+            f'"{FINGERPRINT}"}}]}}'
+        )
+        .findings[0]
+        .layer
+        == ""
+    )

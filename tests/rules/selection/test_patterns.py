@@ -1,0 +1,73 @@
+"""Which files a glob means."""
+
+from __future__ import annotations
+
+import pytest
+
+from policytool.rules.selection.patterns import PathPattern
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("a.h5", "/p/a.h5"),
+        ("a.h5", "/p/deep/er/a.h5"),
+        ("*.h5", "/p/deep/a.h5"),
+        ("old", "/p/x/old/a.h5"),
+        ("old/", "/p/x/old/a.h5"),
+        ("./a.h5", "/p/a.h5"),
+        ("old/*.h5", "/p/old/a.h5"),
+        ("old/**", "/p/old/x/y/a.h5"),
+        ("old/**/a.h5", "/p/old/a.h5"),
+        ("old/**/a.h5", "/p/old/x/y/a.h5"),
+        ("**/a.h5", "/p/a.h5"),
+        ("old/x", "/p/old/x/y/a.h5"),
+        ("model?.h5", "/p/model1.h5"),
+        ("model[12].h5", "/p/model2.h5"),
+        ("model[!3-9].h5", "/p/model2.h5"),
+        ("model[.h5", "/p/model[.h5"),
+        ("a+(b).h5", "/p/a+(b).h5"),
+        ("../q/*.h5", "/q/a.h5"),
+        ("../*.h5", "/a.h5"),
+        ("/q/**/*.h5", "/q/a.h5"),
+        ("**", "/p/any/thing"),
+        ("lin\ne.h5", "/p/lin\ne.h5"),
+        ("*.h5", "/p/lin\ne.h5"),
+    ],
+)
+def test_a_glob_means(glob: str, path: str) -> None:
+    """
+    Relative to its directory; without a slash at any depth; a directory with all that lies in it.
+    """
+    assert PathPattern(glob=glob, base="/p").matches(path)
+
+
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("a.h5", "/p/ba.h5"),
+        ("a.h5", "/p/a.h5x"),
+        ("a.h5", "/q/a.h5"),
+        ("./a.h5", "/p/deep/a.h5"),
+        ("old/*.h5", "/p/old/x/a.h5"),
+        ("old/*.h5", "/p/x/old/a.h5"),
+        ("old/x", "/p/old/xy/a.h5"),
+        ("model?.h5", "/p/model/.h5"),
+        ("model[12].h5", "/p/model3.h5"),
+        ("model[!1].h5", "/p/model1.h5"),
+        ("model[!1]h5", "/p/model/h5"),
+        ("a.h5", "/p/aXh5"),
+        ("../*.h5", "/p/a.h5"),
+        ("/q/*.h5", "/p/q/a.h5"),
+    ],
+)
+def test_a_glob_does_not_mean(glob: str, path: str) -> None:
+    """What it looks like and is not."""
+    assert not PathPattern(glob=glob, base="/p").matches(path)
+
+
+def test_a_directory_whose_name_is_a_pattern_is_taken_as_it_is() -> None:
+    """Only the glob is one."""
+    assert PathPattern(glob="*.h5", base="/p[1]").matches("/p[1]/a.h5")
+    assert not PathPattern(glob="*.h5", base="/p[1]").matches("/p1/a.h5")
+    assert PathPattern(glob="*.h5", base="/").matches("/a.h5")

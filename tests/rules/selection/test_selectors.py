@@ -1,0 +1,112 @@
+"""What words for rules mean, and which decides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from policytool.rules import Device, Needs, Question
+from policytool.rules.selection import selectors
+from policytool.support.errors import UsageError
+from tests.helpers import stand_in_rules
+
+if TYPE_CHECKING:
+    from policytool.rules import Rule
+
+RULES: tuple[Rule, ...] = (
+    stand_in_rules.rule("PT101", "one"),
+    stand_in_rules.rule("PT102", "two"),
+    stand_in_rules.rule("PT111", "three"),
+    stand_in_rules.rule("PT301", "four"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in_rules.use(monkeypatch, *RULES)
+
+
+def chosen(select: str, ignore: str) -> set[str]:
+    """Return the ids that words leave."""
+    return set(
+        selectors.chosen(
+            selectors.selectors([select], "--select"), selectors.selectors([ignore], "--ignore")
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("select", "ignore", "left"),
+    [
+        ("", "", "PT101 PT102 PT111 PT301"),
+        ("ALL", "", "PT101 PT102 PT111 PT301"),
+        ("PT1", "", "PT101 PT102 PT111"),
+        ("PT10, PT301", "", "PT101 PT102 PT301"),
+        ("two", "", "PT102"),
+        ("PT5", "", ""),
+        ("", "PT1", "PT301"),
+        ("", "ALL", ""),
+        ("PT1", "ALL", "PT101 PT102 PT111"),
+        ("ALL", "PT1", "PT301"),
+        ("PT10", "PT1", "PT101 PT102"),
+        ("PT1", "PT10", "PT111"),
+        ("PT101", "PT10", "PT101"),
+        ("one", "PT10", "PT101"),
+        ("PT1", "one", "PT102 PT111"),
+        ("PT1", "PT1", ""),
+        ("PT101", "one", ""),
+        ("PT1,PT101", "PT10", "PT101 PT111"),
+    ],
+)
+def test_the_more_specific_word_decides(select: str, ignore: str, left: str) -> None:
+    """As in ruff; where two are equally specific, ``--ignore`` does."""
+    assert chosen(select, ignore) == set(left.split())
+
+
+@pytest.mark.parametrize(
+    ("word", "nearest"),
+    [
+        ("PT1111", "PT111"),
+        ("pt101", "PT101"),
+        ("PT9", "PT"),
+        ("threee", "three"),
+        ("all", "ALL"),
+        ("P", "PT"),
+        ("E501", "PT"),
+        ("PT1*", "PT1"),
+        ("PT3011", "PT301"),
+    ],
+)
+def test_an_unknown_word_is_refused_with_the_nearest(word: str, nearest: str) -> None:
+    """Nothing is guessed: a gate that asks for a rule which is not there would always be open."""
+    with pytest.raises(
+        UsageError,
+        match=rf"^--select '{word.replace('*', '[*]')}' is no rule.*the nearest is {nearest}",
+    ):
+        selectors.selectors([word], "--select")
+
+
+def test_a_list_without_a_word_is_refused_where_one_is_needed() -> None:
+    """A suppression of nothing is a mistake."""
+    with pytest.raises(UsageError, match="names no rule"):
+        selectors.meant([" , "], "suppress")
+
+
+def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a word means only rules that need an option, and the option is not there."""
+    stand_in_rules.use(
+        monkeypatch,
+        *RULES,
+        *(
+            stand_in_rules.rule(f"PT50{number}", need.name, needs=need)
+            for number, need in enumerate(Needs, start=1)
+        ),
+    )
+    words = selectors.selectors(["PT101,PT5,PT501,DEVICE,ALL"], "--select")
+    assert selectors.unasked(words, Question()) == (
+        "PT5 was not asked: it needs --baseline or --device or --target or --weights",
+        "PT501 was not asked: it needs --target",
+        "DEVICE was not asked: it needs --device",
+    )
+    assert selectors.unasked(words, Question(targets=("keras3.15",), device=Device.GPU)) == ()

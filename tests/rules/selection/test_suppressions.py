@@ -1,0 +1,144 @@
+"""Which findings are let pass, and by what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date
+from typing import Any
+
+import pytest
+
+from policytool.rules.finding import Audited, Finding, Severity, fingerprints
+from policytool.rules.selection.patterns import PathPattern
+from policytool.rules.selection.suppressions import (
+    Passing,
+    PerFileIgnore,
+    Suppression,
+    all_of,
+    expired,
+    idle,
+    narrowed,
+)
+
+DAY = date(2026, 5, 1)
+
+
+def finding(path: str | None = "mlp/dense_a", rule: str = "PT101") -> Finding:
+    """Return a finding."""
+    return Finding(rule=rule, severity=Severity.WARNING, message="m", path=path)
+
+
+def audited(*findings: Finding, path: str = "old/a.h5") -> Audited:
+    """Return a model in which these were found."""
+    return Audited(path=path, format="h5", generation=None, layers=3, findings=findings)
+
+
+def suppression(**more: Any) -> Suppression:
+    """Return a suppression of PT101, wherever nothing else is said."""
+    return Suppression(
+        **{"words": ("PT101",), "rules": frozenset({"PT101"}), "reason": "because", **more}
+    )
+
+
+def passing(*suppressions: Suppression, **more: Any) -> Passing:
+    """Return what lets findings pass today."""
+    return Passing(**{"directory": "/w", "today": DAY, "suppressions": suppressions, **more})
+
+
+def in_files(glob: str) -> PathPattern:
+    """Return a pattern of a settings file in the working directory."""
+    return PathPattern(glob=glob, base="/w")
+
+
+@pytest.mark.parametrize(
+    ("more", "found", "holds"),
+    [
+        ({}, finding(), True),
+        ({}, finding(None), True),
+        ({}, finding(rule="PT102"), False),
+        ({"path": in_files("old")}, finding(), True),
+        ({"path": in_files("new")}, finding(), False),
+        ({"layer": "mlp/dense_a"}, finding(), True),
+        ({"layer": "mlp/dense_.*"}, finding(), True),
+        ({"layer": "mlp/dense"}, finding(), False),
+        ({"layer": "dense_a"}, finding(), False),
+        ({"layer": ".*"}, finding(None), False),
+        ({"layer": "mlp/d(1)"}, finding("mlp/d(1)"), True),
+        ({"expires": date(2026, 5, 2)}, finding(), True),
+        ({"expires": DAY}, finding(), False),
+        ({"expires": date(2020, 1, 1)}, finding(), False),
+    ],
+)
+def test_a_suppression_holds_where_all_it_says_is_so(
+    more: dict[str, Any], found: Finding, *, holds: bool
+) -> None:
+    """Rule, file, layer by path or full match, and the day before it expires."""
+    after = narrowed(audited(found), passing(suppression(**more)))
+    assert after.findings == (() if holds else (found,))
+    assert [(one.finding, one.reason, one.by) for one in after.suppressed] == (
+        [(found, "because", "suppression")] if holds else []
+    )
+
+
+def test_a_reason_speaks_before_what_has_none() -> None:
+    """A suppression before the file's ignored rules, these before the baseline."""
+    found = finding()
+    ignored = PerFileIgnore(pattern=in_files("*.h5"), words=("PT1",), rules=frozenset({"PT101"}))
+    known = {"old/a.h5": Counter(fingerprints([found]))}
+    assert [
+        one.by
+        for one in narrowed(
+            audited(found), passing(suppression(), per_file=(ignored,), known=known)
+        ).suppressed
+    ] == ["suppression"]
+    both = narrowed(audited(found), passing(per_file=(ignored,), known=known)).suppressed
+    assert [(one.by, one.reason) for one in both] == [
+        ("per-file-ignores", "per-file-ignores has *.h5:PT1")
+    ]
+    assert [one.by for one in narrowed(audited(found), passing(known=known)).suppressed] == [
+        "baseline"
+    ]
+    assert narrowed(audited(found, path="b.h5"), passing(known=known)).findings == (found,)
+
+
+def test_a_baseline_knows_as_many_as_it_has() -> None:
+    """
+    The third of three alike is new where two were known, and what is let pass otherwise is still
+    one of them.
+    """
+    alike = [finding(f"mlp/dense_{number}") for number in range(1, 4)]
+    known = {"old/a.h5": Counter(fingerprints(alike[:2]))}
+    assert narrowed(audited(*alike), passing(known=known)).findings == (alike[2],)
+    suppressed = narrowed(audited(*alike), passing(suppression(layer="mlp/dense_1"), known=known))
+    assert suppressed.findings == (alike[2],)
+    assert [one.by for one in suppressed.suppressed] == ["suppression", "baseline"]
+
+
+def test_nothing_is_lost_or_made() -> None:
+    """Every finding counts or is let pass, once."""
+    found = (finding(), finding(None), finding("x", "PT301"))
+    after = narrowed(audited(*found), passing(suppression(layer="mlp/.*")))
+    assert sorted(map(repr, all_of(after))) == sorted(map(repr, found))
+    untouched = narrowed(audited(*found), passing())
+    assert (untouched.findings, untouched.suppressed) == (found, ())
+
+
+def test_what_expired_and_what_is_idle() -> None:
+    """
+    An expired suppression is told as such, and not as one that matches nothing; one that an earlier
+    one hides is not idle.
+    """
+    old, used, hidden, unused = (
+        suppression(expires=DAY),
+        suppression(layer="mlp/.*"),
+        suppression(path=in_files("old/**"), expires=date(2027, 1, 1)),
+        suppression(layer="gone"),
+    )
+    after = narrowed(audited(finding()), passing(old, used, hidden, unused))
+    assert expired((old, used, hidden, unused), DAY) == (old,)
+    assert idle([after], passing(old, used, hidden, unused)) == (unused,)
+    assert [str(one) for one in (old, used, hidden)] == [
+        "PT101",
+        "PT101 of mlp/.*",
+        "PT101 in old/**",
+    ]

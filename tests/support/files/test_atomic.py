@@ -1,0 +1,549 @@
+"""Drafts: whole or not at all, with a name or without."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from policytool.support.files import atomic
+from policytool.support.files.atomic import DirectoryDraft, Draft, _copying, _draft, _kept, _names
+from tests.helpers.changes import held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture(params=["unnamed", "named"], autouse=True)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return whether drafts have a name, as on systems where every file has one."""
+    if request.param == "named":
+        monkeypatch.setattr(_draft, "_DESCRIPTORS", Path("/nonexistent"))
+    return str(request.param)
+
+
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a file system without links."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+def _publish(target: Path, data: bytes, **how: Any) -> None:
+    with Draft.beside(target) as draft:
+        draft.path.write_bytes(data)
+        draft.publish(target, **how)
+
+
+def test_a_draft_that_is_not_published_leaves_nothing(tmp_path: Path) -> None:
+    """Whether it ends well or not."""
+    with Draft.beside(tmp_path / "x") as draft:
+        draft.path.write_bytes(b"data")
+    with pytest.raises(KeyboardInterrupt), Draft.beside(tmp_path / "x"):
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
+def test_unnamed_drafts_have_no_name(tmp_path: Path, kind: str) -> None:
+    """Nothing is in the directory while they are written."""
+    with Draft.beside(tmp_path / "x"):
+        assert len(list(tmp_path.iterdir())) == (kind == "named")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_publishing(links: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:  # noqa: FBT001
+    """A new file, one over another, one with a backup; never without being asked."""
+    if not links:
+        request.getfixturevalue("no_links")
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    _publish(target, b"one")
+    assert held(tmp_path) == {"x": b"one"}
+    with pytest.raises(FileExistsError):
+        _publish(target, b"two")
+    assert held(tmp_path) == {"x": b"one"}
+    _publish(target, b"two", overwrite=True)
+    assert held(tmp_path) == {"x": b"two"}
+    _publish(target, b"three", backup=backup)
+    assert held(tmp_path) == {"x": b"three", "x.bak": b"two"}
+    with pytest.raises(FileExistsError):
+        _publish(target, b"four", backup=backup)
+    assert held(tmp_path) == {"x": b"three", "x.bak": b"two"}
+    _publish(target, b"four", backup=backup, overwrite=True)
+    assert held(tmp_path) == {"x": b"four", "x.bak": b"three"}
+    _publish(tmp_path / "y", b"five", overwrite=True, backup=tmp_path / "y.bak")
+    assert held(tmp_path) == {"x": b"four", "x.bak": b"three", "y": b"five"}
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"overwrite": True}, {"backup": True}, {"backup": True, "overwrite": True}], ids=str
+)
+@pytest.mark.parametrize("links", [True, False])
+def test_a_directory_that_does_not_reach_the_disk_is_put_back(
+    how: dict[str, Any],
+    links: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """
+    The last step fails, after the target has its new name: the original is back, where the file
+    system has links.
+    """
+    if not links:
+        request.getfixturevalue("no_links")
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    if how:
+        target.write_bytes(b"original")
+    if "overwrite" in how:
+        backup.write_bytes(b"older")
+    before = held(tmp_path)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "failing")
+
+    monkeypatch.setattr(_draft, "sync_names", fail)
+    with pytest.raises(OSError, match="failing"):
+        _publish(target, b"new", **{**how, **({"backup": backup} if "backup" in how else {})})
+    if links or "backup" in how:
+        assert held(tmp_path) == before
+    else:
+        assert held(tmp_path).keys() <= {*before, "x"}
+
+
+def test_a_full_disk_is_told_by_extended_attributes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the file system does not support is passed over; what fails is not."""
+    like = tmp_path / "like"
+    like.write_bytes(b"")
+
+    def listed(_: object) -> list[str]:
+        return ["user.a"]
+
+    def setting(error: int) -> Callable[..., None]:
+        def call(*_: object) -> None:
+            raise OSError(error, "no")
+
+        return call
+
+    monkeypatch.setattr(os, "listxattr", listed, raising=False)
+    monkeypatch.setattr(os, "getxattr", lambda *_: b"", raising=False)
+    monkeypatch.setattr(os, "setxattr", setting(errno.EOPNOTSUPP), raising=False)
+    _publish(tmp_path / "x", b"one", like=like)
+    monkeypatch.setattr(os, "setxattr", setting(errno.ENOSPC), raising=False)
+    with pytest.raises(OSError, match="no"):
+        _publish(tmp_path / "y", b"one", like=like)
+    assert held(tmp_path).keys() == {"like", "x"}
+
+
+def test_an_owner_that_cannot_be_given_takes_its_bits_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that runs as its owner must not run as another."""
+    like = tmp_path / "like"
+    like.write_bytes(b"")
+    like.chmod(0o4755)
+    monkeypatch.setattr(_copying, "_change_owner", lambda *_: False)
+    _publish(tmp_path / "x", b"one", like=like)
+    assert (tmp_path / "x").stat().st_mode & 0o7777 == 0o755
+
+
+@pytest.mark.parametrize("has_range", [True, False])
+def test_bytes_are_copied_with_and_without_the_system(
+    has_range: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files of any size; one that ends early is told."""
+    if not has_range:
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
+    source = tmp_path / "source"
+    for size in (0, 1, 3 * 2**20 + 7):
+        source.write_bytes(os.urandom(size))
+        with Draft.beside(tmp_path / "x") as draft:
+            atomic.copy_file(source, draft.path)
+            assert draft.path.read_bytes() == source.read_bytes()
+    too_many = source.stat().st_size + 1
+    with (
+        Draft.beside(tmp_path / "x") as draft,
+        atomic.opened(source, os.O_RDONLY) as one,
+        atomic.opened(draft.path, os.O_WRONLY) as other,
+    ):
+        assert os.fstat(other).st_size == 0
+        with pytest.raises(OSError, match="ended"):
+            atomic.copy_bytes(one, other, too_many)
+
+
+def test_long_names_have_drafts_too(tmp_path: Path) -> None:
+    """A hidden name is never longer than file systems allow."""
+    target = tmp_path / ("é" * 125)
+    _publish(target, b"one")
+    _publish(target, b"two", overwrite=True)
+    assert held(tmp_path) == {target.name: b"two"}
+
+
+def _directory(target: Path, data: bytes, like: Path, **how: Any) -> None:
+    with DirectoryDraft.beside(target) as made:
+        made.member(Path("a")).path.write_bytes(data)
+        made.member(Path("below/b")).path.write_bytes(data)
+        made.link(Path("link"), "a")
+        made.publish(target, like=like, **how)
+
+
+@pytest.fixture
+def like(tmp_path: Path) -> Path:
+    """Make a directory whose attributes others get."""
+    path = tmp_path / "like"
+    (path / "below").mkdir(parents=True)
+    (path / "a").write_bytes(b"")
+    (path / "below/b").write_bytes(b"")
+    (path / "below").chmod(0o750)
+    return path
+
+
+def test_directories_are_published(like: Path, tmp_path: Path) -> None:
+    """A new one, one over another, one with a backup; never without being asked."""
+    place = tmp_path / "place"
+    place.mkdir()
+    target, backup = place / "x", place / "x.bak"
+    _directory(target, b"one", like)
+    assert held(target) == {"a": b"one", "below/b": b"one", "link": b"one"}
+    assert (target / "below").stat().st_mode & 0o777 == 0o750
+    with pytest.raises(FileExistsError):
+        _directory(target, b"two", like)
+    _directory(target, b"two", like, backup=backup)
+    assert (held(target)["a"], held(backup)["a"]) == (b"two", b"one")
+    with pytest.raises(FileExistsError):
+        _directory(target, b"three", like, backup=backup)
+    _directory(target, b"three", like, backup=backup, overwrite=True)
+    assert (held(target)["a"], held(backup)["a"]) == (b"three", b"two")
+    assert {file.name for file in place.iterdir()} == {"x", "x.bak"}
+    _directory(place / "y", b"four", like)
+    _directory(place / "y", b"five", like, overwrite=True)
+    assert {file.name for file in place.iterdir()} == {"x", "x.bak", "y"}
+    assert held(place / "y")["a"] == b"five"
+
+
+@pytest.mark.parametrize("how", [{}, {"overwrite": True}, {"backup": True}], ids=str)
+def test_a_directory_that_cannot_be_renamed_is_put_back(
+    how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each rename in turn, and where the directory above does not reach the disk."""
+    rename = os.rename
+    for failing in range(1, 4):
+        place = tmp_path / f"place{failing}"
+        place.mkdir()
+        target = place / "x"
+        if how:
+            _directory(target, b"original", like)
+        before, count = held(place), 0
+
+        def renaming(one: Any, other: Any, failing: int = failing) -> None:
+            nonlocal count
+            count += 1
+            if count == failing:
+                raise OSError(errno.EIO, "failing")
+            rename(one, other)
+
+        monkeypatch.setattr(os, "rename", renaming)
+        try:
+            _directory(
+                target,
+                b"new",
+                like,
+                **{**how, **({"backup": place / "x.bak"} if "backup" in how else {})},
+            )
+        except OSError:
+            assert held(place) == before
+        monkeypatch.setattr(os, "rename", rename)
+        assert not [name for name in held(place) if atomic.SUFFIX in name]
+
+
+def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: Path) -> None:
+    """And nothing of a copy that fails stays."""
+    del no_links
+    target = tmp_path / "x"
+    target.write_bytes(b"original")
+    kept = _kept.Kept(target, tmp_path / "x.bak", overwrite=False)
+    kept.keep()
+    assert held(tmp_path) == {"x": b"original", "x.bak": b"original"}
+    assert kept.restored(None)
+    assert held(tmp_path) == {"x": b"original"}
+
+
+def test_a_backup_that_is_the_original_already_is_taken_as_it_is(tmp_path: Path) -> None:
+    """
+    A process that is killed after it made the backup leaves it; the next one need not be told to
+    overwrite it.
+    """
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    target.write_bytes(b"original")
+    for make in (os.link, shutil.copyfile):
+        make(target, backup)
+        _publish(target, b"new", backup=backup)
+        assert held(tmp_path) == {"x": b"new", "x.bak": b"original"}
+        backup.replace(target)
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(
+    failing: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever is killed while a backup is overwritten has one of the two."""
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    target.write_bytes(b"original")
+    backup.write_bytes(b"older")
+    seen = []
+
+    def looking(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            seen.append((target.read_bytes(), backup.read_bytes()))
+            return function(*arguments, **named)
+
+        return call
+
+    for name in ("link", "rename", "replace", "unlink", "fsync"):
+        monkeypatch.setattr(os, name, looking(getattr(os, name)))
+    if failing:
+        monkeypatch.setattr(_draft, "sync_names", _fail)
+        with pytest.raises(OSError, match="failing"):
+            _publish(target, b"new", backup=backup, overwrite=True)
+    else:
+        _publish(target, b"new", backup=backup, overwrite=True)
+    assert set(seen) <= {(b"original", b"older"), (b"original", b"original"), (b"new", b"original")}
+    assert held(tmp_path) == (
+        {"x": b"original", "x.bak": b"older"} if failing else {"x": b"new", "x.bak": b"original"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "said", "left"),
+    [
+        ({}, "x is the new file", {"x": b"new"}),
+        ({"overwrite": True}, "x is the new file", {"x": b"new"}),
+        (
+            {"backup": True},
+            "x is the new file, and its original is x.bak",
+            {"x": b"new", "x.bak": b"original"},
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_taken_back_is_told(
+    how: dict[str, Any],
+    said: str,
+    left: dict[str, bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The disk fails after the target has its new name, and goes on failing: nothing claims that
+    nothing was changed.
+    """
+    target = tmp_path / "x"
+    if how:
+        target.write_bytes(b"original")
+
+    def fail_from_now_on(directory: int) -> None:
+        for name in ("rename", "replace", "unlink", "link"):
+            monkeypatch.setattr(os, name, _fail)
+        _fail(directory)
+
+    monkeypatch.setattr(_draft, "sync_names", fail_from_now_on)
+    with pytest.raises(
+        atomic.NotTakenBackError, match=f"failing, and it could not be taken back: {said}$"
+    ):
+        _publish(
+            target, b"new", **{**how, **({"backup": tmp_path / "x.bak"} if "backup" in how else {})}
+        )
+    assert {name: data for name, data in held(tmp_path).items() if not name.startswith(".")} == left
+
+
+@pytest.mark.parametrize("how", [{"overwrite": True}, {"backup": True}], ids=str)
+def test_a_directory_that_cannot_be_put_back_is_told(
+    how: dict[str, Any], like: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Between the two renames the disk fails, and goes on failing: the original is whole under the
+    name that is told.
+    """
+    target = tmp_path / "place/x"
+    target.parent.mkdir()
+    _directory(target, b"original", like)
+    before = held(target)
+    rename, count = os.rename, 0
+
+    def renaming(one: Any, other: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            _fail()
+        rename(one, other)
+
+    monkeypatch.setattr(os, "rename", renaming)
+    with pytest.raises(
+        atomic.NotTakenBackError, match=r"the original of x is x\.bak, whole; rename it back"
+    ):
+        _directory(
+            target,
+            b"new",
+            like,
+            **{**how, **({"backup": target.with_name("x.bak")} if "backup" in how else {})},
+        )
+    assert held(target.with_name("x.bak")) == before
+    assert [name.name for name in target.parent.iterdir()] == ["x.bak"]
+
+
+def test_a_hidden_name_that_cannot_be_removed_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has its place, and the next run removes what stays."""
+    monkeypatch.setattr(os, "unlink", _fail)
+    _publish(tmp_path / "x", b"new")
+    assert (tmp_path / "x").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("one_step", [True, False])
+def test_nothing_half_has_the_name_where_there_are_no_links(
+    one_step: bool,  # noqa: FBT001
+    no_links: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A name that is asked to be free, or, where the system cannot be asked, is taken for an empty
+    file.
+    """
+    del no_links
+    if not one_step:
+        monkeypatch.setattr(_names, "rename_to_free", lambda *_: False)
+    target = tmp_path / "x"
+    seen = []
+    for name in ("pwrite", "fsync", "fchmod", "copy_file_range", "close", "replace", "open"):
+        function = getattr(os, name)
+
+        def looking(*arguments: Any, function: Any = function, **named: Any) -> Any:
+            seen.append(_content(target))
+            return function(*arguments, **named)
+
+        monkeypatch.setattr(os, name, looking)
+    _publish(target, b"new")
+    assert set(seen) <= {None, b"new", *([] if one_step else [b""])}
+    with pytest.raises(FileExistsError):
+        _publish(target, b"two")
+    assert held(tmp_path) == {"x": b"new"}
+
+
+def _content(path: Path) -> bytes | None:
+    with contextlib.suppress(FileNotFoundError), io.FileIO(path) as stream:
+        return stream.read()
+    return None
+
+
+def _fail(*_: Any, **__: Any) -> None:
+    raise OSError(errno.EIO, "failing")
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_replacement_by_someone_else_keeps_its_backup(older: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """
+    Two replace one file at once: the one that comes too late takes nothing away from the one that
+    is done.
+    """
+    target, backup = tmp_path / "x", tmp_path / "x.bak"
+    target.write_bytes(b"original")
+    if older:
+        backup.write_bytes(b"older")
+
+    def someone_else() -> None:
+        _publish(target, b"theirs", backup=backup)  # which finds its backup made already
+        raise OSError(errno.EIO, "changed meanwhile")
+
+    with pytest.raises(OSError, match="changed meanwhile"):
+        _publish(target, b"new", backup=backup, overwrite=older, check=someone_else)
+    assert held(tmp_path) == {"x": b"theirs", "x.bak": b"original"}
+
+
+def test_what_someone_saves_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """Neither by the new file nor by the original that is put back."""
+    target = tmp_path / "x"
+    for how in ({"overwrite": True}, {"backup": tmp_path / "x.bak"}):
+        target.write_bytes(b"original")
+
+        def someone_else() -> None:
+            (tmp_path / "theirs").write_bytes(b"theirs")
+            (tmp_path / "theirs").replace(target)
+            raise OSError(errno.EIO, "changed meanwhile")
+
+        with pytest.raises(OSError, match="changed meanwhile"):
+            _publish(target, b"new", **how, check=someone_else)
+        assert target.read_bytes() == b"theirs"
+
+
+def test_closing_what_was_read_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file has its name by then."""
+    close = os.close
+
+    def closing(descriptor: int) -> None:
+        close(descriptor)
+        _fail()
+
+    monkeypatch.setattr(os, "close", closing)
+    _publish(tmp_path / "x", b"new")
+    assert (tmp_path / "x").read_bytes() == b"new"
+
+
+def test_what_has_a_backups_name_and_is_none_stays(tmp_path: Path) -> None:
+    """
+    Without a backup a directory's original has that name for a moment alone: what someone made
+    there, a file or a directory, has it again.
+    """
+    for name in ("file", "folder"):
+        target, aside = tmp_path / name, tmp_path / f"{name}{atomic.ASIDE}"
+        target.mkdir()
+        (target / "old").write_bytes(b"old")
+        if name == "file":
+            aside.write_bytes(b"mine")
+        else:
+            aside.mkdir()
+        with atomic.DirectoryDraft.beside(target) as made:
+            made.member(Path("old"))
+            made.publish(target, like=target, overwrite=True)
+        assert (target / "old").read_bytes() == b""
+        assert aside.exists()
+    assert (tmp_path / f"file{atomic.ASIDE}").read_bytes() == b"mine"
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "file",
+        "file.bak",
+        "folder",
+        "folder.bak",
+    ]
+
+
+def test_an_interrupt_while_a_directory_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is heard when the directory is there already."""
+    real = Path.mkdir
+
+    def interrupted(self: Path, mode: int = 0o777) -> None:
+        real(self, mode)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        atomic.MadeDirectory.beside(tmp_path / "x")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,201 @@
+"""
+No module opens a file of the user's or of a stranger's but ``policytool.support.files.opening``,
+which neither waits nor reads without end.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import policytool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PACKAGE: Final = Path(policytool.__file__).parent
+
+CHILD: Final = "runtime"
+"""
+What runs in a process of its own, and compares the files that it loads with those that its parent
+has read.
+"""
+
+NAMES: Final = frozenset(
+    {
+        "open",
+        "open_code",
+        "fdopen",
+        "read_bytes",
+        "read_text",
+        "write_bytes",
+        "File",
+        "ZipFile",
+        "memmap",
+        "fromfile",
+        "genfromtxt",
+        "loadtxt",
+    }
+)
+"""The last part of what opens a file by its name, whatever it was imported as."""
+
+WHOLE: Final = frozenset({"np.load", "numpy.load"})
+"""What does so and has a name that other things have as well."""
+
+PARTS: Final = frozenset({"h5a.open", "h5d.open", "h5g.open", "h5o.open", "archive.open"})
+"""What opens a part of a file that is open already."""
+
+STREAM: Final = "gets an open stream, not a path"
+DRAFT: Final = "opens a draft, which this process made"
+TABLE: Final = "reads a table that the package brings"
+
+ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
+    "opening": (frozenset({"os.open", "os.fdopen"}), "is the place"),
+    "_worker": (frozenset({"open"}), "opens descriptors that its parent gave it"),
+    "guard": (frozenset({"open"}), "asks the system how much memory this process has"),
+    "cli.standard_streams": (
+        frozenset({"open", "os.open"}),
+        (
+            "opens the null device, and streams over descriptors, in the place of closed standard "
+            "streams"
+        ),
+    ),
+    "cli.report_option": (frozenset({"draft.path.write_bytes"}), DRAFT),
+    "predictions": (
+        frozenset({"np.load"}),
+        "reads what its own child wrote to a directory that this process made",
+    ),
+    "formats._hdf5": (
+        frozenset({"h5py.File"}),
+        "gets an open stream, or compares the file with the one that was checked",
+    ),
+    "formats.keras_zip": (frozenset({"zipfile.ZipFile"}), STREAM),
+    "formats._npz": (frozenset({"inner.open", "zipfile.ZipFile"}), STREAM),
+    "values.keras": (frozenset({"zipfile.ZipFile"}), STREAM),
+    "building.keras": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
+    "drafts._copying": (
+        frozenset({"os.open"}),
+        "opens drafts to write them, and directories to bring them to the disk",
+    ),
+    "drafts._draft": (frozenset({"os.open"}), DRAFT),
+    "writers._archive": (
+        frozenset({"inflated.path.open", "zipfile.ZipFile"}),
+        f"{DRAFT}, and {STREAM}",
+    ),
+    "writers._hdf5.storage": (frozenset({"h5py.File"}), STREAM),
+    "writers.keras_zip": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
+    "capabilities": (
+        frozenset(
+            {
+                "Path(__file__).with_name('data').joinpath('layer_dtypes.json').read_text",
+                "Path(__file__).with_name('data').joinpath('casts.json').read_text",
+            }
+        ),
+        TABLE,
+    ),
+    "classes": (
+        frozenset({"Path(__file__).with_name('data').joinpath('layer_classes.json').read_text"}),
+        TABLE,
+    ),
+    "conversion.behaviour": (
+        frozenset({"Path(__file__).parents[1].joinpath('data', 'layer_behaviour.json').read_text"}),
+        TABLE,
+    ),
+    "conversion.compiled.names": (
+        frozenset({"Path(__file__).parents[2].joinpath('data', 'training_names.json').read_text"}),
+        TABLE,
+    ),
+    "conversion.variables._slots": (
+        frozenset({"(Path(__file__).parents[2] / 'data' / 'layer_variables.json').read_text"}),
+        TABLE,
+    ),
+    "formats._hdf5_defects": (
+        frozenset(
+            {"resources.files('policytool.releases.data').joinpath('hdf5_defects.json').read_text"}
+        ),
+        TABLE,
+    ),
+    "graphops": (
+        frozenset(
+            {"resources.files('policytool.releases.data').joinpath('graph_ops.json').read_text"}
+        ),
+        TABLE,
+    ),
+    "hazards._data": (
+        frozenset({"Path(__file__).parent.parent.joinpath('data', f'{name}.json').read_text"}),
+        TABLE,
+    ),
+    "kernels": (
+        frozenset({"Path(__file__).with_name('data').joinpath('kernels.json').read_text"}),
+        TABLE,
+    ),
+    "loaders.accepted": (
+        frozenset({"Path(__file__).parents[1].joinpath('data', 'layer_arguments.json').read_text"}),
+        TABLE,
+    ),
+    "loaders.operations": (frozenset({"path.read_text"}), TABLE),
+}
+"""
+Module to the calls that it may make, as they are written, and the reason; any other belongs to
+``policytool.support.files.opening``.
+"""
+
+PLANTED: Final = (
+    "open(path)",
+    "io.open(path)",
+    "os.open(path, os.O_RDONLY)",
+    "path.open('rb')",
+    "path.read_bytes()",
+    "path.read_text(encoding='utf-8')",
+    "h5py.File(path, 'r')",
+    "File(path)",
+    "zipfile.ZipFile(path)",
+    "ZipFile(path)",
+    "np.load(path)",
+    "numpy.fromfile(path)",
+    "np.memmap(path)",
+)
+
+
+def calls(tree: ast.AST) -> Iterator[str]:
+    """Yield, as they are written, the callees of all calls that open a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            last = node.func.attr if isinstance(node.func, ast.Attribute) else name
+            if (last in NAMES or name in WHOLE) and name not in PARTS:
+                yield name
+
+
+def modules() -> Mapping[str, ast.Module]:
+    """Return the syntax tree of each module but the child's."""
+    files = {
+        file.relative_to(PACKAGE).with_suffix("").parts: file
+        for file in sorted(PACKAGE.rglob("*.py"))
+    }
+    return {
+        ".".join(parts): ast.parse(file.read_text(encoding="utf-8"))
+        for parts, file in files.items()
+        if parts[0] != CHILD
+    }
+
+
+def test_files_are_opened_in_one_place() -> None:
+    """Every other call that opens a file is on the list, and each of the list is still made."""
+    found = {module: frozenset(calls(tree)) for module, tree in modules().items()}
+    assert {module: names for module, names in found.items() if names} == {
+        module: names for module, (names, _) in ALLOWED.items()
+    }
+
+
+@pytest.mark.parametrize("call", PLANTED)
+def test_a_planted_call_is_found(call: str) -> None:
+    """Whatever it was imported as, and wherever in a module it stands."""
+    planted = ast.parse(
+        f"class Reader:\n    def read(self, path):\n        with {call} as stream:\n            "
+        "return [stream for _ in range(2)]\n"
+    )
+    assert list(calls(planted)) == [call.partition("(")[0]]

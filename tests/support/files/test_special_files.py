@@ -1,0 +1,175 @@
+"""
+A FIFO, a socket or a device in the place of a model's file is named in one sentence: nothing waits
+for it, and nothing is read of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from tests.conftest import FIXTURES, MIXED_H5, MIXED_SAVEDMODEL, MIXED_TFJS, UNPACKED
+from tests.helpers.special_files import KINDS, make_endless, run_bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+
+FILES: Final = (
+    "m.h5",
+    "m.keras",
+    "m.json",
+    "m.yaml",
+    "keras_metadata.pb",
+    "saved_model.pb",
+    "m.index",
+    "m.weights.json",
+    "model",
+    "checkpoint",
+)
+"""Names that formats know, and two that none does."""
+
+
+class Member(NamedTuple):
+    """A file in the directory of a model, which the model is recognised without."""
+
+    model: Path
+    name: str
+
+
+MEMBERS: Final = (
+    Member(MIXED_SAVEDMODEL, "saved_model.pb"),
+    Member(MIXED_SAVEDMODEL, "keras_metadata.pb"),
+    Member(UNPACKED, "config.json"),
+    Member(UNPACKED, "metadata.json"),
+    Member(UNPACKED, "model.weights.h5"),
+)
+VALUES: Final = (
+    Member(MIXED_SAVEDMODEL, "variables/variables.index"),
+    Member(MIXED_SAVEDMODEL, "variables/variables.data-00000-of-00001"),
+    Member(MIXED_TFJS.parent, "group1-shard1of1.bin"),
+)
+"""Files that only ``audit --weights`` reads."""
+
+
+def copied(member: Member, into: Path, make: Callable[[Path], None]) -> Path:
+    """Return a copy of a model with something else in the place of one of its files."""
+    model = into / "model"
+    shutil.copytree(member.model, model)
+    (model / member.name).unlink()
+    make(model / member.name)
+    return model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_special_file_is_a_model(kind: str, tmp_path: Path) -> None:
+    """The sentence says what it is, whatever it is called."""
+    names = FILES[:1] if KINDS[kind] is make_endless else FILES  # links to one device are one input
+    for name in names:
+        KINDS[kind](tmp_path / name)
+    ended = run_bounded("inspect", *names, cwd=tmp_path)
+    assert (ended.code, ended.out) == (3, "")
+    for name in names:
+        assert f"policytool: {name} is a {kind}, not a regular file" in ended.err
+
+
+@pytest.mark.parametrize("command", ["inspect", "audit"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_special_file_in_a_model_is_named(kind: str, command: str, tmp_path: Path) -> None:
+    """A model that was merely found is told too: it was meant to be one."""
+    for number, member in enumerate(MEMBERS):
+        copied(member, tmp_path / str(number), KINDS[kind])
+    ended = run_bounded(command, ".", cwd=tmp_path)
+    assert ended.code == 3
+    for number, member in enumerate(MEMBERS):
+        assert (
+            f"policytool: {number}/model has a {kind} in the place of {member.name}; put a regular "
+            "file there [not-regular]"
+        ) in ended.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_in_a_special_file_are_not_read(kind: str, tmp_path: Path) -> None:
+    """What else the models say is reported."""
+    models = [
+        copied(member, tmp_path / str(number), KINDS[kind]) for number, member in enumerate(VALUES)
+    ]
+    named = [
+        model / "model.json" if (model / "model.json").is_file() else model for model in models
+    ]
+    ended = run_bounded("audit", "--weights", *named, "--format", "json")
+    assert ended.code in {0, 1, 3}, ended.err
+    assert [model["path"] for model in ended.json["models"]] == [str(one) for one in named]
+
+
+def test_special_files_in_a_directory_are_passed_over(tmp_path: Path) -> None:
+    """As all is that is no model; the models beside them are read."""
+    for kind, make in KINDS.items():
+        (tmp_path / kind).mkdir()
+        for name in set(FILES) - {"saved_model.pb"}:  # which makes a directory a model
+            make(tmp_path / kind / name)
+    shutil.copy(MIXED_H5, tmp_path / "model.h5")
+    ended = run_bounded("inspect", ".", "--format", "json", cwd=tmp_path)
+    assert (ended.code, [model["path"] for model in ended.json["models"]]) == (0, ["model.h5"]), (
+        ended.err
+    )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("migrate", "--to", "mixed_bfloat16"),
+        ("diff", MIXED_H5),
+        ("check", "--to", "mixed_bfloat16"),
+    ],
+    ids=lambda one: one[0],
+)
+def test_no_command_waits_for_a_fifo(command: tuple[str | Path, ...], tmp_path: Path) -> None:
+    """Each says what it is."""
+    os.mkfifo(tmp_path / "model.h5")
+    ended = run_bounded(*command, "model.h5", cwd=tmp_path)
+    assert ended.code == 3
+    assert "model.h5 is a FIFO, not a regular file" in ended.err
+
+
+@pytest.mark.parametrize("option", ["--inputs", "--weights"])
+def test_files_for_tensorflow_are_regular(option: str, tmp_path: Path) -> None:
+    """Its process is not started for one that it would wait for."""
+    os.mkfifo(tmp_path / "given")
+    ended = run_bounded(
+        "check",
+        FIXTURES / "tf2.3/global_mixed_float16.json",
+        "--to",
+        "mixed_bfloat16",
+        option,
+        tmp_path / "given",
+    )
+    assert ended.code == 3
+    assert f"cannot be read by {option}: it is a FIFO, and only regular files are read" in ended.err
+
+
+def test_a_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
+    """A SavedModel that is written anew has regular files alone."""
+    model = tmp_path / "model"
+    shutil.copytree(MIXED_SAVEDMODEL, model)
+    (model / "assets").mkdir(exist_ok=True)
+    os.mkfifo(model / "assets" / "vocabulary.txt")
+    ended = run_bounded("migrate", model, "--to", "mixed_bfloat16", "-o", tmp_path / "new")
+    assert (ended.code, (tmp_path / "new").exists()) == (3, False)
+    assert "assets/vocabulary.txt is no regular file" in ended.err
+
+
+def test_a_graph_without_metadata_reads_no_endless_architecture(tmp_path: Path) -> None:
+    """What TF 1 exports has the architecture among its assets; a link to a device is none."""
+    model = tmp_path / "model"
+    shutil.copytree(FIXTURES / "tf1.15/global_mixed_float16.export", model)
+    (model / "assets/saved_model.json").unlink()
+    make_endless(model / "assets/saved_model.json")
+    ended = run_bounded("inspect", model, "--format", "json")
+    assert ended.code == 0, ended.err

@@ -1,0 +1,262 @@
+"""
+A library that never returns, takes ever more memory or crashes over a file costs that file's
+report, in every command, and with one file too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.support import limits
+from policytool.support.processes import crash_guard
+from tests.conftest import FIXED_SCALE_H5, MIXED_H5, run_process
+from tests.helpers.endless import endless_collection, endless_list
+from tests.helpers.small_models import keras_members, keras_zip
+from tests.numerics.test_workers import is_gone
+from tests.support.processes.test_pool import children
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a process cannot be copied here")
+
+HASTE: Final = (
+    "import policytool.support.limits as limits, policytool.support.processes.crash_guard as "
+    "guard\nobject.__setattr__(limits.CALL_SECONDS, 'default', 0.5)\nguard._TICK = 0.02\n"
+)
+"""Half a second instead of ten, told to the tool and to its processes."""
+
+LITTLE: Final = (
+    "import policytool.support.limits as limits\nobject.__setattr__(limits.LIBRARY_BYTES, "
+    "'default', "
+    "2**26)\n"
+)
+
+STUCK: Final = (
+    "in one call of a library for 0.5 seconds of processor time, as damaged HDF5 makes it, and was "
+    "ended; --limit call-seconds=1.0 allows more"
+)
+
+CRASH: Final = (
+    "import os, policytool.model.reading as reading\n"
+    "was = reading.read\n"
+    "def read(path, shown):\n"
+    "    if path.name.startswith('bad'):\n"
+    "        os.kill(os.getpid(), {number})\n"
+    "    return was(path, shown)\n"
+    "reading.read = read\n"
+)
+
+WAIT: Final = (
+    "import os, pathlib, sys, time, policytool.model.reading as reading\n"
+    "def read(path, shown):\n"
+    "    pathlib.Path(os.environ['BEGUN']).write_text(str(os.getpid()))\n"
+    "    try:\n"
+    "        time.sleep(60)\n"
+    "    finally:\n"
+    "        pathlib.Path(os.environ['BEGUN'] + '.end').write_text('tidied')\n"
+    "reading.read = read\n"
+)
+"""Reads for a minute, says by which process, and tidies up."""
+
+CALLS: Final[dict[str, Callable[[str, str], tuple[str, ...]]]] = {
+    "inspect": lambda bad, _: ("inspect", bad),
+    "audit": lambda bad, _: ("audit", bad),
+    "audit --weights": lambda bad, _: ("audit", "--weights", bad),
+    "audit --fix": lambda bad, _: ("audit", "--fix", bad),
+    "migrate": lambda bad, _: ("migrate", bad),
+    "migrate --target": lambda bad, _: ("migrate", "--target", "keras3", bad),
+    "the one model here": lambda _, __: ("migrate",),
+    "diff, first": lambda bad, good: ("diff", bad, good),
+    "diff, second": lambda bad, good: ("diff", good, bad),
+    "check": lambda bad, _: ("check", bad, "--to", "float16"),
+}
+
+
+@pytest.fixture
+def meddling(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the environment in which Python runs a text at the start of each process."""
+
+    def meddle(text: str) -> dict[str, str]:
+        folder = tmp_path_factory.mktemp("site")
+        (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+        return {"PYTHONPATH": str(folder)}
+
+    return meddle
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_library_that_never_returns_ends_with_a_sentence(
+    call: str, meddling: Any, tmp_path: Path
+) -> None:
+    """Exit code 3 and the file's name, whichever command reads it."""
+    bad = endless_collection(tmp_path / "bad.h5")
+    before = bad.read_bytes()
+    ended = run_process(
+        *CALLS[call](bad.name, str(MIXED_H5)), cwd=tmp_path, environment=meddling(HASTE)
+    )
+    assert ended.code == 3
+    said = ended.err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("policytool: bad.h5 ")
+    assert STUCK in said[0]
+    assert said[0].endswith("[worker-timeout]")
+    assert (bad.read_bytes(), [path.name for path in tmp_path.iterdir()]) == (before, ["bad.h5"])
+
+
+def test_the_report_says_so_too(meddling: Any, tmp_path: Path) -> None:
+    """As of every other file that could not be read."""
+    endless_collection(tmp_path / "bad.h5")
+    ended = run_process(
+        "inspect", "--format", "json", "bad.h5", cwd=tmp_path, environment=meddling(HASTE)
+    )
+    assert [(failure["path"], failure["code"]) for failure in ended.json["failures"]] == [
+        ("bad.h5", "worker-timeout")
+    ]
+
+
+def test_of_several_files_it_costs_one_report(meddling: Any, tmp_path: Path) -> None:
+    """
+    Where further processes read them; where this one is to, the run ends with the file's name.
+    """
+    endless_collection(tmp_path / "bad.h5")
+    arguments = ("inspect", "--format", "json", MIXED_H5, "bad.h5", FIXED_SCALE_H5)
+    ended = run_process(*arguments, "--jobs", "2", cwd=tmp_path, environment=meddling(HASTE))
+    assert (
+        ended.code,
+        len(ended.json["models"]),
+        [one["code"] for one in ended.json["failures"]],
+    ) == (3, 2, ["worker-timeout"])
+    alone = run_process(*arguments, "--jobs", "1", cwd=tmp_path, environment=meddling(HASTE))
+    assert (alone.code, alone.out) == (3, "")
+    assert (
+        alone.err
+        == ended.err
+        == (
+            f"policytool: bad.h5 was not read: the process that read it was {STUCK} "
+            "[worker-timeout]\n"
+        )
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the bound on memory is Linux's")
+@pytest.mark.parametrize("kind", ["h5", "keras"])
+def test_a_library_that_takes_ever_more_is_told_that_there_is_no_more(
+    kind: str, meddling: Any, tmp_path: Path
+) -> None:
+    """The file is damaged, and the process stays small."""
+    bad = endless_list(tmp_path / "bad.h5")
+    if kind == "keras":
+        bad = keras_zip(
+            tmp_path / "bad.keras", {**keras_members(), "model.weights.h5": bad.read_bytes()}
+        )
+    ended = run_process("inspect", bad.name, cwd=tmp_path, environment=meddling(LITTLE))
+    assert (ended.code, ended.err.count("memory allocation failed")) == (3, 1)
+    assert ended.err.endswith("[damaged-h5]\n")
+
+
+def test_a_file_within_the_bound_is_read(tmp_path: Path) -> None:
+    """The bound is on what is taken beside what the process has."""
+    ended = run_process("inspect", "--format", "json", MIXED_H5, cwd=tmp_path)
+    assert (ended.code, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_crash_ends_with_a_sentence(
+    number: signal.Signals, jobs: str, meddling: Any, tmp_path: Path
+) -> None:
+    """Whether this process reads the file or another."""
+    (tmp_path / "bad.h5").write_bytes(MIXED_H5.read_bytes())
+    files = ("bad.h5",) if jobs == "1" else ("bad.h5", str(MIXED_H5))
+    ended = run_process(
+        "inspect",
+        *files,
+        "--jobs",
+        jobs,
+        cwd=tmp_path,
+        environment=meddling(CRASH.format(number=int(number))),
+    )
+    cause = "by a fault of a library that reads it or because memory ran out"
+    said = (
+        f"policytool: bad.h5 was not read: the process that read it was ended by {number.name}, "
+        f"{cause} [worker-crashed]\n"
+    )
+    assert (ended.code, ended.err) == (3, said)
+
+
+@pytest.fixture
+def reading(meddling: Any, tmp_path: Path) -> Any:
+    """Return a run that reads for a minute, and the copy of it that reads."""
+    begun = tmp_path / "begun"
+    environment = {**os.environ, **meddling(WAIT), "BEGUN": str(begun)}
+    command = [sys.executable, "-m", "policytool", "inspect", str(MIXED_H5)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 30
+    while time.monotonic() < until and not (begun.exists() and begun.read_text(encoding="utf-8")):
+        time.sleep(0.01)
+    copy = int(begun.read_text(encoding="utf-8"))
+    assert children(process.pid) == [copy]
+    yield process, copy, begun.with_name("begun.end")
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("to", ["one", "both"])
+def test_what_asks_to_end_is_passed_on_once(number: signal.Signals, to: str, reading: Any) -> None:
+    """A terminal asks both processes, a script the one that it started."""
+    process, copy, tidied = reading
+    (process.send_signal if to == "one" else lambda sent: os.killpg(process.pid, sent))(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"policytool: interrupted")
+    assert tidied.exists()
+    assert is_gone(copy)
+
+
+def test_a_killed_original_ends_its_copy(reading: Any) -> None:
+    """As by Ctrl-C: nothing that it began is left."""
+    process, copy, tidied = reading
+    process.kill()
+    process.wait()
+    assert is_gone(copy)
+    assert tidied.exists()
+
+
+def test_a_process_of_someone_else_is_never_copied() -> None:
+    """Tests and users of the Python API are one process, and stay it."""
+    assert crash_guard.split() is None
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_waiting_is_no_call_that_takes_too_long() -> None:
+    """What counts is processor time, and only as long as Python's own code does not run."""
+    code = (
+        f"{HASTE}import time\nguard.watch()\ntime.sleep(0.8)\nend = time.process_time() + "
+        "0.8\nwhile time.process_time() < end: pass\nprint('alive')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n")
+    stuck = subprocess.run(
+        [sys.executable, "-c", f"{HASTE}guard.watch()\nsum(range(10**10))"],
+        capture_output=True,
+        check=False,
+    )
+    assert stuck.returncode == -signal.SIGPROF
+    assert crash_guard.crash(signal.SIGPROF).how.startswith(
+        f"was in one call of a library for {limits.CALL_SECONDS.default} seconds"
+    )

@@ -1,0 +1,420 @@
+"""``--jobs``: what comes back, in which order, and what becomes of the processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.commands.batch import parallel, tasks
+from policytool.commands.inspect import Failure
+from policytool.formats.discovery import Input
+from policytool.model.model import Model
+from policytool.reports import REPORTERS
+from policytool.reports.findings import FINDING_REPORTERS
+from policytool.support.errors import UsageError, WorkerError
+from policytool.support.processes import pool
+from tests.conftest import (
+    MIXED_H5,
+    MIXED_JSON,
+    MIXED_KERAS,
+    MIXED_SAVEDMODEL,
+    MIXED_YAML,
+    ROOT,
+    run,
+    run_process,
+)
+from tests.helpers.special_files import WAITING
+from tests.numerics.test_workers import is_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Bounded
+
+SOURCES: Final = (MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_JSON, MIXED_YAML)
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """
+    Return the working directory: models of several formats, one broken one and one file that is
+    none.
+    """
+    monkeypatch.chdir(tmp_path)
+    for number in range(12):
+        source = SOURCES[number % len(SOURCES)]
+        copy = tmp_path / f"m{number:02}{source.suffix}"
+        if source.is_dir():
+            shutil.copytree(source, copy)
+        else:
+            shutil.copy(source, copy)
+    (tmp_path / "m03b.h5").write_bytes(MIXED_H5.read_bytes()[:3000])
+    (tmp_path / "notes.txt").write_text("nothing\n", encoding="utf-8")
+    return tmp_path
+
+
+def every(directory: Path) -> list[Input]:
+    """Return what lies in a directory, each named exactly."""
+    return [Input(path=path, exact=True) for path in sorted(directory.iterdir())]
+
+
+def inspected(inputs: list[Input], jobs: int) -> list[Model | Failure | None]:
+    """Return what ``inspect`` makes of the inputs."""
+    return list(parallel.each(tasks.inspect(), inputs, None, jobs))
+
+
+def children(parent: int) -> list[int]:
+    """Return the processes that a process has started and that still run."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(state[1]) == parent and state[0] not in "ZX":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def meddling(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what makes Python run a text at the start of each further process."""
+
+    def meddle(text: str) -> None:
+        folder = tmp_path_factory.mktemp("site")
+        (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (folder, ROOT))))
+
+    return meddle
+
+
+@pytest.mark.parametrize("jobs", [2, 3, 50])
+def test_results_come_in_the_order_of_the_inputs(models: Path, jobs: int) -> None:
+    """The same ones as in one process, however many read them."""
+    inputs = every(models)
+    one = inspected(inputs, 1)
+    assert inspected(inputs, jobs) == one
+    assert any(isinstance(result, Failure) for result in one)
+    assert not children(os.getpid())
+
+
+def reports() -> Iterator[tuple[str, str]]:
+    """Yield each command with each of its formats."""
+    yield from (("inspect", reporter.name) for reporter in REPORTERS)
+    yield from (("audit", reporter.name) for reporter in FINDING_REPORTERS)
+
+
+@pytest.mark.usefixtures("models")
+def test_reports_are_the_same_bytes() -> None:
+    """Whatever the command and the format; stderr and the exit code too."""
+    for command, name in reports():
+        one = run(command, "--format", name, "--jobs", "1", ".")
+        two = run(command, "--format", name, "--jobs", "2", ".")
+        assert two == one
+        assert one.code == 3
+
+
+@pytest.mark.parametrize(
+    ("jobs", "inputs", "count"),
+    [
+        (None, 0, 0),
+        (None, 1, 0),
+        (None, 2, 2),
+        (None, 3, 3),
+        (None, 9, 4),
+        (1, 9, 0),
+        (2, 9, 2),
+        (8, 9, 8),
+        (8, 3, 3),
+        (8, 1, 0),
+    ],
+)
+def test_one_input_needs_no_further_process(
+    monkeypatch: pytest.MonkeyPatch, jobs: int | None, inputs: int, count: int
+) -> None:
+    """Two or more have one per processor, or as many as the user says; none is idle."""
+    monkeypatch.setattr(parallel, "processors", lambda: 4)
+    assert parallel.workers(jobs, inputs) == count
+
+
+def test_jobs_are_an_option_a_variable_and_a_setting(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this order."""
+    (models / "policytool.toml").write_text("jobs = 3\n", encoding="utf-8")
+    monkeypatch.setenv("POLICYTOOL_JOBS", "2")
+    assert "jobs = 4  # command line" in run("inspect", "--jobs", "4", "--show-settings").out
+    assert "jobs = 2  # $POLICYTOOL_JOBS" in run("inspect", "--show-settings").out
+    monkeypatch.delenv("POLICYTOOL_JOBS")
+    monkeypatch.setattr(parallel, "processors", lambda: 4)
+    assert "jobs = 3  # " in run("audit", "--show-settings").out
+    assert run("audit", "--jobs", "0").code == 2
+
+
+def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
+    """A fault of a library ends one process, which is replaced; all other files are read."""
+    meddling(
+        "import os, signal, sys, policytool.model.reading as reading\n"
+        "was = reading.read\n"
+        "def read(path, shown):\n"
+        "    if path.name in {'m00.h5', 'm05.h5', 'm11.keras'}:\n"
+        "        print('the last words', file=sys.stderr, flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "    return was(path, shown)\n"
+        "reading.read = read\n"
+    )
+    inputs = every(models)
+    one, two = inspected(inputs, 1), inspected(inputs, 2)
+    lost = [
+        number
+        for number, result in enumerate(two)
+        if isinstance(result, Failure) and result.code == "worker-crashed"
+    ]
+    assert [inputs[number].path.name for number in lost] == ["m00.h5", "m05.h5", "m11.keras"]
+    assert [result for number, result in enumerate(two) if number not in lost] == [
+        result for number, result in enumerate(one) if number not in lost
+    ]
+    first = two[lost[0]]
+    assert isinstance(first, Failure)
+    assert "was ended by SIGSEGV" in first.message
+    assert "the last words" in first.details
+    assert not children(os.getpid())
+
+
+def test_a_process_that_ends_by_itself_is_told_by_its_last_words(
+    models: Path, meddling: Any
+) -> None:
+    """And every file may be such a one."""
+    meddling(
+        "import sys, policytool.model.reading as reading\ndef read(path, shown): sys.exit('no "
+        "way')\nreading.read = read\n"
+    )
+    results = inspected(every(models)[:4], 2)
+    assert all(
+        isinstance(result, Failure) and result.message.endswith("ended with code 1: no way")
+        for result in results
+    )
+
+
+def test_what_libraries_print_is_no_answer(
+    models: Path, meddling: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither on stdout nor on stderr, and it appears nowhere."""
+    meddling("import os\nprint('noise')\nos.write(1, b'noise\\n')\nos.write(2, b'noise\\n')\n")
+    inputs = every(models)
+    assert inspected(inputs, 2) == inspected(inputs, 1)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("models")
+def test_nothing_is_imported_from_the_working_directory(models: Path) -> None:
+    """It may be a stranger's, with a module of a known name in it."""
+    for name in ("h5py", "numpy", "json", "policytool"):
+        (models / f"{name}.py").write_text(
+            f"open({str(models / 'ran')!r}, 'w')\n", encoding="utf-8"
+        )
+    results = inspected([Input(path=models / name, exact=True) for name in ("m00.h5", "m05.h5")], 2)
+    assert all(isinstance(result, Model) for result in results)
+    assert not (models / "ran").exists()
+
+
+@pytest.mark.usefixtures("models")
+def test_a_bug_is_told_as_one(meddling: Any) -> None:
+    """As in one process: exit code 70 and a sentence, with --debug the traceback."""
+    meddling(
+        "import policytool.model.reading as reading\ndef read(path, shown): raise "
+        "RuntimeError('boom')\nreading.read = read\n"
+    )
+    ended = run("inspect", "--jobs", "2", ".")
+    assert ended.code == 70
+    assert "RuntimeError: boom" in ended.err
+    with pytest.raises(parallel.UnexpectedError) as caught:
+        run("inspect", "--jobs", "2", "--debug", ".")
+    assert "in read" in "".join(caught.value.__notes__)
+
+
+def test_wrong_usage_is_told_as_such(models: Path, meddling: Any) -> None:
+    """The sentence is that of the process that found it."""
+    meddling(
+        "import policytool.model.reading as reading\nfrom policytool.support.errors import "
+        "UsageError\ndef "
+        "read(path, shown): raise UsageError('no')\nreading.read = read\n"
+    )
+    with pytest.raises(UsageError, match=r"^no$"):
+        inspected(every(models), 2)
+
+
+def test_processes_that_cannot_start_are_told(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their last words, once for all files."""
+    monkeypatch.setattr(pool, "_MODULE", "policytool.nowhere")
+    with pytest.raises(
+        WorkerError, match=r"No module named policytool\.nowhere; --jobs 1 needs none"
+    ):
+        inspected(every(models), 2)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(WorkerError, match="/nowhere/python cannot be run"):
+        inspected(every(models), 2)
+
+
+@pytest.fixture
+def pipe(models: Path, meddling: Any) -> Path:
+    """
+    Return a named pipe beside the models, which further processes read until something is written
+    to it, as a file on a disk that does not answer.
+    """
+    meddling(WAITING)
+    path = models / "m00a.h5"
+    os.mkfifo(path)
+    return path
+
+
+def reader(pipe: Path, parent: int) -> int:
+    """Return the process that reads a pipe, as soon as there is one."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        for pid in children(parent):
+            try:
+                if any(
+                    os.path.realpath(descriptor) == str(pipe)
+                    for descriptor in Path(f"/proc/{pid}/fd").iterdir()
+                ):
+                    return pid
+            except OSError:
+                continue
+        time.sleep(0.01)
+    raise AssertionError("nobody reads the pipe")
+
+
+def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, bounded: Bounded) -> None:
+    """The rest goes on."""
+    bounded("read-seconds", 3)
+    inputs = every(models)
+    writer = os.open(pipe, os.O_RDWR)
+    try:
+        two = inspected(inputs, 2)
+    finally:
+        os.close(writer)
+    lost = [
+        (found.path, result)
+        for found, result in zip(inputs, two, strict=True)
+        if isinstance(result, Failure) and result.code == "worker-timeout"
+    ]
+    assert [(path, result.message) for path, result in lost] == [
+        (
+            pipe,
+            (
+                "was not read: the process that read it took at least 4 seconds, more than the 3 "
+                "of "
+                "read-seconds; --limit read-seconds=6 allows more"
+            ),
+        )
+    ]
+    assert sum(isinstance(result, Model) for result in two) == 12
+    assert not children(os.getpid())
+
+
+@pytest.fixture
+def waiting(pipe: Path) -> Iterator[tuple[subprocess.Popen[bytes], int, list[int]]]:
+    """Return a run with two processes, the one that reads a pipe without end, and both."""
+    writer = os.open(pipe, os.O_RDWR)
+    temporary = pipe.parent / "temporary"
+    temporary.mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "policytool",
+        "inspect",
+        "--format",
+        "json",
+        "--jobs",
+        "2",
+        *sorted(path.name for path in pipe.parent.glob("m*")),
+    ]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    process = subprocess.Popen(
+        command, cwd=pipe.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    try:
+        busy = reader(pipe, process.pid)
+        yield process, busy, children(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(writer)
+
+
+def test_a_killed_process_costs_the_file_that_it_read(
+    waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
+) -> None:
+    """Every other model is in the report, and nothing is left behind."""
+    process, busy, both = waiting
+    os.kill(busy, signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert out.count(b'"path": "m') > 12
+    assert b"policytool: m00a.h5 was not read: the process that read it was ended by SIGKILL" in err
+    assert all(is_gone(pid) for pid in both)
+    assert not list((models / "temporary").iterdir())
+
+
+def test_an_interrupt_ends_all(
+    waiting: tuple[subprocess.Popen[bytes], int, list[int]], models: Path
+) -> None:
+    """At once, without a traceback, and with nothing left behind."""
+    process, _, both = waiting
+    assert len(both) == 2
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err.strip()) == (130, b"policytool: interrupted")
+    assert all(is_gone(pid) for pid in both)
+    assert not list((models / "temporary").iterdir())
+
+
+def test_processes_do_not_outlive_the_one_that_started_them(
+    waiting: tuple[subprocess.Popen[bytes], int, list[int]],
+) -> None:
+    """Not even one that is in the middle of a file."""
+    process, _, both = waiting
+    process.kill()
+    process.wait()
+    assert all(is_gone(pid) for pid in both)
+
+
+def test_without_the_option_several_files_have_processes(models: Path) -> None:
+    """A bar or a report needs nothing else; one file is read in this process."""
+    code = (
+        "import sys; from policytool.cli.main import run; run(sys.argv[1:]); "
+        "print(*sorted({'policytool.support.processes.pool', 'policytool.support.processes.child', "
+        "'policytool.rules'} & "
+        "set(sys.modules)), file=sys.stderr)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "POLICYTOOL_JOBS"}
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code, "inspect", *names],
+            cwd=models,
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        ).stderr
+        for names in (["m00.h5"], ["m00.h5", "m01.keras"])
+    ]
+    assert said == ["\n", "policytool.support.processes.child policytool.support.processes.pool\n"]
+    assert (
+        run_process(
+            "inspect", "m00.h5", "m01.keras", cwd=models, environment={"POLICYTOOL_JOBS": "2"}
+        ).code
+        == 0
+    )

@@ -1,0 +1,699 @@
+"""
+Every limit refuses what is one beyond it in a sentence that names it, and lets it through where
+that is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import numpy as np
+import pytest
+
+import policytool
+from policytool.formats import format_detection
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.rules.stored_values import counted
+from policytool.support import limits
+from policytool.support.errors import UsageError, WorkerError
+from policytool.support.limits import LIMITS
+from policytool.support.text import protobuf_messages
+from tests.conftest import MIXED_JSON, MIXED_YAML, ROOT, Ended, run, run_process
+from tests.helpers import bundles
+from tests.helpers.small_models import (
+    Object,
+    dense,
+    h5_model,
+    keras_members,
+    keras_object,
+    keras_zip,
+    saved_model,
+    sequential,
+    small_saved_model,
+    weights_bytes,
+)
+from tests.helpers.special_files import WAITING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Build = "Callable[[Path], Path]"
+
+OPTION: Final = re.compile(
+    r", more than the [\w ]+ of ([a-z0-9-]+); --limit (([a-z0-9-]+)=\w+) (reads it|allows more)"
+)
+ROUNDS: Final = 16
+"""A count that stopped at the bound says no more than that: each round allows twice as much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beyond:
+    """A file that is beyond a limit, once that is lowered."""
+
+    limit: str
+    lowered: int
+    build: Callable[[Path], Path]
+    code: str
+    arguments: tuple[str, ...] = ()
+    """Beside ``inspect`` and the file."""
+
+
+def _json(directory: Path) -> Path:
+    path = directory / "a.json"
+    path.write_text(json.dumps(sequential()), encoding="utf-8")
+    return path
+
+
+def _yaml(directory: Path) -> Path:
+    path = directory / "a.yaml"
+    path.write_bytes(MIXED_YAML.read_bytes())
+    return path
+
+
+def _h5(directory: Path) -> Path:
+    return h5_model(directory / "a.h5", sequential())
+
+
+def _layers(directory: Path) -> Path:
+    return h5_model(directory / "a.h5", sequential(*(dense(f"d{number}") for number in range(9))))
+
+
+def _shared(directory: Path) -> Path:
+    layer = {**dense("same"), "shared_object_id": 7}
+    return h5_model(directory / "a.h5", sequential(*[layer] * 9))
+
+
+def _named_weights(directory: Path) -> Path:
+    path = directory / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = np.array([b"dense_a"])
+        file["dense_a/dense_a/kernel:0"] = np.zeros((6, 2), dtype="float16")
+        file["dense_a"].attrs["weight_names"] = [
+            "dense_a/kernel:0"
+        ]  # of any length, as h5py writes a list of str
+    return path
+
+
+def _two_weights(directory: Path) -> Path:
+    return keras_zip(directory / "a.keras", {**keras_members(), "b.weights.h5": weights_bytes()})
+
+
+def _keras(directory: Path) -> Path:
+    return keras_zip(directory / "a.keras")
+
+
+def _packed(directory: Path) -> Path:
+    return keras_zip(
+        directory / "a.keras",
+        {**keras_members(), "model.weights.h5": weights_bytes()},
+        compression=zipfile.ZIP_DEFLATED,
+    )
+
+
+def _unpacked(directory: Path) -> Path:
+    for name, data in keras_members().items():
+        (directory / name).write_bytes(data)
+    return directory
+
+
+def _vocabularies(directory: Path) -> Path:
+    words = {f"assets/{name}/vocabulary.txt": b"w\n" * 400 for name in ("a", "b", "c")}
+    return keras_zip(directory / "a.keras", {**keras_members(), **words})
+
+
+def _saved(directory: Path) -> Path:
+    return small_saved_model(directory / "a")
+
+
+def _saved_apart(directory: Path) -> Path:
+    return small_saved_model(directory / "a", separate=True)
+
+
+def _scopes(directory: Path) -> Path:
+    return saved_model(
+        directory / "a",
+        [
+            Object(children=[("dense", 1), ("norm", 2)]),
+            *(Object(variable=(f"{name}/kernel", 1, (2,))) for name in ("dense", "norm")),
+        ],
+    )
+
+
+def _metadata(directory: Path) -> Path:
+    path = _saved_apart(directory) / "keras_metadata.pb"
+    message: Any = protobuf_messages.parse("KerasMetadata", path.read_bytes())
+    fields = b"".join(
+        b"\n" + bundles.varint(len(body)) + body
+        for number, (node, place) in enumerate(
+            zip(message.nodes, (b"root", b"root.layer-0"), strict=True)
+        )
+        for body in [
+            b"\x10"
+            + bundles.varint(number)
+            + _field(3, place)
+            + _field(4, node.identifier)
+            + _field(5, node.metadata)
+        ]
+    )
+    alone = directory / "alone.pb"
+    alone.write_bytes(fields)
+    return alone
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return bundles.varint(number << 3 | 2) + bundles.varint(len(data)) + data
+
+
+def _nested(directory: Path) -> Path:
+    chain = [
+        keras_object(
+            "mlp", "Sequential", identifier="_tf_keras_sequential", children=[("layer-0", 1)]
+        )
+    ]
+    return saved_model(
+        directory / "a",
+        [
+            *chain,
+            *(
+                keras_object(f"l{number}", "Dense", children=[("inner", number + 1)])
+                for number in range(1, 6)
+            ),
+        ][:-1],
+    )
+
+
+def _tfjs(directory: Path) -> Path:
+    path = directory / "model.json"
+    weights = [
+        {"name": f"dense_a/{name}", "shape": shape, "dtype": "float32"}
+        for name, shape in (("kernel", [6, 2]), ("bias", [2]))
+    ]
+    path.write_text(
+        json.dumps(
+            {"modelTopology": sequential(), "weightsManifest": [{"paths": [], "weights": weights}]}
+        ),
+        encoding="utf-8",
+    )
+    return path
+
+
+def _map_of_shards(directory: Path) -> Path:
+    for number in range(3):
+        (directory / f"m_0000{number}.weights.h5").write_bytes(weights_bytes())
+    path = directory / "m.weights.json"
+    names = {f"/layers/dense_{number}/vars": [f"m_0000{number}.weights.h5"] for number in range(3)}
+    path.write_text(json.dumps({"metadata": {}, "weight_map": names}), encoding="utf-8")
+    return path
+
+
+def _graph(directory: Path, *, deep: bool) -> Path:
+    """
+    Write a SavedModel that calls functions within functions, or has an op in scopes within scopes.
+    """
+    path = small_saved_model(directory / "a")
+    saved: Any = protobuf_messages.parse("SavedModel", (path / "saved_model.pb").read_bytes())
+    definition: Any = protobuf_messages.parse("GraphDef", b"")
+    scope = "a/" * 9 if deep else ""
+    main = definition.nodes.add(name=f"{scope}out".encode(), op=b"PartitionedCall")
+    main.attributes.add(key=b"f").value.function.name = b"f0"
+    for level in range(9):
+        function = definition.library.functions.add()
+        function.signature.name = f"f{level}".encode()
+        call = function.nodes.add(name=b"call", op=b"PartitionedCall")
+        call.attributes.add(key=b"f").value.function.name = f"f{level + 1}".encode()
+    saved.meta_graphs[0].graph_def[:] = [definition.SerializeToString()]
+    saved.meta_graphs[0].signatures.add(key=b"serve").value.outputs.add(
+        key=b"y"
+    ).value.name = f"{scope}out:0".encode()
+    (path / "saved_model.pb").write_bytes(saved.SerializeToString())
+    return path
+
+
+def _calls(directory: Path) -> Path:
+    return _graph(directory, deep=False)
+
+
+def _deep_scopes(directory: Path) -> Path:
+    return _graph(directory, deep=True)
+
+
+def _graphs(directory: Path) -> Path:
+    path = small_saved_model(directory / "a")
+    data = (path / "saved_model.pb").read_bytes()
+    (path / "saved_model.pb").write_bytes(data + b"\x12\x00" * 2)
+    return path
+
+
+_FLOAT: Final = ("float32", (1,), bytes(4))
+
+
+def _names_in_parts(directory: Path) -> Path:
+    path = _named_weights(directory)
+    with h5py.File(path, "a") as file:
+        holder = file["dense_a"]
+        names = holder.attrs["weight_names"]
+        del holder.attrs["weight_names"]
+        for number in range(3):
+            holder.attrs[f"weight_names{number}"] = names
+    return path
+
+
+def _checkpoint(directory: Path) -> Path:
+    chain = [*(([("n", index + 1)], []) for index in range(9)), ([], [("", "x")])]
+    bundles.write(
+        directory / "a", {**dict([bundles.object_graph(chain)]), "x": _FLOAT, "another/key": _FLOAT}
+    )
+    return directory / "a.index"
+
+
+def _two_shards(directory: Path) -> Path:
+    bundles.write(directory / "a", {"x": _FLOAT})
+    (directory / "a.data-00000-of-00002").write_bytes(bytes(4))
+    bundles.write_index(
+        directory / "a",
+        [[bundles.header(shards=2), (b"x", bundles.entry(*_FLOAT).SerializeToString())]],
+    )
+    return directory / "a.index"
+
+
+def _square(directory: Path) -> Path:
+    bundles.write(directory / "a", {"x": ("float32", (1, 1), bytes(4))})
+    return directory / "a.index"
+
+
+CASES: Final = (
+    Beyond(limit="json-bytes", lowered=100, build=_h5, code="json-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_json, code="json-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_tfjs, code="json-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_keras, code="zip-limit"),
+    Beyond(limit="json-bytes", lowered=1000, build=_vocabularies, code="zip-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_unpacked, code="json-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_map_of_shards, code="json-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_saved, code="json-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_saved_apart, code="json-limit"),
+    Beyond(limit="json-bytes", lowered=100, build=_metadata, code="json-limit"),
+    Beyond(limit="json-values", lowered=9, build=_h5, code="json-limit"),
+    Beyond(limit="json-values", lowered=9, build=_json, code="json-limit"),
+    Beyond(limit="path-characters", lowered=9, build=_json, code="layer-limit"),
+    Beyond(limit="path-characters", lowered=9, build=_h5, code="h5-limit"),
+    Beyond(limit="path-characters", lowered=9, build=_saved, code="layer-limit"),
+    Beyond(limit="h5-text-bytes", lowered=9, build=_named_weights, code="h5-limit"),
+    Beyond(limit="h5-attributes", lowered=1, build=_names_in_parts, code="h5-limit"),
+    Beyond(limit="graphs", lowered=2, build=_graphs, code="proto-limit"),
+    Beyond(limit="proto-messages", lowered=3, build=_saved, code="proto-limit"),
+    Beyond(limit="proto-messages", lowered=3, build=_calls, code="proto-limit"),
+    Beyond(limit="proto-messages", lowered=3, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="layers", lowered=3, build=_shared, code="layer-limit"),
+    Beyond(limit="weights-shards", lowered=1, build=_two_weights, code="zip-limit"),
+    Beyond(limit="json-depth", lowered=4, build=_json, code="json-limit"),
+    Beyond(limit="json-depth", lowered=4, build=_yaml, code="yaml-limit"),
+    Beyond(limit="yaml-bytes", lowered=100, build=_yaml, code="yaml-limit"),
+    Beyond(limit="yaml-values", lowered=9, build=_yaml, code="yaml-limit"),
+    Beyond(limit="layers", lowered=3, build=_layers, code="layer-limit"),
+    Beyond(limit="layers", lowered=1, build=_scopes, code="layer-limit"),
+    Beyond(limit="layers", lowered=1, build=_saved, code="layer-limit"),
+    Beyond(limit="layer-depth", lowered=2, build=_nested, code="layer-limit"),
+    Beyond(limit="h5-objects", lowered=3, build=_h5, code="h5-limit"),
+    Beyond(limit="h5-depth", lowered=1, build=_h5, code="h5-limit"),
+    Beyond(limit="h5-rank", lowered=1, build=_h5, code="h5-limit"),
+    Beyond(limit="h5-rank", lowered=1, build=_tfjs, code="json-limit"),
+    Beyond(limit="zip-members", lowered=2, build=_keras, code="zip-limit"),
+    Beyond(limit="zip-ratio", lowered=1, build=_packed, code="zip-limit"),
+    Beyond(limit="inflated-bytes", lowered=100, build=_packed, code="zip-limit"),
+    Beyond(limit="weights-shards", lowered=1, build=_map_of_shards, code="h5-limit"),
+    Beyond(limit="proto-bytes", lowered=10, build=_saved, code="proto-limit"),
+    Beyond(limit="proto-bytes", lowered=10, build=_metadata, code="proto-limit"),
+    Beyond(limit="object-nodes", lowered=1, build=_saved, code="proto-limit"),
+    Beyond(limit="object-nodes", lowered=1, build=_metadata, code="proto-limit"),
+    Beyond(limit="object-nodes", lowered=2, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="object-depth", lowered=3, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="checkpoint-index-bytes", lowered=100, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="checkpoint-entries", lowered=1, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="checkpoint-key-bytes", lowered=8, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="checkpoint-entry-bytes", lowered=3, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="checkpoint-shards", lowered=1, build=_two_shards, code="checkpoint-limit"),
+    Beyond(limit="checkpoint-rank", lowered=1, build=_square, code="checkpoint-limit"),
+    Beyond(limit="checkpoint-string-bytes", lowered=9, build=_checkpoint, code="checkpoint-limit"),
+    Beyond(limit="checkpoint-graph-bytes", lowered=9, build=_checkpoint, code="checkpoint-limit"),
+)
+
+OBSERVED: Final = (
+    Beyond(limit="trace-steps", lowered=3, build=_calls, code="graph-limit"),
+    Beyond(limit="call-depth", lowered=3, build=_calls, code="graph-limit"),
+    Beyond(limit="scope-depth", lowered=3, build=_deep_scopes, code="graph-limit"),
+)
+"""What a report lacks, and says so, where a graph is beyond a limit."""
+
+OF_VALUES: Final = frozenset({"h5-ratio"})
+"""Limits on values, which only some commands read, with a test of its own below."""
+
+OF_PROCESSES: Final = frozenset(
+    {
+        "read-seconds",
+        "write-seconds",
+        "answer-bytes",
+        "event-bytes",
+        "call-seconds",
+        "library-bytes",
+    }
+)
+"""
+Limits that hold for another process, each with a test of its own below; of the last two in
+test_guard.py.
+"""
+
+OF_OTHER_FILES: Final = frozenset({"settings-bytes", "list-bytes", "pipe-seconds"})
+"""Limits on what is read beside models, each with a test in test_given_files.py."""
+
+
+def _inspected(case: Beyond, path: Path, bound: str) -> Ended:
+    return run("inspect", path, *case.arguments, "--format", "json", "--limit", bound)
+
+
+def _told(case: Beyond, ended: Ended) -> str | None:
+    """Return the sentence in which a report names the limit; None where it does not."""
+    failures = ended.json["failures"] or [
+        item for model in ended.json["models"] for item in model["observations"]
+    ]
+    assert ended.code == (3 if ended.json["failures"] else 0)
+    return next(
+        (
+            item["message"]
+            for item in failures
+            if item["code"] == case.code and f" of {case.limit}" in item["message"]
+        ),
+        None,
+    )
+
+
+def _bound(case: Beyond) -> str:
+    return f"{case.limit}={case.lowered}"
+
+
+def test_every_limit_has_a_case() -> None:
+    """A new one cannot be forgotten."""
+    assert {
+        case.limit for case in (*CASES, *OBSERVED)
+    } | OF_VALUES | OF_PROCESSES | OF_OTHER_FILES == set(LIMITS)
+
+
+@pytest.mark.parametrize(
+    "case", [*CASES, *OBSERVED], ids=lambda case: f"{case.limit}-{case.build.__name__.strip('_')}"
+)
+def test_what_is_beyond_a_limit_is_told_and_can_be_let_through(
+    case: Beyond, tmp_path: Path
+) -> None:
+    """
+    The sentence names what was found, the limit and the option; what the option says is enough.
+    """
+    path = case.build(tmp_path)
+    usual = run("inspect", path, "--format", "json")
+    assert usual.code == 0
+    assert _told(case, usual) is None
+    sentence = _told(case, _inspected(case, path, _bound(case)))
+    assert sentence is not None
+    for _ in range(ROUNDS):
+        found = OPTION.search(sentence)
+        assert found is not None, sentence
+        assert found[1] == found[3] == case.limit
+        ended = _inspected(case, path, found[2])
+        again = _told(case, ended)
+        if again is None:
+            break
+        sentence = again
+    assert ended.json["models"] == usual.json["models"]
+
+
+@pytest.mark.parametrize("case", CASES[:1])
+def test_python_api_takes_limits(case: Beyond, tmp_path: Path) -> None:
+    """By the same names; they hold for the one call."""
+    path = case.build(tmp_path)
+    usual = policytool.inspect(path)
+    with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
+        policytool.inspect(path, limits={case.limit: case.lowered})
+    for call in (policytool.audit, policytool.migrate):
+        with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
+            call(path, limits={case.limit: case.lowered})
+    with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
+        policytool.diff(path, path, limits={case.limit: case.lowered})
+    with pytest.raises(policytool.support.errors.ModelFileError, match="--limit json-bytes="):
+        policytool.check(path, to="mixed_float16", limits={case.limit: case.lowered})
+    assert policytool.inspect(path) == usual
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("inspect",), ("audit",), ("migrate",), ("diff", MIXED_JSON), ("check",)],
+    ids=lambda command: command[0],
+)
+def test_every_command_that_reads_takes_limits(command: tuple[str, ...], tmp_path: Path) -> None:
+    """All of them say the same sentence, with the same code."""
+    ended = run(*command, _h5(tmp_path), "--limit", "json-bytes=100")
+    assert ended.code == 3
+    assert "more than the 100 bytes of json-bytes; --limit json-bytes=" in ended.err
+
+
+@pytest.mark.parametrize(
+    "limit", [limit for limit in LIMITS.values() if limit.fixed], ids=lambda limit: limit.name
+)
+def test_some_limits_are_not_ours_to_raise(limit: limits.Limit, tmp_path: Path) -> None:
+    """What a format or a library cannot do, no option does; the sentence says whose bound it is."""
+    ended = run("inspect", _h5(tmp_path), "--limit", f"{limit.name}={limit.default + 1}")
+    assert ended.code == 2
+    assert limit.fixed in ended.err
+    assert limit.fixed in limit.beyond(limit.default + 1)
+    assert "--limit" not in limit.beyond(limit.default + 1)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        ("json-byte=1", "no limit is called 'json-byte'; there are json-bytes, "),
+        ("json-bytes", "is not NAME=VALUE"),
+        ("json-bytes=many", "'many' is no size"),
+        ("json-bytes=0", "'0' is no size"),
+        ("layers=0", "the limit layers cannot be 0"),
+        ("layers=-1", "'-1' is no number of layers"),
+        ("layers=1K", "'1K' is no number of layers"),
+    ],
+)
+def test_what_is_no_limit_is_wrong_usage(bound: str, words: str, tmp_path: Path) -> None:
+    """With what there is."""
+    ended = run("inspect", _h5(tmp_path), "--limit", bound)
+    assert ended.code == 2
+    assert words in ended.err
+
+
+def test_api_names_what_is_no_limit(tmp_path: Path) -> None:
+    """As the command line does."""
+    with pytest.raises(UsageError, match="no limit is called 'size'"):
+        policytool.inspect(_h5(tmp_path), limits={"size": 1})
+
+
+@pytest.mark.parametrize(
+    ("found", "most", "says"),
+    [
+        (
+            101,
+            100,
+            "101 bytes, more than the 100 bytes of json-bytes; --limit json-bytes=101 reads it",
+        ),
+        (
+            300 * 2**20,
+            256 * 2**20,
+            "300 MiB, more than the 256 MiB of json-bytes; --limit json-bytes=300MiB reads it",
+        ),
+        (
+            256 * 2**20 + 1,
+            256 * 2**20,
+            "257 MiB, more than the 256 MiB of json-bytes; --limit json-bytes=257MiB reads it",
+        ),
+        (
+            2**30,
+            2**20,
+            "1 GiB, more than the 1 MiB of json-bytes; --limit json-bytes=1GiB reads it",
+        ),
+        (100, 100, ""),
+    ],
+)
+def test_bytes_are_told_in_units(found: int, most: int, says: str) -> None:
+    """Rounded up, so that what the sentence offers is enough."""
+    with limits.given({"json-bytes": most}):
+        assert limits.JSON_BYTES.beyond(found) == says
+
+
+def test_settings_that_were_merely_found_raise_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A stranger's checkout cannot undo the bounds for its own models; a file that is named can, and
+    so can the environment.
+    """
+    monkeypatch.chdir(tmp_path)
+    path = _h5(tmp_path)
+    settings = tmp_path / "policytool.toml"
+    settings.write_text('limit = ["json-bytes=100"]\n', encoding="utf-8")
+    found = run("inspect", path)
+    assert found.code == 2
+    assert "sets 'limit', which only a settings file named with --config may set" in found.err
+    assert run("inspect", path, "--config", settings).code == 3
+    shown = run("inspect", "--config", settings, "--show-settings")
+    assert 'limit = ["json-bytes=100"]' in shown.out
+    settings.unlink()
+    monkeypatch.setenv("POLICYTOOL_LIMIT", "json-bytes=100 layers=7")
+    assert run("inspect", path).code == 3
+    assert run("inspect", path, "--limit", "json-bytes=1GiB").code == 0
+
+
+def test_limits_are_listed() -> None:
+    """
+    Each with its bound and its reason, at the terminal and as JSON; the shell completes those that
+    can be raised.
+    """
+    table, rows = run("limits").out, run("limits", "--format", "json").json["limits"]
+    assert [row["name"] for row in rows] == list(LIMITS)
+    assert [row["value"] for row in rows] == [limit.default for limit in LIMITS.values()]
+    words = " ".join(table.split())
+    assert all(
+        f"{limit.name} {limit.amount(limit.default)} " in words and limit.reason in words
+        for limit in LIMITS.values()
+    )
+
+
+# Limits on values
+
+
+@pytest.mark.parametrize("kind", ["one", "all"])
+def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> None:
+    """
+    Neither of one dataset of which nothing is stored, nor of many names of one; what may be stored
+    so can be let through.
+    """
+    path = h5_model(tmp_path / "a.h5", sequential(*(dense(f"d{number}") for number in range(99))))
+    with h5py.File(path, "a") as file:
+        for number in range(99):
+            group = file.require_group(f"model_weights/d{number}/d{number}")
+            if kind == "one" and not number:
+                group.create_dataset(
+                    "kernel:0", (2**20, 2), "float32", chunks=(2**10, 2), fillvalue=1
+                )
+            elif kind == "all":
+                group["kernel:0"] = (
+                    file["model_weights/d0/d0/kernel:0"]
+                    if number
+                    else np.zeros((2**18, 1), "float32")
+                )
+    document = format_detection.document(path, path.name)
+    says = "stored bytes would become" if kind == "one" else "all datasets together would become"
+    _, unread = counted(path, document, {})
+    assert set(unread) == {
+        tensor.path
+        for tensor in document.tensors or ()
+        if kind == "all" or tensor.shape == (2**20, 2)
+    }
+    assert all(says in reason for reason in unread.values())
+    found = OPTION.search(next(iter(unread.values())))
+    assert found is not None
+    assert found[1] == "h5-ratio"
+    with limits.given({"h5-ratio": int(found[2].partition("=")[2])}):
+        counts, unread = counted(path, document, {})
+    assert not unread
+    assert set(counts) == {tensor.path for tensor in document.tensors or ()}
+    if kind == "one":
+        ended = run(
+            "migrate", path, "--to", "float16", "--set", "mlp/d0=float16", "-o", tmp_path / "b.h5"
+        )
+        assert ended.code == 3
+        assert "--limit h5-ratio=" in ended.err
+
+
+# Limits of other processes
+
+
+def test_processes_that_read_have_the_same_limits(tmp_path: Path) -> None:
+    """What the option says goes to each of them."""
+    paths = [h5_model(tmp_path / f"{name}.h5", sequential()) for name in "ab"]
+    for jobs in ("1", "2"):
+        ended = run_process(
+            "inspect", *paths, "--jobs", jobs, "--format", "json", "--limit", "json-bytes=100"
+        )
+        assert [failure["code"] for failure in ended.json["failures"]] == [
+            "json-limit",
+            "json-limit",
+        ]
+
+
+def test_answers_of_processes_are_bounded(tmp_path: Path) -> None:
+    """
+    A file whose report is longer than that is a failure, and the option in it lets it through.
+    """
+    paths = [h5_model(tmp_path / f"{name}.h5", sequential()) for name in "ab"]
+    ended = run_process(
+        "inspect", *paths, "--jobs", "2", "--format", "json", "--limit", "answer-bytes=100"
+    )
+    assert {failure["code"] for failure in ended.json["failures"]} == {"worker-limit"}
+    found = OPTION.search(ended.json["failures"][0]["message"])
+    assert found is not None
+    assert found[1] == "answer-bytes"
+    assert run_process("inspect", *paths, "--jobs", "2", "--limit", "answer-bytes=1MiB").code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "limit"), [("inspect", "read-seconds"), ("migrate", "write-seconds")]
+)
+def test_time_of_processes_is_bounded(command: str, limit: str, tmp_path: Path) -> None:
+    """A file that is never done is given up."""
+    h5_model(tmp_path / "a.h5", sequential())
+    os.mkfifo(tmp_path / "b.h5")
+    (tmp_path / "sitecustomize.py").write_text(WAITING, encoding="utf-8")
+    waiting = {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))}
+    writer = os.open(tmp_path / "b.h5", os.O_RDWR)
+    try:
+        ended = run_process(
+            command,
+            tmp_path / "a.h5",
+            tmp_path / "b.h5",
+            "--jobs",
+            "2",
+            "--format",
+            "json",
+            "--limit",
+            f"{limit}=2",
+            environment=waiting,
+        )
+    finally:
+        os.close(writer)
+    assert ended.code == 3
+    (failure,) = ended.json["failures"]
+    assert failure["code"] == "worker-timeout"
+    assert (
+        f"took at least 3 seconds, more than the 2 of {limit}; --limit {limit}=4 allows more"
+        in failure["message"]
+    )
+
+
+def test_answers_of_the_process_with_tensorflow_are_bounded(tmp_path: Path) -> None:
+    """One line without an end is not kept for ever; within the limit it is an answer."""
+    script = tmp_path / "child.py"
+    script.write_text(
+        "import json, os, sys\nfor line in sys.stdin:\n    os.write(int(sys.argv[1]), "
+        "json.dumps({'result': {'a': 'x' * 5000}}).encode() + b'\\n')\n",
+        encoding="utf-8",
+    )
+    with (
+        limits.given({"event-bytes": 100}),
+        Worker(Interpreter(script=script)) as worker,
+        pytest.raises(WorkerError) as caught,
+    ):
+        worker.run({})
+    assert caught.value.code == "worker-limit"
+    assert "--limit event-bytes=200 allows more" in str(caught.value)
+    with limits.given({"event-bytes": 6000}), Worker(Interpreter(script=script)) as worker:
+        assert worker.run({})["a"] == "x" * 5000

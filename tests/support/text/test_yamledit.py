@@ -1,0 +1,405 @@
+"""YAML text edited in place: what changes is right, and nothing else changes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policytool.migration.plan import ABSENT
+from policytool.support import limits
+from policytool.support.text import jsonedit, yamledit, yamltext
+from tests.support.text.test_jsonedit import edits
+
+if TYPE_CHECKING:
+    from policytool.support.text.jsontext import Json
+
+WORDS = st.sampled_from(
+    [
+        "a",
+        "b",
+        "dtype",
+        "0",
+        "é",
+        "a/b",
+        "m~n",
+        "",
+        "null",
+        "y",
+        "1.5",
+        "- x",
+        "a: b",
+        "#",
+        "😀",
+        "\x85",
+        "tab\t",
+        "two\nlines",
+    ]
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS
+NUMBERS = st.sampled_from(
+    ["0x1F", "1_000", "1:30", "1.0e-07", ".5", "-.inf", ".NaN", "+1", "~", "Yes", "OFF"]
+)
+
+
+def quoted(text: str) -> str:
+    """Return text as a YAML scalar in double quotes."""
+    # spelled by hand below
+    return yamledit._flow(text, '"')  # noqa: SLF001  # spelled by hand below
+
+
+@st.composite
+def scalars(draw: st.DrawFn) -> str:
+    """Return a scalar in one of its spellings."""
+    kind = draw(st.sampled_from(["value", "number", "single", "plain", "tagged"]))
+    word = draw(WORDS)
+    if kind == "number":
+        return draw(NUMBERS)
+    if kind == "single" and word.isprintable():
+        return "'" + word.replace("'", "''") + "'"
+    if kind == "plain":
+        return draw(st.sampled_from(["float32", "mixed_float16", "two words", "a-b"]))
+    if kind == "tagged":
+        return f"!!str {quoted(word)}"
+    return yamledit._flow(draw(SCALARS))  # as above  # noqa: SLF001  # as above
+
+
+@st.composite
+def flows(draw: st.DrawFn, depth: int = 2) -> str:
+    """Return a value in flow style, with odd white space."""
+    kind = draw(st.sampled_from(["scalar", "object", "array"] if depth else ["scalar"]))
+    if kind == "scalar":
+        return draw(scalars())
+    space = draw(st.sampled_from(["", " ", "  "]))
+    inner = [draw(flows(depth - 1)) for _ in range(draw(st.integers(0, 3)))]
+    if kind == "array":
+        tag = draw(st.sampled_from(["", "!!python/tuple ", "!!seq "]))
+        return f"{tag}[{space}{f'{space}, '.join(inner)}{space}]"
+    members = [f"{quoted(draw(WORDS))}: {item}" for item in inner]
+    return f"{{{space}{f'{space}, '.join(members)}{space}}}"
+
+
+@st.composite
+def blocks(draw: st.DrawFn, depth: int = 3, indent: int = 0) -> str:
+    """
+    Return a value as it stands behind a key or a dash: on the same line, or on lines of its own
+    below it.
+    """
+    kind = draw(st.sampled_from(["flow", "mapping", "sequence", "literal"] if depth else ["flow"]))
+    comment = draw(st.sampled_from(["", "", "  # a note: yes?"]))
+    if kind == "flow":
+        return f" {draw(flows())}{comment}\n"
+    margin = " " * indent
+    if kind == "literal":
+        return f" |\n{margin}  some\n{margin}  text\n"
+    tag = draw(st.sampled_from(["", " !!python/tuple" if kind == "sequence" else " !!map"]))
+    lines = []
+    for _ in range(draw(st.integers(1, 3))):
+        lead = draw(st.sampled_from(["", f"{margin}# between\n", "\n"]))
+        inner = draw(blocks(depth - 1, indent + 2))
+        name = draw(st.sampled_from(["a", "b", "dtype", "'c d'", '"0"', "é"]))
+        lines.append(f"{lead}{margin}{f'{name}:' if kind == 'mapping' else '-'}{inner}")
+    return f"{tag}{comment}\n{''.join(lines)}"
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Return YAML text as people and releases spell it."""
+    text = (
+        draw(st.sampled_from(["", "---\n", "# a model\n"]))
+        + draw(blocks()).lstrip(" ")
+        + draw(st.sampled_from(["", "\n", "# end\n"]))
+    )
+    return text.replace("\n", "\r\n") if draw(st.booleans()) and "|" not in text else text
+
+
+def parsed(text: str) -> Json:
+    """Return the value of a text."""
+    return yamltext.parse(text).value
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
+    """
+    Replacing, adding and removing in any order of odd text gives what the same edits of the value
+    give.
+    """
+    text = data.draw(texts())
+    changes, wanted = data.draw(edits(parsed(text)))
+    assert jsonedit.same(parsed(yamledit.apply(text, changes)), wanted)
+
+
+@given(texts())
+def test_no_edit_changes_nothing(text: str) -> None:
+    """Without edits the text comes back, and edits that change nothing leave it too."""
+    value = parsed(text)
+    assert yamledit.apply(text, []) == text
+    assert yamledit.apply(text, [("", value, value)]) == text
+
+
+@given(texts(), texts(), st.booleans())
+def test_text_beside_an_edit_stays(left: str, right: str, single: bool) -> None:  # noqa: FBT001
+    """What stands on both sides of a value is not touched by a byte."""
+    quote = "'" if single else ""
+    head, tail = (
+        f"{name}:\n  {_indented(text)}\n" for name, text in (("left", left), ("right", right))
+    )
+    before = f"{head}edited: {quote}float32{quote}   # why\n{tail}"
+    after = f"{head}edited: {quote}mixed_float16{quote}   # why\n{tail}"
+    assert yamledit.apply(before, [("/edited", "float32", "mixed_float16")]) == after
+
+
+def _indented(text: str) -> str:
+    return (
+        text.removeprefix("---\n")
+        .removeprefix("---\r\n")
+        .replace("\r\n", "\n")
+        .replace("\n", "\n  ")
+    )
+
+
+CONFIG = """\
+config:
+  layers:
+  - class_name: Dense
+    config:
+      batch_input_shape: !!python/tuple
+      - null
+      - 6
+      dtype:
+        class_name: Policy
+        config:
+          name: mixed_float16
+      name: dense_a  # the first
+  - class_name: Dense
+    config: {dtype: float32, name: 'dense_b', shape: !!python/tuple [null, 6]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "old", "new"),
+    [
+        (
+            (
+                "/config/layers/0/config/dtype",
+                {"class_name": "Policy", "config": {"name": "mixed_float16"}},
+                "mixed_float16",
+            ),
+            "dtype:\n        class_name: Policy\n        config:\n          name: mixed_float16\n",
+            "dtype: mixed_float16\n",
+        ),
+        (
+            ("/config/layers/1/config/dtype", "float32", {"class_name": "Policy"}),
+            "{dtype: float32,",
+            "{dtype: {class_name: Policy},",
+        ),
+        (("/config/layers/1/config/name", "dense_b", "head"), "'dense_b'", "'head'"),
+        (("/config/layers/0/config/name", "dense_a", "1.5"), "dense_a  #", '"1.5"  #'),
+        (("/config/layers/0/config/batch_input_shape/1", 6, 7), "      - 6", "      - 7"),
+        (("/config/layers/1/config/shape/1", 6, 1e-07), "6]", "1.0e-07]"),
+        (
+            ("/config/layers/0/config/name", "dense_a", ABSENT),
+            "      name: dense_a  # the first\n",
+            "",
+        ),
+        (("/config/layers/1/config/name", "dense_b", ABSENT), " name: 'dense_b',", ""),
+        (("/config/layers/1/config/dtype", "float32", ABSENT), "dtype: float32, ", ""),
+        (
+            ("/config/layers/0/autocast", ABSENT, False),
+            "  - class_name: Dense\n    config:\n",
+            "  - autocast: false\n    class_name: Dense\n    config:\n",
+        ),
+        (
+            ("/config/layers/1/config/units", ABSENT, 3),
+            "{dtype: float32,",
+            "{units: 3, dtype: float32,",
+        ),
+        (
+            ("/config/layers/0/config/dtype/config/name", "mixed_float16", ABSENT),
+            "\n          name: mixed_float16\n",
+            "\n          {}\n",
+        ),
+    ],
+)
+def test_edits_keep_the_style_of_the_text(edit: jsonedit.Change, old: str, new: str) -> None:
+    """
+    Tags, tuples, comments, quotes and indentation are those of the text, and so are line ends.
+    """
+    assert CONFIG.count(old) == 1
+    assert yamledit.apply(CONFIG, [edit]) == CONFIG.replace(old, new)
+    windows = CONFIG.replace("\n", "\r\n")
+    assert yamledit.apply(windows, [edit]) == CONFIG.replace(old, new).replace("\n", "\r\n")
+
+
+WRAPPED = """\
+axis: !!python/object/apply:tensorflow.python.training.tracking.data_structures.ListWrapper
+- - 1
+config: !!python/object/apply:builtins.dict
+- dtype: float32
+"""
+
+
+def test_values_in_wrappers_of_python_objects_are_edited_inside_them() -> None:
+    """A dict that TF 2.2 wrote as a call of ``dict`` is one."""
+    assert yamledit.apply(
+        WRAPPED, [("/config/dtype", "float32", "float16"), ("/axis/0", 1, 3)]
+    ) == WRAPPED.replace("float32", "float16").replace("- 1", "- 3")
+
+
+ALIASED = (
+    "one: &id001 {dtype: float32, name: x}\ntwo: *id001\nthree:\n- *id001\n- &id002 [1, *id001]\n- "
+    "*id002\n"
+)
+VALUE: dict[str, Any] = {"dtype": "float32", "name": "x"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "edited"),
+    [
+        (
+            [("/two/dtype", "float32", "float16")],
+            ALIASED.replace("two: *id001", "two: {dtype: float16, name: x}"),
+        ),
+        ([("/two", VALUE, 1)], ALIASED.replace("two: *id001", "two: 1")),
+        (
+            [("/one/dtype", "float32", "float16")],
+            ALIASED.replace("*id001", "{dtype: float32, name: x}").replace("float32", "float16", 1),
+        ),
+        (
+            [("/one", VALUE, 1)],
+            (
+                "one: &id001 1\ntwo: {dtype: float32, name: x}\nthree:\n- {dtype: float32, name: "
+                "x}\n- "
+                "&id002 [1, {dtype: float32, name: x}]\n- *id002\n"
+            ),
+        ),
+        (
+            [("/three/2/1/dtype", "float32", "float16")],
+            ALIASED.replace("- *id002", "- [1, {dtype: float16, name: x}]"),
+        ),
+        (
+            [("/one", VALUE, ABSENT)],
+            (
+                "two: {dtype: float32, name: x}\nthree:\n- {dtype: float32, name: x}\n- &id002 [1, "
+                "{dtype: float32, name: x}]\n- *id002\n"
+            ),
+        ),
+    ],
+)
+def test_an_edit_reaches_one_place_of_a_shared_value(
+    changes: list[jsonedit.Change], edited: str
+) -> None:
+    """Whichever of the places is edited, the others keep what they have."""
+    assert yamledit.apply(ALIASED, changes) == edited
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
+    data: st.DataObject,
+) -> None:
+    """
+    PyYAML writes an anchor where an object stands twice, at any depth; an edit at one place is for
+    that place.
+    """
+    leaf = data.draw(
+        st.dictionaries(st.sampled_from(["a", "b", "dtype", "c d"]), SCALARS, max_size=3)
+        | st.lists(SCALARS, max_size=3)
+    )
+    inner = [leaf, {"x": leaf, "y": 1}]
+    text = yaml.safe_dump(
+        {"a": inner, "b": leaf, "c": [inner, inner[1], leaf]},
+        default_flow_style=data.draw(st.sampled_from([None, True, False])),
+    )
+    changes, wanted = data.draw(edits(parsed(text)))
+    assert jsonedit.same(parsed(yamledit.apply(text, changes)), wanted)
+
+
+@pytest.mark.parametrize("pointer", ["/one/0", "/two/0"])
+def test_shared_values_with_tags_are_refused(pointer: str) -> None:
+    """Written out they would lose their tags."""
+    text = "one: &a !!python/tuple [1, 2]\ntwo: *a\n"
+    with pytest.raises(yamledit.UneditableError, match="tuple"):
+        yamledit.apply(text, [(pointer, 1, 3)])
+
+
+@pytest.mark.parametrize(
+    ("text", "edit"),
+    [
+        ("? a\n: 1\n", ("/b", ABSENT, 2)),
+        ("[a: 1]", ("/0/b", ABSENT, 2)),
+        ("{? a : 1, b: 2}", ("/b", 2, ABSENT)),
+    ],
+    ids=["block", "pair", "flow"],
+)
+def test_forms_that_no_release_writes_are_refused_and_not_spoilt(
+    text: str, edit: jsonedit.Change
+) -> None:
+    """An edit comes out as asked, or there is none."""
+    with pytest.raises(yamledit.UneditableError):
+        yamledit.apply(text, [edit])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [("/x", 1, 2)],
+        [("/x/y", ABSENT, 2)],
+        [("/list/3", 1, 2)],
+        [("/list/-", 1, 2)],
+        [("/list/01", 2, 3)],
+        [("/list/2", ABSENT, 3)],
+        [("/list/0", 1, ABSENT)],
+        [("/a", 2, 3)],
+        [("/a", True, 3)],
+        [("/a", 1.0, 3)],
+        [("/a", ABSENT, 3)],
+        [("/x", ABSENT, ABSENT)],
+        [("/a/b", 1, 2)],
+        [("a", 1, 2)],
+        [("/~2", 1, 2)],
+        [("/a", 1, 2), ("/a", 1, 3)],
+        [("/list", [1, 2], 2), ("/list/0", 1, 3)],
+        [("/list/0", 1, 3), ("/list", [1, 2], 2)],
+        [("", {"a": 1, "list": [1, 2]}, ABSENT)],
+        [("/x" * (limits.JSON_DEPTH.value + 1), 1, 2)],
+    ],
+    ids=str,
+)
+def test_edits_that_do_not_fit_are_refused(wrong: list[jsonedit.Change]) -> None:
+    """A pointer that leads nowhere, another value than expected, edits inside each other."""
+    with pytest.raises(yamledit.EditError):
+        yamledit.apply("a: 1\nlist: [1, 2]\n", wrong)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "a: 1]", "a: *b", "a: !!python/name:os.system ''", "a: 1\n---\nb: 1\n"]
+)
+def test_text_that_is_no_yaml_is_refused(text: str) -> None:
+    """There is one error for all of it."""
+    with pytest.raises(yamledit.EditError):
+        yamledit.apply(text, [("/a", 1, 2)])
+
+
+def test_many_edits_and_many_aliases_take_little_time() -> None:
+    """A thousand edits beside a thousand aliases: each is looked up, none is searched."""
+    lines = [
+        (
+            f"- config: {{dtype: float16, name: dense_{index}}}\n  empty: "
+            f"{'&id001 {}' if not index else '*id001'}\n"
+        )
+        for index in range(1000)
+    ]
+    text = "layers:\n" + "".join(lines)
+    changes: list[jsonedit.Change] = [
+        (f"/layers/{index}/config/dtype", "float16", "float32") for index in range(1000)
+    ]
+    start = time.perf_counter()
+    edited = yamledit.apply(text, changes)
+    assert time.perf_counter() - start < 3
+    assert edited == text.replace("float16", "float32")

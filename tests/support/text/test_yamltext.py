@@ -1,0 +1,183 @@
+"""
+YAML from strangers: what it holds, what of it is refused, and that nothing in it grows or runs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.support import limits
+from policytool.support.text import jsonedit, yamltext
+from tests.conftest import FIXTURES, Bounded
+
+SAMPLES: Final = sorted(FIXTURES.glob("*/*.yaml"))
+VALUES: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def parsed(text: str) -> object:
+    """Return the value of a text."""
+    return yamltext.parse(text).value
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SAMPLES if path.with_suffix(".json").exists()],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_yaml_says_what_the_same_model_says_as_json(path: Path) -> None:
+    """
+    What a release writes with ``to_yaml()`` reads as what it writes with ``to_json()``: tuples as
+    lists, wrapped values as themselves.
+    """
+    assert parsed(path.read_text(encoding="utf-8")) == json.loads(
+        path.with_suffix(".json").read_text(encoding="utf-8")
+    )
+
+
+@given(VALUES, st.booleans())
+def test_what_pyyaml_dumps_is_read(value: object, flow: bool) -> None:  # noqa: FBT001
+    """Whatever JSON holds comes back as PyYAML itself reads it, in either style."""
+    text = yaml.safe_dump(value, default_flow_style=flow, allow_unicode=not flow)
+    assert jsonedit.same(yamltext.parse(text).value, yaml.safe_load(text))
+
+
+@given(VALUES)
+def test_shared_values_are_written_out(value: object) -> None:
+    """An alias stands for a value equal to the one that it names, and for no part of it."""
+    found = parsed(yaml.safe_dump([value, value, {"again": value}]))
+    assert isinstance(found, list)
+    assert jsonedit.same(found[0], found[1])
+    assert not isinstance(found[0], dict | list) or found[0] is not found[1]
+
+
+@pytest.mark.parametrize("loader", ["SafeLoader", "CSafeLoader"])
+def test_both_parsers_of_pyyaml_give_the_same_places(
+    loader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where libyaml is missing, PyYAML's own parser is used, and counts characters alike."""
+    text = "é: [😀, b]\n# ü\nlast: 'ö'  \n"
+    monkeypatch.setattr(yaml, "CSafeLoader", getattr(yaml, loader))
+    places = [text[node.start : node.end] for node in yamltext.nodes(yamltext.compose(text))][1:]
+    assert sorted(places) == sorted(["é", "[😀, b]", "😀", "b", "last", "'ö'"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: !!python/tuple [1, 2]", {"a": [1, 2]}),
+        ("a: !!python/object/apply:builtins.dict\n- b: 1\n", {"a": {"b": 1}}),
+        ("- !!str 1\n- !!float 2\n", ["1", 2.0]),
+        (
+            "[1:30, 0x1F, 1_000, ~, yes, .inf, 1e3, 1.0e+3]",
+            [90, 31, 1000, None, True, math.inf, "1e3", 1000.0],
+        ),
+        ("1: a\nnull: b\n", {"1": "a", "null": "b"}),
+        ("a: 1\na: 2\n", {"a": 2}),
+        ("a: |\n  b\n  c\n", {"a": "b\nc\n"}),
+    ],
+)
+def test_values_are_those_that_keras_read(text: str, value: object) -> None:
+    """YAML 1.1, as PyYAML reads it."""
+    assert parsed(text) == value
+
+
+def test_repeated_keys_and_wrappers_are_told() -> None:
+    """Both are odd, and neither is in the value."""
+    found = yamltext.parse(
+        "a: 1\nb: {c: 1, c: 2}\na: !!python/object/apply:builtins.dict [{d: 1}]\n"
+    )
+    assert (found.repeated, found.wrappers) == (("a", "c"), ("builtins.dict",))
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "says"),
+    [
+        ("yaml-tag", "x: 1\na: !!python/object/apply:os.system ['touch pwned']", "line 2"),
+        ("yaml-tag", "a: !!python/object/new:os.system ['touch pwned']", "line 1"),
+        ("yaml-tag", "a: !!python/name:os.system ''", "python/name:os.system"),
+        ("yaml-tag", "a: !!python/module:os ''", "python/module:os"),
+        ("yaml-tag", "a: !!python/object/apply:builtins.dict [[a, b]]", "one argument"),
+        ("yaml-tag", "a: !!python/object/apply:builtins.dict [{}, {}]", "one argument"),
+        ("yaml-tag", "a: !!python/object/apply:builtins.dict {args: []}", "more than plain data"),
+        ("yaml-tag", "a: !!python/tuple {b: 1}", "python/tuple"),
+        ("yaml-tag", "a: 2020-01-01", "timestamp"),
+        ("yaml-tag", "a: !!binary aGk=", "binary"),
+        ("yaml-tag", "a: !!set {b}", "set"),
+        ("yaml-tag", "a: {<<: {b: 1}}", "merge key"),
+        ("invalid-yaml", "", "empty"),
+        ("invalid-yaml", "a: [", "line"),
+        ("invalid-yaml", "a: b: c", "line 1"),
+        ("invalid-yaml", "a: \x00", "not valid YAML"),
+        ("invalid-yaml", "a: *b", "stands for nothing"),
+        ("invalid-yaml", "a: &b [*b]", "inside itself"),
+        ("invalid-yaml", "a: 1\n---\nb: 2", "several"),
+        ("invalid-yaml", "? [a]\n: 1", "no text"),
+        ("invalid-yaml", f"a: {'9' * 5000}", "a number of 5000 characters"),
+        ("invalid-yaml", "a: !!int x", "no int"),
+        ("yaml-limit", "[" * 10_000, "nests YAML in at least 201 levels"),
+        (
+            "yaml-limit",
+            "\n".join(f"{' ' * level}a:" for level in range(1000)),
+            "nests YAML in at least 201 levels",
+        ),
+        (
+            "yaml-limit",
+            "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 300)),
+            "nests YAML in at least 201 levels",
+        ),
+        (
+            "yaml-limit",
+            "a0: &a0 [1, 1]\n"
+            + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+            "aliases",
+        ),
+    ],
+)
+def test_what_no_config_holds_is_refused(code: str, text: str, says: str) -> None:
+    """One sentence, a code, and at once; nothing is called."""
+    start = time.perf_counter()
+    with pytest.raises(yamltext.YamlError) as caught:
+        yamltext.parse(text)
+    assert time.perf_counter() - start < 2
+    assert caught.value.code == code
+    assert says in str(caught.value)
+    assert not Path("pwned").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * limits.JSON_DEPTH.value + "]" * limits.JSON_DEPTH.value,
+        "{a: " * limits.JSON_DEPTH.value + "}" * limits.JSON_DEPTH.value,
+    ],
+)
+def test_text_within_the_bound_is_read(text: str) -> None:
+    """As deep as JSON may be."""
+    assert (
+        json.dumps(parsed(text)).count("]") + json.dumps(parsed(text)).count("}")
+        == limits.JSON_DEPTH.value
+    )
+
+
+def test_text_beyond_the_bound_is_refused(bounded: Bounded) -> None:
+    """Before any of it is read."""
+    bounded("yaml-bytes", 4)
+    with pytest.raises(
+        yamltext.YamlError, match="is YAML of 5 bytes, more than the 4 bytes of yaml-bytes"
+    ):
+        yamltext.parse("a: 12")

@@ -1,0 +1,240 @@
+"""
+Inputs in files of NumPy's: what is read and written by the child process, in modules that need no
+TensorFlow.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from policytool.tf_runtime.feeding import given
+from policytool.tf_runtime.feeding.recipes import Recipe
+from policytool.tf_runtime.feeding.slots import Slot
+from policytool.tf_runtime.library import Refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VALUES: Slot = Slot("values", [None, 3], "float32")
+
+
+def drawn() -> Recipe:
+    """Return a recipe without limits."""
+    return Recipe("normal values", lambda random, shape: random.standard_normal(size=shape))
+
+
+def read(path: Path, *slots: Slot) -> tuple[list[Any], list[str], list[str]]:
+    """Read a file for inputs without limits."""
+    return given.read(str(path), slots, [drawn() for _ in slots])
+
+
+def refusal(path: Path, *slots: Slot) -> str:
+    """Return what a file is refused with."""
+    with pytest.raises(Refused) as caught:
+        read(path, *slots)
+    assert caught.value.code == "inputs-file"
+    return str(caught.value)
+
+
+def npy(array: Any) -> bytes:
+    """Return the bytes of a file with one array."""
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def headed(shape: str, descr: str = "<f4") -> bytes:
+    """Return the header of an array with no data behind it."""
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode("latin1")
+
+
+@pytest.mark.parametrize("name", ["values", "file", "a/b", "with space", "ünï"])
+def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
+    """Under whatever name."""
+    array = np.arange(6, dtype="float32").reshape(2, 3)
+    given.write(str(tmp_path / "x.npz"), {name: array})
+    arrays, hows, ignored = read(tmp_path / "x.npz", Slot(name, [None, 3], "float32"))
+    assert np.array_equal(arrays[0], array)
+    assert (hows, ignored) == (["given"], [])
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+
+
+@pytest.mark.parametrize(
+    "dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+)
+def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: Any) -> None:
+    """As float32, which has each of their values."""
+    array = np.random.default_rng(1).normal(size=(4, 3)).astype(dtype)
+    given.write(str(tmp_path / "x.npz"), {"values": array})
+    (found,), _, _ = read(tmp_path / "x.npz", Slot("values", [None, 3], array.dtype.name))
+    assert found.dtype == np.float32
+    assert np.array_equal(found.astype(dtype).view("uint8"), array.view("uint8"))
+
+
+@pytest.mark.parametrize("texts", [["red", "grün", ""], [b"red", b"\xff\xfe", b"green"]])
+def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -> None:
+    """As text where they are text, else as bytes."""
+    array = np.array([texts], dtype=object)
+    given.write(str(tmp_path / "x.npz"), {"words": array})
+    (found,), _, _ = read(tmp_path / "x.npz", Slot("words", [None, 3], "string"))
+    assert found.tolist() == [[text.encode() if isinstance(text, str) else text for text in texts]]
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    """And no draft."""
+    with pytest.raises(Refused, match="cannot be written"):
+        given.write(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
+    path = tmp_path / "x.npz"
+    path.write_bytes(b"before")
+    with pytest.raises(ValueError, match="Object arrays"):
+        given.write(
+            str(path), {"values": np.array([(1, object())], dtype=[("a", int), ("b", object)])}
+        )
+    assert path.read_bytes() == b"before"
+    assert [one.name for one in tmp_path.iterdir()] == ["x.npz"]
+
+
+def test_one_array_for_the_one_input_needs_no_name(tmp_path: Path) -> None:
+    """In either format; for two inputs it does."""
+    array = np.ones((2, 3), "float32")
+    np.save(tmp_path / "x.npy", array)
+    np.savez(tmp_path / "x.npz", array)
+    for name in ("x.npy", "x.npz"):
+        assert np.array_equal(read(tmp_path / name, VALUES)[0][0], array)
+    message = refusal(tmp_path / "x.npy", VALUES, Slot("other", [None], "int32"))
+    assert "holds one array without a name, and the model takes values, other" in message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "array", "how"),
+    [
+        ("float32", np.ones((2, 3)), "given, cast from float64"),
+        ("float16", np.ones((2, 3), "uint8"), "given, cast from uint8"),
+        ("int32", np.ones((2, 3), "int64"), "given, cast from int64"),
+        ("float32", np.ones((2, 3), bool), "given, cast from bool"),
+        ("bool", np.ones((2, 3), bool), "given"),
+    ],
+)
+def test_arrays_are_cast_where_nothing_is_lost_but_digits(
+    tmp_path: Path, wanted: str, array: Any, how: str
+) -> None:
+    """Floats to narrower floats, integers to what has room for them."""
+    np.savez(tmp_path / "x.npz", values=array)
+    (found,), hows, _ = read(tmp_path / "x.npz", Slot("values", [None, 3], wanted))
+    assert (found.dtype, hows) == (np.dtype(wanted), [how])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "array", "message"),
+    [
+        ("int32", np.ones((2, 3)), "takes int32, and the file has float64"),
+        ("bool", np.ones((2, 3), int), "takes bool, and the file has int64"),
+        ("float32", np.full((2, 3), "a"), "takes float32, and the file has <U1"),
+        ("float32", np.ones((2, 3), complex), "takes float32, and the file has complex128"),
+        ("string", np.ones((2, 3)), "takes strings, and the file has float64"),
+        ("uint8", np.full((2, 3), 256), "takes uint8, and the file has values from 256 to 256"),
+        ("int8", np.full((2, 3), -129), "takes int8, and the file has values from -129 to -129"),
+        (
+            "float16",
+            np.array([[np.inf, np.nan, 70000.0]]),
+            "takes float16, and the file has values from 70000.0 to 70000.0",
+        ),
+        (
+            "float32",
+            np.ones((2, 4), "float32"),
+            "takes the shape (any, 3), and the file has (2, 4)",
+        ),
+        (
+            "float32",
+            np.ones((0, 3), "float32"),
+            "takes the shape (any, 3), and the file has (0, 3)",
+        ),
+        ("float32", np.float32(1), "takes the shape (any, 3), and the file has ()"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(
+    tmp_path: Path, wanted: str, array: Any, message: str
+) -> None:
+    """By the name of the input, with what was expected and what was found."""
+    np.savez(tmp_path / "x.npz", values=array)
+    assert (
+        refusal(tmp_path / "x.npz", Slot("values", [None, 3], wanted)) == f"input values {message}"
+    )
+
+
+@pytest.mark.parametrize("ids", [[0, 5], [-1, 4], [0.0, np.nan]])
+def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None:
+    """A GPU would give zeros for them without a word."""
+    np.savez(tmp_path / "x.npz", ids=np.array(ids))
+    recipe = drawn()
+    recipe.limit = (5, "table")
+    with pytest.raises(
+        Refused, match="input ids comes to table, which takes ids from 0 to 4, and the file has"
+    ):
+        given.read(str(tmp_path / "x.npz"), [Slot("ids", [None], "float32")], [recipe])
+
+
+def test_names_that_do_not_match_are_listed(tmp_path: Path) -> None:
+    """Both those of the file and those of the model; targets are passed over."""
+    np.savez(tmp_path / "x.npz", value=np.ones((2, 3)), other=np.ones(2))
+    assert "holds other, value, and the model takes values" in refusal(tmp_path / "x.npz", VALUES)
+    np.savez(tmp_path / "x.npz", values=np.ones((2, 3)), y=np.ones(2), Labels=np.ones(2))
+    assert read(tmp_path / "x.npz", VALUES)[2] == ["y", "Labels"]
+    np.savez(tmp_path / "x.npz", y=np.ones((2, 3)), values=np.ones((2, 3)))
+    assert read(tmp_path / "x.npz", Slot("y", [None, 3], "float32"), VALUES)[2] == []
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    """Return a zip file with one member."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (npy(np.array([object()])), "holds Python objects, which are not read"),
+        (
+            zipped("values.npy", npy(np.array(["a"], dtype=object))),
+            "holds Python objects in values, which are not read",
+        ),
+        (headed("(1000000, 1000000, 1000)"), "bytes of arrays, and this machine has"),
+        (
+            zipped("values.npy", headed("(1000000, 1000000, 1000)")),
+            "bytes of arrays, and this machine has",
+        ),
+        (headed("(10000000000000000000,)", "<U0"), "bytes of arrays, and this machine has"),
+        (headed("(-1,)"), "it has a negative size"),
+        (b"\x93NUMPY\x03\x00" + headed("(1,)")[8:], "the header of it has a newer form"),
+        (headed("(2, 3)"), "cannot be read as .npz or .npy"),
+        (headed("__import__('os')"), "cannot be read as .npz or .npy"),
+        (zipped("values.npy", npy(np.ones((2, 3))))[:-30], "cannot be read as .npz or .npy"),
+        (zipped("values.txt", b"words"), "cannot be read as .npz or .npy"),
+        (b"PK", "cannot be read as .npz or .npy"),
+        (b"", "cannot be read as .npz or .npy"),
+        (b"words", "cannot be read as .npz or .npy"),
+    ],
+)
+def test_files_that_are_none_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    """
+    Before anything is made of them: objects, sizes beyond the memory, headers that lie, other
+    files.
+    """
+    (tmp_path / "x.npz").write_bytes(content)
+    assert message in refusal(tmp_path / "x.npz", VALUES)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """Is said not to be; a directory cannot be read."""
+    assert refusal(tmp_path / "x.npz", VALUES).endswith("x.npz does not exist")
+    assert "cannot be read" in refusal(tmp_path, VALUES)

@@ -1,0 +1,142 @@
+"""
+How inputs are drawn, with layers that stand for those of a library;
+``tests/compat/test_feeding.py`` has the real ones.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policytool.tf_runtime.feeding.reaching import CHANGED, PART, WHOLE, Reached
+from policytool.tf_runtime.feeding.recipes import Recipe, recipe
+from policytool.tf_runtime.feeding.slots import Slot
+
+
+def layer(class_name: str, **attributes: Any) -> Any:
+    """Return what looks like a layer of a class."""
+    return type(class_name, (SimpleNamespace,), {})(
+        name=class_name.lower(), get_config=dict, trainable=True, **attributes
+    )
+
+
+def drawn(made: Recipe, *shape: int) -> Any:
+    """Draw values."""
+    return np.asarray(made.draw(np.random.RandomState(1), shape))
+
+
+def embedding(count: int, *, way: int = WHOLE, mask_zero: bool = False) -> Reached:
+    """Return that an input comes to an Embedding."""
+    return Reached(layer("Embedding", input_dim=count, mask_zero=mask_zero), way, count)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reached", "bound"),
+    [
+        ("int32", [embedding(5000), embedding(70)], 70),
+        ("float32", [embedding(5000)], 5000),
+        ("float16", [embedding(5000)], 2048),
+        ("bfloat16", [embedding(5000)], 256),
+        ("int8", [embedding(5000)], 127),
+        ("int64", [embedding(50, way=CHANGED)], 25),
+        ("int64", [embedding(50, way=PART)], 50),
+        ("int32", [], 16),
+        ("uint8", [], 16),
+    ],
+)
+def test_ids_are_below_the_smallest_bound(dtype: str, reached: list[Reached], bound: int) -> None:
+    """Of the layers, of what the dtype holds exactly, and half of it after an offset."""
+    made = recipe(Slot("ids", [None, 100], dtype), reached, None)
+    values = drawn(made, 400, 100)
+    assert values.min() == 0
+    assert bound * 0.9 <= values.max() + 1 <= bound
+
+
+def test_given_ids_are_bounded_where_all_of_them_come_to_the_layer() -> None:
+    """And not where some are cut away or moved first."""
+    slot = Slot("ids", [None, 3], "int32")
+    assert recipe(slot, [embedding(9, way=PART), embedding(50)], None).limit == (50, "embedding")
+    assert recipe(slot, [embedding(9, way=PART)], None).limit is None
+    assert recipe(slot, [embedding(9, way=CHANGED)], None).limit is None
+
+
+def test_what_means_the_end_of_a_sequence_is_drawn_nowhere_else() -> None:
+    """0 before an Embedding that masks it, if there are other ids."""
+    slot = Slot("ids", [None, 30], "int32")
+    made = recipe(slot, [embedding(4, mask_zero=True)], None)
+    assert (made.padding, set(drawn(made, 9, 30).ravel().tolist())) == (0.0, {1, 2, 3})
+    assert set(
+        drawn(recipe(slot, [embedding(1, mask_zero=True)], None), 9, 30).ravel().tolist()
+    ) == {0}
+    series = recipe(
+        Slot("series", [None, 5, 2], "float32"),
+        [Reached(layer("Masking", mask_value=-1.0), WHOLE, None)],
+        None,
+    )
+    assert series.padding == -1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "padding"),
+    [("attention_mask", [None, 8], 0.0), ("mask", [None, 1, 8, 8], None)],
+)
+@pytest.mark.parametrize("dtype", ["bool", "int32"])
+def test_masks_are_ones(
+    name: str, shape: list[int | None], padding: float | None, dtype: str
+) -> None:
+    """With an end where they have one for each place of a sequence."""
+    made = recipe(Slot(name, shape, dtype), [], None)
+    assert made.padding == padding
+    assert drawn(made, *(size or 4 for size in shape)).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "is_image"),
+    [
+        ([None, 8, 8, 3], 1 / 255, True),
+        ([None, None, None, 1], [1 / 127.5], True),
+        ([None, 8, 8, 3], 0.5, False),
+        ([None, 8, 8, 5], 1 / 255, False),
+    ],
+)
+def test_what_is_scaled_from_pixels_gets_pixels(
+    shape: list[int | None], scale: Any, *, is_image: bool
+) -> None:
+    """Where it has the shape of an image, and the scale makes about 1 of 255."""
+    made = recipe(
+        Slot("image", shape, "float32"),
+        [Reached(layer("Rescaling", scale=scale), WHOLE, None)],
+        None,
+    )
+    assert bool(drawn(made, 2, 8, 8, 3).max() > 200) is is_image
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean", "expected"),
+    [
+        ([None, 2], [10.0, -10.0], [10.0, -10.0]),
+        ([None, 4, 2], [[[10.0, -10.0]]], [10.0, -10.0]),
+        ([None, 2], 7.0, [7.0, 7.0]),
+        ([None, 2], [1.0, 2.0, 3.0], [0.0, 0.0]),
+        ([None, 8, 8, 3], [123.0, 116.0, 103.0], [127.5] * 3),
+    ],
+)
+def test_normalised_inputs_have_the_mean_that_was_learnt(
+    shape: list[int | None], mean: Any, expected: list[float]
+) -> None:
+    """
+    Where there is one for each value; those of images are pixels, and what does not fit is as
+    without.
+    """
+    found = Reached(
+        layer("Normalization", mean=np.array(mean), variance=np.ones_like(mean)), WHOLE, None
+    )
+    values = drawn(
+        recipe(Slot("features", shape, "float32"), [found], None),
+        4000,
+        *(size or 4 for size in shape[1:]),
+    )
+    assert np.allclose(values.reshape(-1, len(expected)).mean(axis=0), expected, atol=2)

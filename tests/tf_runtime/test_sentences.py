@@ -1,0 +1,88 @@
+"""
+What the child says of an error that TensorFlow or a Keras raised: the line that says what is wrong,
+out of all that stands around it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from policytool.tf_runtime.sentences import sentence
+
+NO_INDEX: Final = "indices[0] = 5 is not in [0, 3)"
+NO_MATCH: Final = (
+    "Input 'b' of 'MatMul' Op has type float16 that does not match type float32 of argument 'a'."
+)
+
+RAN: Final = {
+    "TF 2.21": "Graph execution error:\n\nDetected at node GatherV2 defined at (most recent call "
+    "last):\n "
+    ' File "model.py", line 14, in <module>\n\n'
+    '  File "model.py", line 13, in g\n\nindices[0] = 5 is not in [0, 3)\n\t [[{{node GatherV2}}]] '
+    "[Op:__inference_g_242]",
+    "TF 2.9": "Graph execution error:\n\nDetected at node 'GatherV2' defined at (most recent call "
+    'last):\n    File "<stdin>", line 4, in <module>\n'
+    "      g(tf.constant([5]))\nNode: 'GatherV2'\nindices[0] = 5 is not in [0, 3)\n\t [[{{node "
+    "GatherV2}}]] [Op:__inference_g_9]",
+    "TF 2.2": " indices[0] = 5 is not in [0, 3)\n\t [[node GatherV2 (defined at <stdin>:3) ]] "
+    "[Op:__inference_g_9]\n\nErrors may have originated from an "
+    "input operation.\nInput Source operations connected to node GatherV2:\n x (defined at "
+    "<stdin>:4)\n\nFunction call stack:\ng\n",
+}
+"""What tf.gather says in a graph of an index that is too large."""
+
+TRACED: Final = {
+    "TF 2.15": 'in user code:\n\n    File "training.py", line 2440, in predict_function  *\n       '
+    " "
+    "return step_function(self, iterator)\n"
+    '    File "model.py", line 8, in call\n        \n\n    TypeError: Exception encountered when '
+    "calling layer 'a' (type A).\n    \n"
+    f"    {NO_MATCH}\n    \n    Call arguments received by layer 'a' (type A):\n      • "
+    "x=tf.Tensor(shape=(None, 2), dtype=float32)\n",
+    "TF 2.2": "in user code:\n\n    training.py:1147 predict_function  *\n        outputs = "
+    "self.distribute_strategy.run(\n"
+    "    op_def_library.py:503 _apply_op_helper\n        raise TypeError(\n\n    TypeError: "
+    f"{NO_MATCH}\n",
+    "eager": (
+        f"Exception encountered when calling layer 'a' (type A).\n\n{NO_MATCH}\n\nCall arguments "
+        "received by layer 'a' (type A):\n  • x=1"
+    ),
+}
+"""What Keras 2 says of a layer that multiplies two dtypes."""
+
+
+@pytest.mark.parametrize("release", RAN)
+def test_graph_says_what_its_node_did(release: str) -> None:
+    """Not where in the code that node was made."""
+    assert sentence(ValueError(RAN[release])) == f"ValueError: {NO_INDEX}"
+
+
+@pytest.mark.parametrize("release", TRACED)
+def test_layer_says_what_it_raised(release: str) -> None:
+    """Not through which code AutoGraph went, and not that an exception was encountered."""
+    assert sentence(TypeError(TRACED[release])) == f"TypeError: {NO_MATCH}"
+
+
+def test_error_without_words_is_its_class() -> None:
+    """There is nothing else to say."""
+    assert sentence(KeyError()) == "KeyError"
+
+
+def test_colours_are_left_out() -> None:
+    """Keras 3 writes some of its errors for a terminal."""
+    assert (
+        sentence(ValueError("\x1b[1mCannot index into an inner ragged dimension.\x1b[0m"))
+        == "ValueError: Cannot index into an inner ragged dimension."
+    )
+
+
+def test_loader_says_why_the_innermost_object_does_not_load() -> None:
+    """Not that its model could not be deserialised, which Keras 3 puts before every config."""
+    said = (
+        "<class '{}'> could not be deserialized properly. Please ensure.\n\nconfig={{'a': "
+        "1}}.\n\nException encountered: {}"
+    )
+    text = said.format("Functional", said.format("Thing", "Thing.__init__() got an unexpected b"))
+    assert sentence(TypeError(text)) == "TypeError: Thing.__init__() got an unexpected b"
