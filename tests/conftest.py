@@ -20,12 +20,11 @@ import pytest
 from policytool.cli.main import run as run_main
 from policytool.support import limits
 from policytool.support.files.atomic import _draft
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROOT: Final = Path(__file__).parent.parent
-FIXTURES: Final = ROOT / "fixtures"
 
 MIXED_H5: Final = FIXTURES / "tf2.3/global_mixed_float16.h5"
 MIXED_KERAS: Final = FIXTURES / "keras3.15/global_mixed_float16.keras"

@@ -21,7 +21,7 @@ from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.rules import BY_ID, Question
 from policytool.rules.finding import Severity
-from tests.conftest import FIXTURES, MIXED_JSON, ROOT, run
+from tests.conftest import MIXED_JSON, run
 from tests.helpers.attacks import (
     BESIDE,
     CANARIES,
@@ -34,6 +34,7 @@ from tests.helpers.attacks import (
     Traced,
     traced,
 )
+from tests.helpers.paths import FIXTURES, ROOT
 
 ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
 

@@ -18,7 +18,8 @@ import pytest
 import yaml
 
 from policytool.cli.main import cli
-from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, ROOT, run_process
+from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run_process
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -27,11 +26,12 @@ from policytool.reports.plans import PLAN_REPORTERS
 from policytool.rules import RULES
 from policytool.support import limits
 from tests.conftest import run, run_process, tensorflow
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT: Final = Path(__file__).parent.parent
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -113,7 +113,7 @@ def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> 
     """And, for a key of fixed values, each of them."""
     page = (ROOT / "docs/json.md").read_text(encoding="utf-8")
     definition = json.loads(
-        (ROOT / "policytool/releases/data" / f"{schema}.schema.json").read_text(encoding="utf-8")
+        (ROOT / "policytool/reports/schemas" / f"{schema}.schema.json").read_text(encoding="utf-8")
     )["$defs"][place]
     words = set(re.findall(r"[\w-]+", page))
     said = {

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Final
 
 from policytool.releases.layer_classes import builtin_classes, operation_classes
+from tests.helpers.paths import FIXTURES
 
-FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
 MANIFEST: Final = json.loads((FIXTURES / "manifest.json").read_text(encoding="utf-8"))["files"]
 
 

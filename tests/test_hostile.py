@@ -25,16 +25,9 @@ import policytool
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
 from policytool.support.text import protobuf_messages
-from tests.conftest import (
-    FIXTURES,
-    MIXED_H5,
-    MIXED_KERAS,
-    MIXED_SAVEDMODEL,
-    Ended,
-    run,
-    run_process,
-)
+from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, Ended, run, run_process
 from tests.helpers import small_models
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import (
     Object,
     dense,

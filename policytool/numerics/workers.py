@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
-RUNTIME: Final = Path(__file__).with_name("runtime") / "__main__.py"
+RUNTIME: Final = Path(__file__).parents[1] / "tf_runtime" / "__main__.py"
 
 INSTALL: Final = "pip install 'policytool[check]'"
 

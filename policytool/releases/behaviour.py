@@ -8,12 +8,11 @@ newest of each stands for the others of its library.
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.migration.plan import Proof
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -147,10 +146,5 @@ def _differs(case: Facts) -> str | None:
 @cache
 def measured() -> Facts:
     """Return the data."""
-    data: Facts = json.loads(
-        Path(__file__)
-        .parents[1]
-        .joinpath("data", "layer_behaviour.json")
-        .read_text(encoding="utf-8")
-    )
-    return data
+    facts: Facts = data.read("layer_behaviour")
+    return facts

@@ -9,11 +9,11 @@ not have its compute dtype.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,11 +27,8 @@ def measured() -> Facts:
     """
     Return the data; releases that were not measured are not in it, and nothing is said of them.
     """
-    text = (
-        Path(__file__).with_name("data").joinpath("layer_dtypes.json").read_text(encoding="utf-8")
-    )
-    data: Facts = json.loads(text)
-    return data
+    facts: Facts = data.read("layer_dtypes")
+    return facts
 
 
 def trouble(library: str, class_name: str, policy: str) -> str | None:
@@ -121,11 +118,8 @@ def computes_as_stored(library: str, class_name: str, variable: str) -> bool:
 
 @cache
 def _uncast(library: str) -> Mapping[str, frozenset[str]]:
-    data: Facts = json.loads(
-        Path(__file__).with_name("data").joinpath("casts.json").read_text(encoding="utf-8")
-    )
     found: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for case, names in data["uncast"].get(library, {}).items():
+    for case, names in data.read("casts")["uncast"].get(library, {}).items():
         found[case.partition("[")[0]] |= frozenset(names)
     return found
 

@@ -5,11 +5,11 @@ dtypes they have whatever their attributes say.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final
+
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,9 +156,7 @@ def dtypes(op: str, attributes: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 
 @cache
 def _ops() -> _Ops:
-    data = json.loads(
-        resources.files("policytool.releases.data")
-        .joinpath("graph_ops.json")
-        .read_text(encoding="utf-8")
+    facts = data.read("graph_ops")
+    return _Ops(
+        amp=facts["amp"], fixed=facts["fixed"], held=facts["held"], defaults=facts["defaults"]
     )
-    return _Ops(amp=data["amp"], fixed=data["fixed"], held=data["held"], defaults=data["defaults"])

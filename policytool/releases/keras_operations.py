@@ -8,11 +8,10 @@ op layers of Keras 2 find by name: ``data/operations.json`` is what they said th
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +46,7 @@ def signature(loader: str, module: str, class_name: str) -> Signature | None:
     Return what a release of Keras 3 says of a class of ``keras.src.ops.MODULE``; None where it has
     none.
     """
-    for found in _measured()["operations"].get(f"{module}.{class_name}", ()):
+    for found in data.read("operations")["operations"].get(f"{module}.{class_name}", ()):
         if loader in found["loaders"]:
             return Signature(
                 config=found["config"], required=tuple(found["required"]), call=tuple(found["call"])
@@ -57,14 +56,14 @@ def signature(loader: str, module: str, class_name: str) -> Signature | None:
 
 def is_known(module: str, class_name: str) -> bool:
     """Return whether any release has a class."""
-    return f"{module}.{class_name}" in _measured()["operations"]
+    return f"{module}.{class_name}" in data.read("operations")["operations"]
 
 
 def module_of(class_name: str) -> str | None:
     """Return the module of the operation of a name; None where none has it, or several do."""
     found = [
         name.partition(".")[0]
-        for name in _measured()["operations"]
+        for name in data.read("operations")["operations"]
         if name.partition(".")[2] == class_name
     ]
     return found[0] if len(found) == 1 else None
@@ -72,11 +71,4 @@ def module_of(class_name: str) -> str | None:
 
 def resolves(loader: str, function: str) -> bool:
     """Return whether the op layers of a release of Keras 2 find a function by its name."""
-    return loader in _measured()["functions"].get(function, ())
-
-
-@cache
-def _measured() -> dict[str, Any]:
-    path = Path(__file__).parent.parent / "data" / "operations.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return loader in data.read("operations")["functions"].get(function, ())

@@ -8,10 +8,10 @@ which it holds whatever else is given.
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ def missing(
     Return the ops that a layer needs and a device has no kernel for; none for classes that were not
     traced.
     """
-    cases: Mapping[str, Any] = _data()["layers"].get(library, {})
+    cases: Mapping[str, Any] = data.read("kernels")["layers"].get(library, {})
     names = (class_name, f"Activation[{activation}]") if activation else (class_name,)
     return tuple(
         dict.fromkeys(
@@ -40,11 +40,4 @@ def lacks(op: str, dtype: str, device: str) -> bool:
 
 @cache
 def _ops(device: str, dtype: str) -> frozenset[str]:
-    return frozenset(_data()["ops"].get(device, {}).get(dtype, ()))
-
-
-@cache
-def _data() -> dict[str, Any]:
-    text = Path(__file__).with_name("data").joinpath("kernels.json").read_text(encoding="utf-8")
-    data: dict[str, Any] = json.loads(text)
-    return data
+    return frozenset(data.read("kernels")["ops"].get(device, {}).get(dtype, ()))

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -160,13 +161,8 @@ def text(value: object) -> str:
 @cache
 def measured() -> Facts:
     """Return the data."""
-    data: Facts = json.loads(
-        Path(__file__)
-        .parents[1]
-        .joinpath("data", "layer_arguments.json")
-        .read_text(encoding="utf-8")
-    )
-    return data
+    facts: Facts = data.read("layer_arguments")
+    return facts
 
 
 @cache

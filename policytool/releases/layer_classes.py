@@ -4,10 +4,10 @@ Which classes are Keras' own layers, and which entries of a graph are operations
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
@@ -21,7 +21,7 @@ def builtin_classes() -> frozenset[str]:
     Return the layer and model classes of every release, which ``fixtures/generate.py`` asks of the
     releases themselves.
     """
-    return frozenset(_data()["classes"])
+    return frozenset(data.read("layer_classes")["classes"])
 
 
 @cache
@@ -30,7 +30,7 @@ def operation_classes() -> frozenset[str]:
     Return the classes of Keras 3's operations, asked in the same way; some share their name with a
     layer (Add, Softmax).
     """
-    return frozenset(_data()["operations"])
+    return frozenset(data.read("layer_classes")["operations"])
 
 
 def is_operation(entry: dict[str, Json]) -> bool:
@@ -55,12 +55,3 @@ def is_operation(entry: dict[str, Json]) -> bool:
     return isinstance(nodes, list) and any(
         isinstance(node, dict) and "args" in node for node in nodes
     )
-
-
-@cache
-def _data() -> dict[str, list[str]]:
-    text = (
-        Path(__file__).with_name("data").joinpath("layer_classes.json").read_text(encoding="utf-8")
-    )  # importlib.resources takes 8 ms to import
-    data: dict[str, list[str]] = json.loads(text)
-    return data

@@ -15,8 +15,9 @@ import pytest
 import policytool
 from policytool.rules import Needs
 from policytool.support.errors import ModelFileError, UsageError
-from tests.conftest import FIXTURES, MIXED_SAVEDMODEL, Ended, run
+from tests.conftest import MIXED_SAVEDMODEL, Ended, run
 from tests.helpers import stand_in_rules
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,8 @@ from policytool.numerics.check_results.inputs import Kind
 from policytool.numerics.reexport.run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
-from tests.conftest import FIXTURES, MIXED_KERAS, UNPACKED, run
+from tests.conftest import MIXED_KERAS, UNPACKED, run
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,16 +15,8 @@ import pytest
 from policytool.cli.exit_codes import Exit
 from policytool.commands import inspect as inspection
 from policytool.support.version import version
-from tests.conftest import (
-    FIXED_SCALE_H5,
-    FIXTURES,
-    MIXED_H5,
-    MIXED_KERAS,
-    MIXED_SAVEDMODEL,
-    ROOT,
-    run,
-    run_process,
-)
+from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
+from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import dense, h5_model, nested, sequential
 
 if TYPE_CHECKING:

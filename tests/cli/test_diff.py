@@ -24,9 +24,10 @@ from policytool.comparison.variables import Opened
 from policytool.formats.document import Document, GraphOp, Layout, Signature, Tensor, Trace
 from policytool.migration.plan import ABSENT
 from policytool.support.errors import ModelFileError, UsageError
-from tests.conftest import FIXTURES, MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, ROOT, run
+from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, run
 from tests.contracts.mutations import damaged
 from tests.helpers import small_models
+from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,9 @@ from policytool.migration.planning.options import Assignment, LossScales, Option
 from policytool.rules import BY_ID
 from policytool.rules.finding import Finding, Fix, Remedy, Severity
 from policytool.rules.fixes import merged
-from tests.conftest import FIXTURES, Ended, run
+from tests.conftest import Ended, run
 from tests.helpers import stand_in_rules
+from tests.helpers.paths import FIXTURES
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 LOSING: Final = FIXTURES / "tf2.3/exp_mf16_fixed128_uncompiled.h5"

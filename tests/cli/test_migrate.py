@@ -16,17 +16,10 @@ import policytool
 from policytool.commands.migrate import Status
 from policytool.releases.targets import described
 from policytool.support.errors import ModelFileError, UsageError
-from tests.conftest import (
-    FIXTURES,
-    MIXED_H5,
-    MIXED_JSON,
-    MIXED_KERAS,
-    MIXED_SAVEDMODEL,
-    UNPACKED,
-    run,
-)
+from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
 from tests.helpers import small_models
 from tests.helpers.changes import held
+from tests.helpers.paths import FIXTURES
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 CURRENT: Final = FIXTURES / "keras3.15/default_float32.h5"

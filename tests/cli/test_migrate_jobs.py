@@ -28,7 +28,6 @@ from policytool.migration.planning.options import Assignment, LossScales, Option
 from policytool.rules import Question
 from policytool.support.processes import pool
 from tests.conftest import (
-    FIXTURES,
     MIXED_H5,
     MIXED_JSON,
     MIXED_KERAS,
@@ -38,6 +37,7 @@ from tests.conftest import (
     Ended,
     run,
 )
+from tests.helpers.paths import FIXTURES
 from tests.numerics.test_workers import is_gone
 from tests.support.processes.test_pool import children
 

@@ -19,7 +19,8 @@ from policytool.reports import REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
 from policytool.support.files.atomic import Draft
-from tests.conftest import FIXED_SCALE_H5, ROOT, UNPACKED, run
+from tests.conftest import FIXED_SCALE_H5, UNPACKED, run
+from tests.helpers.paths import ROOT
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential, small_saved_model
 
 

@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from policytool.cli.exit_codes import Exit
-from tests.conftest import MIXED_H5, ROOT
+from tests.conftest import MIXED_H5
+from tests.helpers.paths import ROOT
 
 pytestmark = pytest.mark.skipif(
     not Path("/dev/full").exists() or shutil.which("sh") is None,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policytool.comparison import layers, normalization
 from policytool.migration.plan import ABSENT
-from tests.conftest import ROOT
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from policytool.comparison.result import Change

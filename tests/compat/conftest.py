@@ -22,7 +22,7 @@ from policytool.numerics.workers import Interpreter, Worker
 from tests.compat import converting
 from tests.compat.asking import ENVIRONMENT, SECONDS, ask
 from tests.compat.cases import CASES, OTHER, job, under_another_policy
-from tests.conftest import ROOT
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

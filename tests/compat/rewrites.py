@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 tf: Any = import_module("tensorflow")
 
-RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "runtime"
+RUNTIME: Final = Path(__file__).parents[2] / "policytool" / "tf_runtime"
 POLICIES: Final = ("mixed_float16", "mixed_bfloat16")
 VALUE: Final = 10.0
 SIDE: Final = 128

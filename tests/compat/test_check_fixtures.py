@@ -24,7 +24,7 @@ from policytool.migration.planning.options import Options
 from policytool.numerics.reexport.run import Tools
 from policytool.support.errors import PolicytoolError
 from tests.compat.cases import CASES, KERAS, RELEASES, TF_KERAS
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -22,7 +22,7 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.check_traps import LIBRARIES, MASKED
-from tests.conftest import ROOT
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from policytool.numerics.reexport.run import Tools

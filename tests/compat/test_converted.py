@@ -22,7 +22,7 @@ from policytool.commands.migrate import Status
 from policytool.support.errors import ModelFileError
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import LIBRARIES, RELEASES
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from tests.compat.converting import Converted

@@ -26,7 +26,7 @@ from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts import recorded_training as recorded
 from policytool.numerics.verdicts.loss_scales import Need
 from tests.compat.asking import ENVIRONMENT, SECONDS
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

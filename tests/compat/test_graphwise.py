@@ -18,7 +18,7 @@ from policytool.numerics.verdicts import answers as answering
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.releases import graph_ops
 from tests.compat.asking import ENVIRONMENT, SECONDS
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 pytestmark = pytest.mark.compat
 

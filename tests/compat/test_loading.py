@@ -20,7 +20,7 @@ import pytest
 
 from policytool.model.compatibility.incompatibilities import LOADERS
 from tests.compat.cases import CASES, LIBRARIES, job
-from tests.conftest import FIXTURES, ROOT
+from tests.helpers.paths import FIXTURES, ROOT
 from tests.model.test_truth import report
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.compat.asking import ENVIRONMENT
-from tests.conftest import ROOT
 from tests.helpers import attacks
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.helpers.attacks import Traced
 
 DATA: Final = json.loads(
-    (ROOT / "policytool" / "data" / "pure_functions.json").read_text(encoding="utf-8")
+    (ROOT / "policytool" / "releases" / "data" / "pure_functions.json").read_text(encoding="utf-8")
 )
 NAMES: Final = tuple(name for names in DATA["functions"].values() for name in names)
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
+from policytool.releases import data
 from policytool.releases.symbols import ops as _ops
-from policytool.releases.symbols.lists import data
 from tests.compat.asking import ENVIRONMENT, SECONDS
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ Registry = dict[str, list[tuple[str, str]]]
 
 CHILD: Final = Path(__file__).with_name("op_registry.py")
 DATA: Final[dict[str, Any]] = json.loads(
-    (Path(policytool.__file__).parent / "data" / "pure_ops.json").read_text(encoding="utf-8")
+    (Path(policytool.__file__).parent / "releases" / "data" / "pure_ops.json").read_text(
+        encoding="utf-8"
+    )
 )
 LISTED: Final = tuple(name for group in DATA["ops"].values() for name in group)
 LEAST: Final = 1500
@@ -318,7 +320,9 @@ def test_planted_op_is_found(registry: Registry, name: str) -> None:
 
 def test_every_op_that_takes_files_or_addresses_is_found(registry: Registry) -> None:
     """The patterns match every op that hazards.json has."""
-    missed = [name for name in data("hazards")["ops"] if not list(complaints(registry, [name]))]
+    missed = [
+        name for name in data.read("hazards")["ops"] if not list(complaints(registry, [name]))
+    ]
     assert missed == []
 
 

@@ -29,7 +29,7 @@ from policytool.numerics.reexport.run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases import dtypes
 from tests.compat.asking import Job, ask
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 from tests.model.test_truth import CASES, Case
 
 if TYPE_CHECKING:

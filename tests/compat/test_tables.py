@@ -11,7 +11,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.model import reading, untrusted_code
 from tests.compat.asking import ENVIRONMENT, SECONDS
-from tests.conftest import ROOT
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

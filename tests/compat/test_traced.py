@@ -18,7 +18,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.model import reading
 from tests.compat.asking import ENVIRONMENT, SECONDS
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.model.model import Model

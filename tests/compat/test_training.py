@@ -27,7 +27,7 @@ from policytool.model.compatibility.training_incompatibilities import (
 )
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import LIBRARIES
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

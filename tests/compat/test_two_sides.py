@@ -22,7 +22,7 @@ from policytool.model import reading
 from policytool.numerics.reexport.run import MissedError, Run, Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import pytest
 
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.test_pure_functions import DATA, NAMES
-from tests.conftest import ROOT
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -39,7 +39,7 @@ tf_export: Any = import_module("tensorflow.python.util.tf_export")
 DATA = json.loads(
     Path(__file__)
     .parents[2]
-    .joinpath("policytool", "data", "pure_functions.json")
+    .joinpath("policytool", "releases", "data", "pure_functions.json")
     .read_text(encoding="utf-8")
 )
 

@@ -10,7 +10,7 @@ import pytest
 
 from policytool.formats import FORMATS, Format, Probe
 from policytool.model import reading
-from tests.conftest import ROOT
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

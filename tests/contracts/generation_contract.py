@@ -6,13 +6,13 @@ What holds for every generation, asked of the real releases that belong to it
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from policytool.releases.policy import LISTED, Dynamic, Fixed, PolicyMap, named
 from policytool.support.errors import SpellingError
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from policytool.releases.generations import Generation
     from policytool.releases.policy import Policy
 
-FIXTURES: Final = Path(__file__).parent.parent.parent / "fixtures"
 Form = dict[str, Any]
 WRITTEN: Final = frozenset({"h5", "keras"})
 """The formats whose spelling was recorded."""

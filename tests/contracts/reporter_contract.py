@@ -13,7 +13,7 @@ from policytool import reports
 from policytool.commands import inspect as inspection
 from policytool.reports import View
 from policytool.support.version import version
-from tests.conftest import FIXTURES, ROOT
+from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Selected

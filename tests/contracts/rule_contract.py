@@ -11,7 +11,7 @@ import pytest
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.rules import BY_ID, FAMILIES, Question, Rule
-from tests.conftest import FIXTURES, ROOT
+from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.conftest import (
     FIXED_SCALE_H5,
-    FIXTURES,
     MIXED_H5,
     MIXED_JSON,
     MIXED_KERAS,
@@ -19,6 +18,7 @@ from tests.conftest import (
     MIXED_YAML,
     UNPACKED,
 )
+from tests.helpers.paths import FIXTURES
 from tests.numerics.test_reexport import FAKE
 
 if TYPE_CHECKING:

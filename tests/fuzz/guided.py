@@ -90,8 +90,8 @@ def main(name: str, seconds: str) -> None:
 
 def loop(name: str, seconds: float) -> Tally:
     """Fuzz one target in a process of its own, and return what its inputs came to."""
-    from tests.conftest import ROOT
     from tests.fuzz import volume
+    from tests.helpers.paths import ROOT
 
     began = time.time()
     with tempfile.TemporaryDirectory() as directory:

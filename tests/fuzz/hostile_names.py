@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model import hazards
 from policytool.model.hazards import _wrapped
+from policytool.releases import data
 from policytool.releases.symbols import class_names, harmful
 from policytool.releases.symbols import functions as _functions
-from policytool.releases.symbols.lists import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -207,8 +207,10 @@ def functions() -> tuple[str, ...]:
     """
     Return names of functions that are on no list: TensorFlow's, Keras', Python's, look-alikes.
     """
-    refused: list[str] = data("hazards")["refused"]
-    left_out = [name for names in data("pure_functions")["left_out"].values() for name in names]
+    refused: list[str] = data.read("hazards")["refused"]
+    left_out = [
+        name for names in data.read("pure_functions")["left_out"].values() for name in names
+    ]
     found = (
         *_TENSORFLOW,
         *refused,
@@ -230,7 +232,7 @@ def functions() -> tuple[str, ...]:
 @cache
 def classes() -> tuple[str, ...]:
     """Return names of classes that are on no list, and need no special config to be harmful."""
-    left_out = list(data("pure_classes")["left_out"])
+    left_out = list(data.read("pure_classes")["left_out"])
     found = (*left_out, *functions(), *_EMPTY)
     special = {*_wrapped.WRAPPERS, "KerasLayer", "TypeSpec", "__typespec__", "function"}
     return tuple(
@@ -284,7 +286,7 @@ def ops() -> tuple[str, ...]:
     Return the ops that lead out of a graph wherever they stand, and names of ops that are on no
     list.
     """
-    known: Mapping[str, Any] = data("hazards")
+    known: Mapping[str, Any] = data.read("hazards")
     found = (
         *known["ops"],
         *known["readers"],

@@ -26,11 +26,12 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.compatibility.incompatibilities import LOADERS
-from tests.conftest import FIXTURES, ROOT, Ended, run
+from tests.conftest import Ended, run
 from tests.fuzz import oracle
 from tests.fuzz.targets import TARGETS, Target
 from tests.fuzz.volume import Tally, keep
 from tests.helpers import strace
+from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,10 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model.hazards import _wrapped
-from policytool.releases import known_arguments
+from policytool.releases import data, known_arguments
 from policytool.releases.symbols import class_names
 from policytool.releases.symbols import functions as _functions
-from policytool.releases.symbols.lists import data
 
 if TYPE_CHECKING:
     from random import Random
@@ -290,9 +289,8 @@ def layer_classes(generation: int) -> tuple[str, ...]:
 
 def is_released(class_name: str, *generations: int) -> bool:
     """Return whether one of the releases whose arguments are written has a layer."""
-    missing = known_arguments._columns(
-        known_arguments.measured()[_LAYERS][class_name].get("missing", "")
-    )  # noqa: SLF001
+    row = known_arguments.measured()[_LAYERS][class_name]
+    missing = known_arguments._columns(row.get("missing", ""))  # noqa: SLF001
     return any(RELEASES[generation] not in missing for generation in generations or RELEASES)
 
 
@@ -303,4 +301,4 @@ def _pure_functions() -> tuple[str, ...]:
 
 @cache
 def _operations() -> tuple[str, ...]:
-    return tuple(sorted(data("pure_classes")["classes"]["operations of Keras 3"]))
+    return tuple(sorted(data.read("pure_classes")["classes"]["operations of Keras 3"]))

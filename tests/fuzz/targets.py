@@ -35,8 +35,9 @@ from policytool.releases import generations
 from policytool.releases.policy import PolicyMap
 from policytool.support.errors import BundleError, ModelFileError, SpellingError
 from policytool.support.text import jsonedit, jsontext, protobuf_splice, yamltext
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.fuzz import containers, oracle, trees, words
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -83,7 +83,7 @@ def test_every_class_of_the_releases_is_among_those_that_are_drawn() -> None:
     left out in hostile ones.
     """
     data = json.loads(
-        (Path(policytool.__file__).parent / "data" / "layer_arguments.json").read_text(
+        (Path(policytool.__file__).parent / "releases" / "data" / "layer_arguments.json").read_text(
             encoding="utf-8"
         )
     )

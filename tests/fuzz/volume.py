@@ -26,9 +26,9 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.conftest import ROOT
 from tests.fuzz import oracle
 from tests.fuzz.targets import TARGETS, Target, is_bound
+from tests.helpers.paths import ROOT
 
 BATCH: Final = 2000
 FORKED_BATCH: Final = 400

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.conftest import FIXTURES, ROOT
 from tests.helpers import strace
+from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

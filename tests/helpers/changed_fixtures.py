@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 
 from policytool.support.text import protobuf_messages
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

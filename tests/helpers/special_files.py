@@ -12,7 +12,8 @@ import subprocess
 import sys
 from typing import IO, TYPE_CHECKING, Final
 
-from tests.conftest import ROOT, Ended
+from tests.conftest import Ended
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import h5py
 
 from tests.helpers.endless import endless_collection, endless_list
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-FIXTURES: Final = Path(__file__).parents[2] / "fixtures"
 CRASHING: Final = "crashing"
 """In the name of what tests/load/crash.c ends a process over."""
 

@@ -24,13 +24,14 @@ from policytool.model import reading, untrusted_code
 from policytool.model.hazards import _judging
 from policytool.model.hazards._harm import Harm
 from policytool.model.loaded_model import Subject
+from policytool.releases import data
 from policytool.releases.symbols import class_names, ops
 from policytool.releases.symbols import functions as _functions
 from policytool.releases.symbols import harmful as _table
-from policytool.releases.symbols.lists import data
 from policytool.support.text import protobuf_messages
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.helpers import changed_fixtures
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 KERAS2: Final = "tf2.15/default_float32.h5"
 SAVED: Final = "tf2.12/default_float32"
 TABLE: Final = "tf2.15/string_lookup"
-DATA: Final = FIXTURES.parent / "policytool" / "data"
+DATA: Final = FIXTURES.parent / "policytool" / "releases" / "data"
 
 NAMES: Final = st.text(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789>", min_size=1, max_size=30
@@ -341,7 +342,7 @@ def test_an_op_on_no_list_is_refused(name: str) -> None:
 
 def test_known_harm_is_on_no_list() -> None:
     """Ops that take files, readers, and ops that hold programs are not pure."""
-    known = data("hazards")
+    known = data.read("hazards")
     harmful = {*known["ops"], *known["readers"], *known["programs"]}
     assert not [name for name in harmful if ops.is_pure_op(name)]
     assert all(

@@ -13,7 +13,8 @@ import policytool
 from policytool.formats import format_detection
 from policytool.model import inbound_nodes
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import policytool
 from policytool.support.errors import ModelFileError
 from policytool.support.text.jsontext import number, place, pointer, text_at
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

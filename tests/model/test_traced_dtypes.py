@@ -16,7 +16,8 @@ from policytool.formats import format_detection
 from policytool.formats.document import GraphOp, Trace
 from policytool.model import reading, traced_dtypes
 from policytool.releases import graph_ops
-from tests.conftest import FIXTURES, MIXED_SAVEDMODEL
+from tests.conftest import MIXED_SAVEDMODEL
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import keras_object, saved_model
 
 if TYPE_CHECKING:

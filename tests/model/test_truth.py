@@ -14,7 +14,6 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -22,11 +21,11 @@ import pytest
 import policytool
 from policytool.model.model import Layer, Model, Source
 from policytool.releases.policy import Dynamic, Fixed
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
 WITH_CONFIG: Final = ("h5", "json", "yaml", "keras", "keras-dir", "savedmodel", "tfjs", "export")
 """Formats that hold a config; of exports, those of TF 1."""
 

@@ -15,8 +15,8 @@ from policytool.model import hazards, reading, untrusted_code
 from policytool.model.hazards import Harm
 from policytool.numerics import check_sides
 from policytool.support.text import jsontext, protobuf_messages
-from tests.conftest import FIXTURES
 from tests.helpers import changed_fixtures
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

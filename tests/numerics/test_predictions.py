@@ -36,7 +36,7 @@ from policytool.tf_runtime.feeding import given
 from policytool.tf_runtime.feeding import inputs as fed
 from policytool.tf_runtime.feeding.slots import Slot
 from policytool.tf_runtime.library import Refused
-from tests.conftest import FIXTURES, ROOT
+from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -27,13 +27,15 @@ from policytool.numerics import verification
 from policytool.numerics.reexport import result as _holding
 from policytool.numerics.reexport.run import Tools
 from policytool.numerics.workers import Interpreter, Worker
-from tests.conftest import FIXTURES, ROOT, run
+from tests.conftest import run
 from tests.helpers import changed_fixtures
+from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from policytool.formats.checkpoint import bundle
+    from policytool.formats.checkpoint.bundle import Bundle as StoredBundle
+
 
 SAVED: Final = FIXTURES / "tf2.15/global_mixed_float16"
 """A SavedModel with traces, in the current spelling of its release."""
@@ -420,7 +422,7 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
     wrong = made.copy()
     wrong.view(np.uint8)[17] ^= 1
     stored = [
-        _holding.Stored(bundle=cast("checkpoints.Bundle", Bundle(array)), key="key")
+        _holding.Stored(bundle=cast("StoredBundle", Bundle(array)), key="key")
         for array in (values, made, wrong, made[:-1])
     ]
     assert [_holding.same(stored[0], other) for other in stored[1:]] == [True, False, False]

@@ -7,7 +7,7 @@ from typing import Final
 
 from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.releases import known_arguments
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 DENSE: Final = {"units": 4, "activation": "linear"}
 
@@ -115,9 +115,9 @@ def test_the_data_is_written_one_class_a_line() -> None:
     So that a new release is a readable change; the file stays small, because it is read at every
     inspection.
     """
-    text = (FIXTURES.parent / "policytool" / "data" / "layer_arguments.json").read_text(
-        encoding="utf-8"
-    )
+    text = (
+        FIXTURES.parent / "policytool" / "releases" / "data" / "layer_arguments.json"
+    ).read_text(encoding="utf-8")
     assert len(text) < 250_000
     assert (
         sum(len(classes) for classes in json.loads(text).values() if isinstance(classes, dict))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -16,8 +15,8 @@ from policytool.releases import dtypes, generations, policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Auto, Dynamic, Fixed, LossScale, Policy, PolicyMap, Unscaled
 from policytool.support.errors import PolicyNameError, SpellingError
+from tests.helpers.paths import FIXTURES
 
-FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
 ORDER: Final = [origin.release.id for origin in ORIGINS]
 ASKED: Final = {
     file.parent.name: answers

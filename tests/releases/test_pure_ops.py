@@ -10,15 +10,17 @@ from typing import Any, Final
 import pytest
 
 import policytool
+from policytool.releases import data
 from policytool.releases.symbols import ops
-from policytool.releases.symbols.lists import data
 
 DATA: Final[dict[str, Any]] = json.loads(
-    (Path(policytool.__file__).parent / "data" / "pure_ops.json").read_text(encoding="utf-8")
+    (Path(policytool.__file__).parent / "releases" / "data" / "pure_ops.json").read_text(
+        encoding="utf-8"
+    )
 )
 LISTED: Final = tuple(name for group in DATA["ops"].values() for name in group)
 HARMFUL: Final = tuple(
-    name for key in ("ops", "readers", "programs") for name in data("hazards")[key]
+    name for key in ("ops", "readers", "programs") for name in data.read("hazards")[key]
 )
 """
 Ops of TensorFlow that take a file, a directory or an address, read files, hold a program, or call

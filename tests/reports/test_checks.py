@@ -50,7 +50,7 @@ def report(found: Checks) -> Any:
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.releases.data")
+        resources.files("policytool.reports.schemas")
         .joinpath("check.schema.json")
         .read_text(encoding="utf-8")
     )

@@ -29,8 +29,8 @@ from policytool.migration.plan import ABSENT
 from policytool.model.model import Variable, Writer
 from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
-from tests.conftest import ROOT
 from tests.contracts.reporter_contract import compared
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
@@ -74,7 +74,7 @@ def case(name: str, *, everything: bool = False) -> Differences:
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.releases.data")
+        resources.files("policytool.reports.schemas")
         .joinpath("diff.schema.json")
         .read_text(encoding="utf-8")
     )

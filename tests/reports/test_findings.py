@@ -30,9 +30,9 @@ from policytool.reports.findings._content import marked, remedies
 from policytool.rules import RULES
 from policytool.rules.finding import Audited, Fix, Remedy, Severity, fingerprints
 from policytool.rules.selection.suppressions import Passing, Suppression, narrowed
-from tests.conftest import ROOT
 from tests.contracts.reporter_contract import compared
 from tests.helpers import example_audits
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -302,7 +302,7 @@ def test_a_command_is_broken_where_a_shell_goes_on() -> None:
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.releases.data")
+        resources.files("policytool.reports.schemas")
         .joinpath("audit.schema.json")
         .read_text(encoding="utf-8")
     )

@@ -12,7 +12,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from policytool.reports.findings import FINDING_REPORTERS
-from tests.conftest import FIXED_SCALE_H5, ROOT, run, run_process
+from tests.conftest import FIXED_SCALE_H5, run, run_process
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

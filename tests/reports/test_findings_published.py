@@ -20,8 +20,8 @@ from policytool.commands.audit import Audit
 from policytool.reports import View
 from policytool.reports.findings import junit, sarif
 from policytool.rules import RULES
-from tests.conftest import ROOT
 from tests.helpers import example_audits
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,14 +16,16 @@ from policytool.formats import format_detection
 from policytool.formats.discovery import inputs
 from policytool.reports import json_report
 from policytool.support.errors import ModelFileError
-from policytool.support.text import jsontext
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
 from tests.helpers import small_models
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from policytool.support.text import jsontext
 
 
 class TestJson(ReporterContract):
@@ -36,7 +38,7 @@ class TestJson(ReporterContract):
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.releases.data")
+        resources.files("policytool.reports.schemas")
         .joinpath("inspect.schema.json")
         .read_text(encoding="utf-8")
     )

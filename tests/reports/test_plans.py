@@ -17,8 +17,8 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Options, assignment
 from policytool.reports import View
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
-from tests.conftest import FIXTURES, ROOT
 from tests.contracts.reporter_contract import compared
+from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import LOSS_SCALED, dense, h5_model, sequential
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def rendered(reporter: str, name: str, view: View | None = None) -> str:
 def validator() -> jsonschema.Draft202012Validator:
     """Return the validator of the shipped schema."""
     schema = json.loads(
-        resources.files("policytool.releases.data")
+        resources.files("policytool.reports.schemas")
         .joinpath("migrate.schema.json")
         .read_text(encoding="utf-8")
     )

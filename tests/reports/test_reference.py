@@ -15,8 +15,9 @@ from policytool.reports import View, _reference
 from policytool.reports._reference import Block, Kind
 from policytool.rules import RULES
 from policytool.support import version as versions
-from tests.conftest import ROOT, run
+from tests.conftest import run
 from tests.helpers import example_audits
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from policytool.rules import Rule

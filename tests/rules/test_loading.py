@@ -10,8 +10,8 @@ from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
 from policytool.rules import Question
 from policytool.rules.finding import Fix, Remedy
-from tests.conftest import FIXTURES
 from tests.contracts.rule_contract import RuleContract, found
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,9 +24,9 @@ from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.numerics import _constants
 from policytool.support.errors import SpellingError
 from policytool.support.text import protobuf_messages
-from tests.conftest import FIXTURES
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers import changed_fixtures
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

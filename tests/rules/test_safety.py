@@ -11,14 +11,14 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.model import hazards, reading, untrusted_code
+from policytool.releases import data
 from policytool.releases.symbols import harmful as _table
-from policytool.releases.symbols.lists import data
 from policytool.rules.finding import Severity
 from policytool.support.text import jsontext, protobuf_messages
-from tests.conftest import FIXTURES
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers import changed_fixtures
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -292,8 +292,8 @@ class TestNamesForeignCode(MadeRuleContract):
 
     def test_all_that_keras_refuses_is_known(self) -> None:
         """Keras' own list, in any of its modules."""
-        assert len(data("hazards")["refused"]) > 20
-        for full in data("hazards")["refused"]:
+        assert len(data.read("hazards")["refused"]) > 20
+        for full in data.read("hazards")["refused"]:
             module, _, name = full.rpartition(".")
             assert _table.is_harmful(module, name)
             assert _table.is_harmful("tf_keras.src.somewhere", name)
@@ -499,7 +499,7 @@ class TestGraphTouchesFiles(MadeRuleContract):
 
     def test_what_tensorflow_scans_for_is_known(self) -> None:
         """The list of its own scanner is part of ours."""
-        assert all(hazards.op(name) is not None for name in data("hazards")["scanned"])
+        assert all(hazards.op(name) is not None for name in data.read("hazards")["scanned"])
 
     def test_ops_that_open_files_by_other_means_count(self, tmp_path: Path) -> None:
         """Readers get their names from queues, and a data set can hold a graph as text."""

@@ -16,8 +16,9 @@ from policytool.model.loaded_model import dtype_places
 from policytool.model.model import Address
 from policytool.rules import Question
 from policytool.rules.finding import Fix, Severity
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.contracts.rule_contract import RuleContract, found
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,9 @@ import pytest
 
 from policytool.rules import Question
 from policytool.rules.finding import Finding, Fix, Severity
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.contracts.rule_contract import RuleContract, found
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

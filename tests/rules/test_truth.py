@@ -14,10 +14,10 @@ from policytool.formats.document import Signature
 from policytool.rules import Question
 from policytool.rules.finding import Fix, Severity
 from policytool.support.text import protobuf_messages
-from tests.conftest import FIXTURES, ROOT
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers import changed_fixtures
+from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import keras_zip, sequential
 
 if TYPE_CHECKING:

@@ -24,8 +24,9 @@ from policytool.support import limits
 from policytool.support.errors import UsageError, WorkerError
 from policytool.support.limits import LIMITS
 from policytool.support.text import protobuf_messages
-from tests.conftest import MIXED_JSON, MIXED_YAML, ROOT, Ended, run, run_process
+from tests.conftest import MIXED_JSON, MIXED_YAML, Ended, run, run_process
 from tests.helpers import bundles
+from tests.helpers.paths import ROOT
 from tests.helpers.small_models import (
     Object,
     dense,

@@ -5,10 +5,10 @@ Which published defects the HDF5 library has that reads here, by its version
 
 from __future__ import annotations
 
-import json
 import re
-from importlib import resources
 from typing import Final
+
+from policytool.releases import data
 
 FLOOR: Final = "1.14.4"
 """
@@ -26,14 +26,9 @@ def installed() -> str:
 
 def published(version: str) -> tuple[str, ...]:
     """Return the ids of the defects that a release has, by the first releases without them."""
-    text = (
-        resources.files("policytool.releases.data")
-        .joinpath("hdf5_defects.json")
-        .read_text(encoding="utf-8")
-    )
     return tuple(
         defect["id"]
-        for defect in json.loads(text)["defects"]
+        for defect in data.read("hdf5_defects")["defects"]
         if _order(version) < _order(defect["fixed_in"])
     )
 

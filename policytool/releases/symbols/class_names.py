@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from policytool.releases.symbols.lists import data
+from policytool.releases import data
 
 _ROOTS: Final = frozenset({"keras", "tf_keras"})
 _BETWEEN: Final = frozenset({"api", "src", "_tf_keras", "keras", "v2", "_v2", "legacy"})
@@ -57,12 +57,12 @@ def is_pure_class_of(module: str, name: str) -> bool:
     Return whether a class of a module outside Keras is on the list: TensorFlow's initializers,
     which models of keras.applications have.
     """
-    return name in data("pure_classes")["classes_by_module"].get(module, ())
+    return name in data.read("pure_classes")["classes_by_module"].get(module, ())
 
 
 def left_out(name: str) -> str | None:
     """Return why a class that Keras resolves is not on the list; None for all others."""
-    found: str | None = data("pure_classes")["left_out"].get(name)
+    found: str | None = data.read("pure_classes")["left_out"].get(name)
     return found
 
 
@@ -82,12 +82,12 @@ def is_pure_function_of(module: str | None, name: str) -> bool:
     """Return whether a function that a config names with its module is on the list."""
     if module is None or module == _BUILTINS or is_modelling(module):
         return name in _plain_functions()
-    return name in data("pure_classes")["functions_by_module"].get(module, ())
+    return name in data.read("pure_classes")["functions_by_module"].get(module, ())
 
 
 def is_pure_spec(name: str) -> bool:
     """Return whether a type of tensors is on the list."""
-    return name in data("pure_classes")["specs"]
+    return name in data.read("pure_classes")["specs"]
 
 
 def is_modelling(module: str) -> bool:
@@ -102,12 +102,16 @@ def is_modelling(module: str) -> bool:
 
 @cache
 def _classes() -> frozenset[str]:
-    return frozenset(name for group in data("pure_classes")["classes"].values() for name in group)
+    return frozenset(
+        name for group in data.read("pure_classes")["classes"].values() for name in group
+    )
 
 
 @cache
 def _plain_functions() -> frozenset[str]:
-    return frozenset(name for group in data("pure_classes")["functions"].values() for name in group)
+    return frozenset(
+        name for group in data.read("pure_classes")["functions"].values() for name in group
+    )
 
 
 @cache
@@ -116,8 +120,8 @@ def _lowered() -> frozenset[str]:
     Return the classes as bare names spell them without underscores, and the short names that no
     class has, those of RandomFourierFeatures among them.
     """
-    groups = data("pure_classes")["classes"]
+    groups = data.read("pure_classes")["classes"]
     named = (
         name for group in ("initializers", "regularizers", "constraints") for name in groups[group]
     )
-    return frozenset({*(name.lower() for name in named), *data("pure_classes")["short_names"]})
+    return frozenset({*(name.lower() for name in named), *data.read("pure_classes")["short_names"]})

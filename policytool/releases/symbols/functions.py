@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from policytool.releases.symbols.lists import data
+from policytool.releases import data
 
 
 def is_pure_function(name: str) -> bool:
@@ -21,13 +21,13 @@ def is_pure_function(name: str) -> bool:
 @cache
 def _pure() -> frozenset[str]:
     return frozenset(
-        name for names in data("pure_functions")["functions"].values() for name in names
+        name for names in data.read("pure_functions")["functions"].values() for name in names
     )
 
 
 def is_class_method(owner: str, name: str) -> bool:
     """Return whether a release of Keras 2 wraps a class' method as a layer."""
-    return name in data("pure_functions")["class_methods"].get(owner, ())
+    return name in data.read("pure_functions")["class_methods"].get(owner, ())
 
 
 def is_tensor_attribute(class_name: str, name: str) -> bool:
@@ -35,4 +35,4 @@ def is_tensor_attribute(class_name: str, name: str) -> bool:
     Return whether a release of Keras 2 wraps a property or method of ragged or sparse tensors as a
     layer of this class.
     """
-    return name in data("pure_functions")["instance_attributes"].get(class_name, ())
+    return name in data.read("pure_functions")["instance_attributes"].get(class_name, ())

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from policytool.releases import data
 from policytool.releases.symbols import ops
-from policytool.releases.symbols.lists import data
 
 _KERAS: Final = frozenset({"keras", "tf_keras"})
 _TENSORFLOW: Final = "tensorflow"
@@ -242,7 +242,7 @@ def is_own(registered: str) -> bool:
     Return whether a name that stands for a registered class is Keras 2's own, which it has of
     optimizers: ``Custom>Adam``.
     """
-    return registered in data("hazards")["registered"]
+    return registered in data.read("hazards")["registered"]
 
 
 def op(name: str) -> HarmfulOp | None:
@@ -250,11 +250,11 @@ def op(name: str) -> HarmfulOp | None:
     Return what an op does to files, the network or Python wherever it stands in a graph; None for
     all others.
     """
-    if name in data("hazards")["readers"]:
+    if name in data.read("hazards")["readers"]:
         return HarmfulOp(name=name, what="reads files by names that the graph makes")
-    if held := data("hazards")["programs"].get(name):
+    if held := data.read("hazards")["programs"].get(name):
         return HarmfulOp(name=name, what=f"runs what its {' and '.join(held)} holds")
-    arguments = data("hazards")["ops"].get(name)
+    arguments = data.read("hazards")["ops"].get(name)
     if arguments is None or name in _CACHES or (ops.is_placed_op(name) and name != PRINTING):
         return None
     if not arguments:
@@ -270,9 +270,9 @@ def _refused() -> frozenset[str]:
     Return the names of Keras' functions that it refuses to look up, wherever in Keras they are
     found.
     """
-    return frozenset(name.rpartition(".")[2] for name in data("hazards")["refused"])
+    return frozenset(name.rpartition(".")[2] for name in data.read("hazards")["refused"])
 
 
 @cache
 def _standard() -> frozenset[str]:
-    return frozenset(data("hazards")["standard"])
+    return frozenset(data.read("hazards")["standard"])

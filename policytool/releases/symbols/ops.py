@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from policytool.releases.symbols.lists import data
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def _pure() -> frozenset[str]:
-    return frozenset(name for group in data("pure_ops")["ops"].values() for name in group)
+    return frozenset(name for group in data.read("pure_ops")["ops"].values() for name in group)
 
 
 def is_pure_op(name: str) -> bool:
@@ -34,7 +34,7 @@ def path_inputs(name: str) -> tuple[int, ...]:
     Return which inputs of an op of TensorFlow's savers and tables hold paths; none for all other
     ops.
     """
-    return tuple(data("pure_ops")["positions"].get(name, ()))
+    return tuple(data.read("pure_ops")["positions"].get(name, ()))
 
 
 def attribute_values(name: str) -> Mapping[str, tuple[str, ...]]:
@@ -43,7 +43,8 @@ def attribute_values(name: str) -> Mapping[str, tuple[str, ...]]:
     nothing for ops whose attributes do not matter.
     """
     return {
-        key: tuple(values) for key, values in data("pure_ops")["attributes"].get(name, {}).items()
+        key: tuple(values)
+        for key, values in data.read("pure_ops")["attributes"].get(name, {}).items()
     }
 
 
@@ -54,14 +55,15 @@ def placed_ops() -> frozenset[bytes]:
     names.
     """
     return frozenset(
-        name.encode() for name in (*data("pure_ops")["positions"], *data("pure_ops")["attributes"])
+        name.encode()
+        for name in (*data.read("pure_ops")["positions"], *data.read("pure_ops")["attributes"])
     )
 
 
 @cache
 def calling_ops() -> frozenset[bytes]:
     """Return the pure ops that call functions of the graph, as graphs have their names."""
-    return frozenset(name.encode() for name in data("pure_ops")["calling"])
+    return frozenset(name.encode() for name in data.read("pure_ops")["calling"])
 
 
 def is_placed_op(name: str) -> bool:

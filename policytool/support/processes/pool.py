@@ -47,7 +47,7 @@ behind a slow one.
 """
 
 _MODULE: Final = "policytool.commands.batch.worker"
-_ROOT: Final = Path(__file__).parent.parent
+_ROOT: Final = Path(__file__).parents[3]
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 

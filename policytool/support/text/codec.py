@@ -137,7 +137,6 @@ class _Compiler:
 
     def _tuple(self, arguments: tuple[Any, ...]) -> _Ways:
         kinds = frozenset({tuple})
-        # tuple[X, ...]
         if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
             encode, decode, _ = self.ways(arguments[0])
             return _Ways(

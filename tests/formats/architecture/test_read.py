@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import policytool
-from tests.conftest import FIXTURES, MIXED_JSON
+from tests.conftest import MIXED_JSON
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import sequential
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from policytool.formats.checkpoint import read as checkpoint
 from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, is_table
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.contracts.format_contract import FormatContract
 from tests.helpers import bundles
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

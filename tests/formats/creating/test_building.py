@@ -18,17 +18,10 @@ from policytool.formats.new_model import Content, Group, Placement
 from policytool.formats.stored_values import open_values
 from policytool.model import reading
 from policytool.support.errors import ModelFileError
-from tests.conftest import (
-    FIXTURES,
-    MIXED_H5,
-    MIXED_JSON,
-    MIXED_KERAS,
-    MIXED_SAVEDMODEL,
-    MIXED_TFJS,
-    UNPACKED,
-)
+from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, UNPACKED
 from tests.helpers.changes import held
 from tests.helpers.contents import copy_of, placed
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:

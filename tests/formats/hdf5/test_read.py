@@ -12,8 +12,9 @@ import policytool
 from policytool.formats import Probe
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5 import read as hdf5
-from tests.conftest import FIXTURES, MIXED_H5
+from tests.conftest import MIXED_H5
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from policytool.formats.hdf5.rewriting.rebuild import Rebuild
 from policytool.formats.rewriting import Changes
 from policytool.formats.rewriting.base import WriteError
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES
 from tests.helpers.changes import cast, casts, document_of, dtype_edit, edit
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:

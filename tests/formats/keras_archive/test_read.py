@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import policytool
 from policytool.formats.keras_archive.window import Window
-from tests.conftest import FIXTURES, MIXED_KERAS
+from tests.conftest import MIXED_KERAS
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import keras_members, keras_zip, weights_bytes
 
 if TYPE_CHECKING:

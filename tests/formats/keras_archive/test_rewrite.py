@@ -24,8 +24,9 @@ from policytool.formats.keras_archive.rewrite import WRITER
 from policytool.formats.rewriting import Changes
 from policytool.migration.plan import Cast, Slot
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES, UNPACKED
+from tests.conftest import UNPACKED
 from tests.helpers.changes import all_changes, cast, document_of, edit, held
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 import policytool
 from policytool.model.tree import MODEL_CLASSES
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,6 @@ from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 from tests.conftest import (
-    FIXTURES,
     MIXED_H5,
     MIXED_JSON,
     MIXED_KERAS,
@@ -35,6 +34,7 @@ from tests.conftest import (
     UNPACKED,
 )
 from tests.helpers.changes import all_changes, document_of, dtype_edit, edit, held
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from policytool.formats import rewriting
 from policytool.formats.rewriting import Changes
 from policytool.model import reading
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES
 from tests.helpers.changes import OTHER, casts, document_of, dtype_edit
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,9 @@ import pytest
 
 import policytool
 from policytool.support.text import protobuf_messages
-from tests.conftest import FIXTURES, MIXED_SAVEDMODEL
+from tests.conftest import MIXED_SAVEDMODEL
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import Object, keras_object, saved_model, small_saved_model
 
 if TYPE_CHECKING:

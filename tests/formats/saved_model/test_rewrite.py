@@ -15,8 +15,9 @@ from policytool.formats.saved_model.rewrite import WRITER
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 from policytool.support.text import protobuf_messages
-from tests.conftest import FIXTURES, MIXED_SAVEDMODEL
+from tests.conftest import MIXED_SAVEDMODEL
 from tests.helpers.changes import all_changes, cast, document_of, edit, held
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import small_saved_model
 
 if TYPE_CHECKING:

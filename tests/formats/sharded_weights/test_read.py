@@ -11,8 +11,9 @@ import pytest
 
 import policytool
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

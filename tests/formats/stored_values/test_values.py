@@ -21,8 +21,9 @@ from policytool.formats.hdf5 import datasets
 from policytool.formats.stored_values import ValuesError, open_values
 from policytool.formats.stored_values.numbers import numpy_dtype, whole
 from policytool.formats.tfjs import values as tfjs_values
-from tests.conftest import FIXTURES, UNPACKED
+from tests.conftest import UNPACKED
 from tests.helpers import small_models
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

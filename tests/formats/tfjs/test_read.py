@@ -15,8 +15,9 @@ from policytool.formats.document import Layout
 from policytool.formats.tfjs.read import escapes, is_shard
 from policytool.support.errors import ModelFileError
 from policytool.support.text.jsontext import value
-from tests.conftest import FIXTURES, MIXED_TFJS, run
+from tests.conftest import MIXED_TFJS, run
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, sequential
 
 if TYPE_CHECKING:

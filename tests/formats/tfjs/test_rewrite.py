@@ -16,8 +16,9 @@ from policytool.migration.planning.options import Assignment, Options
 from policytool.model import reading
 from policytool.support.errors import ModelFileError
 from policytool.support.text.jsontext import value
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.helpers.changes import all_changes, casts, document_of, dtype_edit, held
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

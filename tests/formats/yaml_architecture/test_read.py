@@ -10,8 +10,9 @@ import policytool
 from policytool.formats import Probe, format_detection
 from policytool.formats.yaml_architecture import read as yaml_architecture
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES, MIXED_YAML, run
+from tests.conftest import MIXED_YAML, run
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

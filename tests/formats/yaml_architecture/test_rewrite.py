@@ -11,8 +11,9 @@ from policytool.formats import rewriting
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
 from policytool.support.text import yamltext
-from tests.conftest import FIXTURES, run
+from tests.conftest import run
 from tests.helpers.changes import all_changes, cast, edit
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

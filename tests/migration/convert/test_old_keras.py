@@ -23,7 +23,7 @@ from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import walk
 from policytool.model import reading
 from policytool.model.loaded_model import Subject
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,6 @@ themselves.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -21,11 +20,11 @@ from policytool.migration.convert.variables import placed
 from policytool.migration.convert.variables._slots import slots
 from policytool.model import reading
 from policytool.model.loaded_model import Subject
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.formats.new_model import Group, Placement
 
-FIXTURES: Final = Path(__file__).parents[2] / "fixtures"
 
 CASES: Final = (
     "default_float32",

@@ -20,7 +20,7 @@ from policytool.model import reading
 from policytool.model.tree import Unspelled
 from policytool.releases.generations import SubPolicy
 from policytool.support.errors import ModelFileError
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.formats.document import Document

@@ -20,7 +20,7 @@ from policytool.model.loaded_model import dtype_places
 from policytool.model.model import Address
 from policytool.model.tree import INPUT_CLASS, places
 from policytool.support.text.jsontext import pointer
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import Object, keras_object, saved_model
 
 if TYPE_CHECKING:

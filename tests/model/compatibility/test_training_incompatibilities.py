@@ -25,7 +25,7 @@ from policytool.model.compatibility.training_incompatibilities import (
     Evidence,
     first,
 )
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -25,12 +25,12 @@ from policytool.model.compatibility.incompatibilities import LOADERS, REFUSALS, 
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.reports._words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL, run
+from tests.helpers.paths import FIXTURES
 from tests.model.compatibility.test_configs import REFUSED_CONFIGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-FIXTURES: Final = Path(__file__).parent.parent / "fixtures"
 MEASURED: Final = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))
 
 MIGRATED: Final = json.loads((FIXTURES / "loads_migrated.json").read_text(encoding="utf-8"))

@@ -23,7 +23,7 @@ from policytool.numerics.verdicts.loss_scales import Need
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.tf_runtime.gradients import scaling
 from policytool.tf_runtime.gradients.reductions import FIELDS
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

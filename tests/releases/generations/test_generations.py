@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,8 +25,10 @@ from policytool.releases.generations import (
     tf213,
 )
 from tests.contracts.generation_contract import GenerationContract
+from tests.helpers.paths import FIXTURES
 
-FIXTURES: Final = Path(__file__).parent.parent.parent / "fixtures"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class TestKeras1(GenerationContract):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = Path(policytool.__file__).parent
 
-CHILD: Final = "runtime"
+CHILD: Final = "tf_runtime"
 """
 What runs in a process of its own, and compares the files that it loads with those that its parent
 has read.
@@ -53,9 +53,12 @@ DRAFT: Final = "opens a draft, which this process made"
 TABLE: Final = "reads a table that the package brings"
 
 ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
-    "opening": (frozenset({"os.open", "os.fdopen"}), "is the place"),
-    "_worker": (frozenset({"open"}), "opens descriptors that its parent gave it"),
-    "guard": (frozenset({"open"}), "asks the system how much memory this process has"),
+    "support.files.opening": (frozenset({"os.open", "os.fdopen"}), "is the place"),
+    "commands.batch.worker": (frozenset({"open"}), "opens descriptors that its parent gave it"),
+    "support.processes.crash_guard": (
+        frozenset({"open"}),
+        "asks the system how much memory this process has",
+    ),
     "cli.standard_streams": (
         frozenset({"open", "os.open"}),
         (
@@ -64,79 +67,30 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         ),
     ),
     "cli.report_option": (frozenset({"draft.path.write_bytes"}), DRAFT),
-    "predictions": (
+    "numerics.predictions": (
         frozenset({"np.load"}),
         "reads what its own child wrote to a directory that this process made",
     ),
-    "formats._hdf5": (
+    "formats.hdf5.library": (
         frozenset({"h5py.File"}),
         "gets an open stream, or compares the file with the one that was checked",
     ),
-    "formats.keras_zip": (frozenset({"zipfile.ZipFile"}), STREAM),
-    "formats._npz": (frozenset({"inner.open", "zipfile.ZipFile"}), STREAM),
-    "values.keras": (frozenset({"zipfile.ZipFile"}), STREAM),
-    "building.keras": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
-    "drafts._copying": (
+    "formats.keras_archive.read": (frozenset({"zipfile.ZipFile"}), STREAM),
+    "formats.keras_archive.npz": (frozenset({"inner.open", "zipfile.ZipFile"}), STREAM),
+    "formats.keras_archive.values": (frozenset({"zipfile.ZipFile"}), STREAM),
+    "formats.keras_archive.create": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
+    "support.files.atomic._copying": (
         frozenset({"os.open"}),
         "opens drafts to write them, and directories to bring them to the disk",
     ),
-    "drafts._draft": (frozenset({"os.open"}), DRAFT),
-    "writers._archive": (
+    "support.files.atomic._draft": (frozenset({"os.open"}), DRAFT),
+    "formats.keras_archive.members": (
         frozenset({"inflated.path.open", "zipfile.ZipFile"}),
         f"{DRAFT}, and {STREAM}",
     ),
-    "writers._hdf5.storage": (frozenset({"h5py.File"}), STREAM),
-    "writers.keras_zip": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
-    "capabilities": (
-        frozenset(
-            {
-                "Path(__file__).with_name('data').joinpath('layer_dtypes.json').read_text",
-                "Path(__file__).with_name('data').joinpath('casts.json').read_text",
-            }
-        ),
-        TABLE,
-    ),
-    "classes": (
-        frozenset({"Path(__file__).with_name('data').joinpath('layer_classes.json').read_text"}),
-        TABLE,
-    ),
-    "conversion.behaviour": (
-        frozenset({"Path(__file__).parents[1].joinpath('data', 'layer_behaviour.json').read_text"}),
-        TABLE,
-    ),
-    "conversion.compiled.names": (
-        frozenset({"Path(__file__).parents[2].joinpath('data', 'training_names.json').read_text"}),
-        TABLE,
-    ),
-    "conversion.variables._slots": (
-        frozenset({"(Path(__file__).parents[2] / 'data' / 'layer_variables.json').read_text"}),
-        TABLE,
-    ),
-    "formats._hdf5_defects": (
-        frozenset(
-            {"resources.files('policytool.releases.data').joinpath('hdf5_defects.json').read_text"}
-        ),
-        TABLE,
-    ),
-    "graphops": (
-        frozenset(
-            {"resources.files('policytool.releases.data').joinpath('graph_ops.json').read_text"}
-        ),
-        TABLE,
-    ),
-    "hazards._data": (
-        frozenset({"Path(__file__).parent.parent.joinpath('data', f'{name}.json').read_text"}),
-        TABLE,
-    ),
-    "kernels": (
-        frozenset({"Path(__file__).with_name('data').joinpath('kernels.json').read_text"}),
-        TABLE,
-    ),
-    "loaders.accepted": (
-        frozenset({"Path(__file__).parents[1].joinpath('data', 'layer_arguments.json').read_text"}),
-        TABLE,
-    ),
-    "loaders.operations": (frozenset({"path.read_text"}), TABLE),
+    "formats.hdf5.rewriting.storage": (frozenset({"h5py.File"}), STREAM),
+    "formats.keras_archive.rewrite": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
+    "releases.data": (frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}), TABLE),
 }
 """
 Module to the calls that it may make, as they are written, and the reason; any other belongs to

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-from tests.conftest import FIXTURES, MIXED_H5, MIXED_SAVEDMODEL, MIXED_TFJS, UNPACKED
+from tests.conftest import MIXED_H5, MIXED_SAVEDMODEL, MIXED_TFJS, UNPACKED
+from tests.helpers.paths import FIXTURES
 from tests.helpers.special_files import KINDS, make_endless, run_bounded
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from tests.conftest import (
     MIXED_KERAS,
     MIXED_SAVEDMODEL,
     MIXED_YAML,
-    ROOT,
     run,
     run_process,
 )
+from tests.helpers.paths import ROOT
 from tests.helpers.special_files import WAITING
 from tests.numerics.test_workers import is_gone
 

@@ -32,7 +32,7 @@ from policytool.releases.policy import Dynamic, Fixed, Quantization
 from policytool.rules import Device, Question
 from policytool.rules.finding import Finding, Fix, Remedy, Severity, Suppressed
 from policytool.support.text.codec import codec
-from tests.conftest import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.formats.discovery import Input

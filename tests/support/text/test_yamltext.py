@@ -8,7 +8,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import yaml
@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 
 from policytool.support import limits
 from policytool.support.text import jsonedit, yamltext
-from tests.conftest import FIXTURES, Bounded
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from tests.conftest import Bounded
 
 SAMPLES: Final = sorted(FIXTURES.glob("*/*.yaml"))
 VALUES: Final = st.recursive(

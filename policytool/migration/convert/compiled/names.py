@@ -5,10 +5,10 @@ Which losses, metrics and schedules releases find by name, and what their classe
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,9 @@ def finds(target: Target, kind: str, name: str) -> bool:
     Return whether a target finds a loss or a metric by a name, where it reads its training
     configuration.
     """
-    return target.loader in _releases(_measured()[kind][target.container].get(name, ""))
+    return target.loader in _releases(
+        data.read("training_names")[kind][target.container].get(name, "")
+    )
 
 
 def spelled(target: Target, kind: str, name: str) -> str | None:
@@ -95,25 +97,16 @@ def schedule_arguments(target: Target, class_name: str) -> frozenset[str] | None
 
 def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
     found: Mapping[str, Mapping[str, str]] = (
-        _measured()[kind] if kind == _SCHEDULES else _measured()[kind]["classes"]
-    )
-    return found
-
-
-@cache
-def _measured() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        Path(__file__)
-        .parents[2]
-        .joinpath("data", "training_names.json")
-        .read_text(encoding="utf-8")
+        data.read("training_names")[kind]
+        if kind == _SCHEDULES
+        else data.read("training_names")[kind]["classes"]
     )
     return found
 
 
 @cache
 def _releases(ranges: str) -> frozenset[str]:
-    every: list[str] = _measured()["releases"]
+    every: list[str] = data.read("training_names")["releases"]
     found: set[str] = set()
     for part in ranges.split():
         first, _, last = part.partition("..")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model.compatibility import LOADERS
+from policytool.releases import data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,17 +139,8 @@ def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[Slot, ...]:
     )
 
 
-@cache
-def _data() -> dict[str, Any]:
-    text = (Path(__file__).parents[2] / "data" / "layer_variables.json").read_text(
-        encoding="utf-8"
-    )  # importlib.resources takes 8 ms to import
-    data: dict[str, Any] = json.loads(text)
-    return data
-
-
 def _record(class_name: str, release: str) -> dict[str, Any] | None:
-    records = _data()["classes"].get(class_name, ())
+    records = data.read("layer_variables")["classes"].get(class_name, ())
     found = next((record for record in records if release in record["releases"]), None)
     if found is not None or release not in LOADERS:
         return found
@@ -173,7 +164,7 @@ def _asked(release: str) -> str:
     Return the newest release that was asked and is no newer than this one; of Keras 2.2 and 2.3,
     and older, the oldest.
     """
-    asked: list[str] = _data()["releases"]
+    asked: list[str] = data.read("layer_variables")["releases"]
     if release not in LOADERS:
         return asked[0]
     return next(

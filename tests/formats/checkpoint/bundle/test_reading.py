@@ -25,8 +25,8 @@ from policytool.formats.checkpoint.bundle import _ordered_code as ordered_code
 from policytool.formats.checkpoint.bundle._values import CHUNK
 from policytool.releases import dtypes
 from policytool.support.text import protobuf_messages
-from tests.conftest import FIXTURES
 from tests.helpers import bundles
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path
