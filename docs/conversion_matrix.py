@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases.releases import LOADERS
 from policytool.reports._markdown import code, row
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.migration.convert.rewrites import REWRITES
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.releases import behaviour
+from policytool.releases.releases import LOADERS
 from policytool.releases.targets import described
 from policytool.reports import _reference
 from policytool.reports._markdown import code, prose, row

@@ -27,9 +27,10 @@ from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
 from policytool.migration import planning
 from policytool.model import reading
-from policytool.model.compatibility.incompatibilities import LOADERS, REFUSALS
+from policytool.model.compatibility.incompatibilities import REFUSALS
 from policytool.releases import known_arguments, policy
 from policytool.releases.generations import GENERATIONS
+from policytool.releases.releases import LOADERS
 from policytool.reports import REPORTERS, View, _reference
 from policytool.rules import FAMILIES, RULES
 from policytool.support.errors import SpellingError

@@ -27,112 +27,47 @@ from policytool.reports.findings import FindingReporter
 from policytool.reports.plans import PlanReporter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
 PACKAGE: Final = Path(policytool.__file__).parent
 
-LEVELS: Final = (
-    # L0 mechanisms, which know nothing of models
-    {
-        *(
-            "errors",
-            "limits",
-            "jsontext",
-            "yamltext",
-            "dtypes",
-            "mistaken",
-            "version",
-            "naming",
-            "examples",
-            "classes",
-            "casting",
-            "drafts",
-        ),
-        *(
-            "graphops",
-            "protobuf_messages",
-            "checkpoints",
-            "wire",
-            "child",
-            "codec",
-            "guard",
-            "opening",
-            "pool",
-            "workers",
-            "runtime",
-        ),
-    },
-    # L1 values: a policy; a file as named JSON parts
-    {"policy", "policymap", "document"},
-    # L2 the layer tree as a value; what is to change in it, how it differs from another, what was
-    # measured of it, and JSON and YAML text that changes
-    {"model", "content", "plan", "comparison", "finding", "measurement", "jsonedit", "yamledit"},
-    # L3 files and spellings to values
-    {
-        *(
-            "formats",
-            "generations",
-            "features",
-            "provenance",
-            "tree",
-            "training",
-            "loaders",
-            "opaque",
-        ),
-        *("capabilities", "kernels", "hazards", "wiring"),
-    },
-    # L4 from a path to a model, and to its stored values
-    {"recognition", "resolving", "traced", "reading", "discovery", "values"},
-    # L5 from a model to a plan, from a plan to a file; from two models to what differs; what runs
-    # when TensorFlow loads one; what it did, held against the plan
-    {
-        "planning",
-        "conversion",
-        "building",
-        "rules",
-        "writers",
-        "comparing",
-        "executable",
-        "retracing",
-        "verification",
-        "predictions",
-        "remedies",
-        "selecting",
-        "checking",
-    },
-    # L6 what each command does
-    {"operations"},
-    # L7 values to text
-    {"reports"},
-    # L8 the command line
-    {"cli", "__main__", "_worker"},
+ORDER: Final = (
+    ("cli",),
+    ("reports",),
+    ("commands",),
+    ("rules", "numerics"),
+    ("migration", "comparison"),
+    ("model",),
+    ("formats",),
+    ("releases",),
+    ("support",),
 )
+"""The packages from the top down: each imports only from lines below its own."""
+
+CHILD: Final = "tf_runtime"
 """
-Package or module to level; within a level modules may import each other, as long as they make no
-circle.
+What runs in a process of its own, under another name and possibly another Python: it may import
+TensorFlow, it imports its own modules relatively, and nothing here imports it.
 """
 
+ENTRIES: Final = {"__main__": "cli", "__init__": "api", "api": "commands"}
+"""The modules beside the packages, and the highest package that each may import."""
+
 HOMES: Final = {
-    "h5py": {"formats._hdf5", "writers._hdf5", "building", "values", "runtime"},
-    "ml_dtypes": {"casting"},
-    "google": {"protobuf_messages"},
-    "google_crc32c": {"checkpoints._crc32c"},
-    "yaml": {"yamltext"},
+    "h5py": {"formats.hdf5", "formats.keras_archive.create", CHILD},
+    "ml_dtypes": {"formats.casting"},
+    "google": {"support.text.protobuf_messages"},
+    "google_crc32c": {"formats.checkpoint.bundle._crc32c"},
+    "yaml": {"support.text.yamltext"},
     "rich": {"reports", "cli.progress"},
     "click": {"cli"},
-    "tensorflow": {"runtime"},
+    "tensorflow": {CHILD},
 }
 """Third-party library to the modules, or packages, that may import it."""
 
 BANNED: Final = {"tensorflow", "keras", "tf_keras", "pickle", "marshal", "shelve"}
 """What executes things from files, or takes seconds to import."""
-
-CHILD: Final = "runtime"
-"""
-What runs in a process of its own, under another name and possibly another Python: it may import
-TensorFlow, it imports its own modules relatively, and nothing here imports it.
-"""
 
 
 def _modules() -> Iterator[tuple[str, ast.Module]]:
@@ -162,64 +97,90 @@ def _imports(tree: ast.Module) -> Iterator[str]:
                 yield f"relative import of {node.module}"
 
 
-def _own(name: str) -> str | None:
-    """
-    Return the module or package directly below ``policytool`` that a full name is in; None for
-    foreign names.
-    """
-    first, _, rest = name.partition(".")
-    return rest.partition(".")[0] if first == "policytool" and rest else None
+def _room(module: str) -> str:
+    """Return the package that a module below ``policytool`` is in; its own name beside them."""
+    return module.partition(".")[0]
 
 
-def _level(top: str) -> int:
-    return next(number for number, names in enumerate(LEVELS) if top in names)
+def _imported(tree: ast.Module) -> set[str]:
+    """Return the modules of policytool that a module imports, by their names below it."""
+    own = (
+        name.removeprefix("policytool.") for name in _imports(tree) if name.startswith("policytool")
+    )
+    return {_module_of(name) for name in own}
 
 
-def _tops() -> set[str]:
-    return {module.partition(".")[0] for module in MODULES} - {"__init__", "data"}
+def _module_of(name: str) -> str:
+    """Return the module that a dotted name is, or is in."""
+    while name not in MODULES:
+        name, dot, _ = name.rpartition(".")
+        if not dot:
+            return "__init__"
+    return name
 
 
-def test_every_module_has_a_level() -> None:
-    """A new module is placed on purpose; a module that is gone leaves no place."""
-    assert set.union(*LEVELS) == _tops()
+def _violations(imports: Mapping[str, set[str]]) -> set[tuple[str, str]]:
+    """Return the imports that go up, or across a line, each as importer and imported module."""
+    level = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
+    level |= dict.fromkeys(ENTRIES, -1)
+    return {
+        (module, name)
+        for module, names in imports.items()
+        for name in names
+        if CHILD not in {_room(module), _room(name)}
+        and _room(module) != _room(name)
+        and level[_room(name)] <= level[_room(module)]
+    }
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - {"__init__"}))
-def test_imports_point_down(module: str) -> None:
-    """A module imports from its own level or lower ones, never from those above."""
-    top = module.partition(".")[0]
-    if top == "data":
-        return
-    for name in _imports(MODULES[module]):
-        imported = _own(name)
-        if imported is not None and imported != "data" and imported in _tops():
-            assert _level(imported) <= _level(top), f"{module} imports {name}, which is above it"
+IMPORTS: Final = {module: _imported(tree) for module, tree in MODULES.items()}
 
 
-def test_modules_make_no_circle() -> None:
-    """Top modules and packages can be put in one order, type checkers' imports left out."""
-    graph = {top: set[str]() for top in _tops()}
-    for module, tree in MODULES.items():
-        top = module.partition(".")[0]
-        if top in graph:
-            graph[top] |= {
-                own
-                for name in _imports(_without_type_checking(tree))
-                if (own := _own(name)) in graph and own != top
-            }
-    while graph:
-        free = {top for top, below in graph.items() if not below & set(graph)}
-        assert free, f"circle among {sorted(graph)}"
-        graph = {top: below for top, below in graph.items() if top not in free}
+def test_the_packages_are_those_declared() -> None:
+    """A new package is placed on purpose, and one that is gone leaves no place."""
+    rooms = {_room(module) for module in MODULES}
+    assert rooms == {room for line in ORDER for room in line} | {CHILD, *ENTRIES}
 
 
-def _without_type_checking(tree: ast.Module) -> ast.Module:
-    kept = [
-        node
-        for node in tree.body
-        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    ]
-    return ast.Module(body=kept, type_ignores=[])
+def test_imports_point_down() -> None:
+    """No import goes up, those in functions and for type checkers included."""
+    assert not _violations(IMPORTS)
+
+
+def test_an_upward_import_is_found() -> None:
+    """One import that goes up, or to a package of the same line, breaks the order."""
+    for upward in (("support.limits", "cli.main"), ("rules.base", "numerics.workers")):
+        module, name = upward
+        more = {**IMPORTS, module: {*IMPORTS[module], name}}
+        assert _violations(more) == {upward}
+
+
+def test_modules_make_no_cycle() -> None:
+    """Modules can be put in one order, imports in functions and for type checkers included."""
+    left = {
+        module: {name for name in names if name != module and not module.startswith(f"{name}.")}
+        for module, names in IMPORTS.items()
+    }
+    while left:
+        free = {module for module, names in left.items() if not names & set(left)}
+        assert free, f"cycle among {sorted(left)}"
+        left = {module: names for module, names in left.items() if module not in free}
+
+
+def test_private_modules_are_imported_in_their_package_only() -> None:
+    """A module whose name begins with an underscore serves the package that it is in."""
+    assert not {
+        (module, name)
+        for module, names in IMPORTS.items()
+        for name in names
+        if (at := name.find("._")) >= 0 and not f"{module}.".startswith(f"{name[:at]}.")
+    }
+
+
+def test_no_module_hides_a_public_function() -> None:
+    """Importing a module below ``policytool`` must not replace a public function."""
+    planned = {"inspect", "audit", "migrate", "check", "diff", "tune", "explain"}
+    assert not {_room(module) for module in MODULES} & (planned | set(policytool.__all__))
 
 
 @pytest.mark.parametrize("library", sorted(HOMES))
@@ -256,7 +217,9 @@ def test_the_child_stands_alone() -> None:
     """
     imports = {module: set(_imports(tree)) for module, tree in MODULES.items()}
     assert not {
-        module for module, names in imports.items() if any(_own(name) == CHILD for name in names)
+        module
+        for module, names in imports.items()
+        if any(name.startswith(f"policytool.{CHILD}") for name in names)
     }
     assert not {
         (module, name)
@@ -269,7 +232,7 @@ def test_the_child_stands_alone() -> None:
 
 def test_the_child_is_written_for_old_pythons() -> None:
     """Its modules are Python 3.7, which is what the oldest TensorFlow that it serves runs under."""
-    for file in (PACKAGE / CHILD).glob("*.py"):
+    for file in (PACKAGE / CHILD).rglob("*.py"):
         ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 7))
 
 

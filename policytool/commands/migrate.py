@@ -18,8 +18,9 @@ from policytool.commands.destinations import (
 )
 from policytool.commands.inspect import LOST, Failure, is_passed_over
 from policytool.formats import discovery, format_detection
+from policytool.formats.edits import REWRITTEN
 from policytool.migration import planning
-from policytool.migration.plan import REWRITTEN, Plan, Refusal
+from policytool.migration.plan import Plan, Refusal
 from policytool.model import reading
 from policytool.numerics.reexport.run import MissedError, Run, measured
 from policytool.support.errors import ModelFileError, UsageError, WorkerError

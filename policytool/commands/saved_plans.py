@@ -17,16 +17,19 @@ from policytool.commands.destinations import Destination, places_of
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import Result, Work, carried_out
 from policytool.formats import format_detection
-from policytool.migration.plan import ABSENT, Cast, Edit, Kind, Plan, Refusal, Slot
+from policytool.formats.document import Address
+from policytool.formats.edits import Cast, Edit, Kind, Slot
+from policytool.migration.plan import Plan, Refusal
 from policytool.migration.planning import savedmodel_revival
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
-from policytool.model.model import Address, Source
+from policytool.model.model import Source
 from policytool.numerics.reexport.run import Run
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
 from policytool.support.text import jsontext
+from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.comparison import normalization, ranks
 from policytool.comparison.result import Aspect, Change, Pairing
-from policytool.migration.plan import ABSENT
 from policytool.model.model import Source
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases.policy import loss_scale_values
+from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

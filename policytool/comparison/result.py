@@ -13,9 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from policytool.migration.plan import Absent
     from policytool.model.model import Variable, Writer
-    from policytool.support.text.jsontext import Json
+    from policytool.support.text.jsontext import Absent, Json
 
 
 class Aspect(StrEnum):

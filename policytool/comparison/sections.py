@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.comparison import layers, variables
 from policytool.comparison.result import Aspect, Change, Presence, Section
-from policytool.migration.plan import ABSENT
 from policytool.model.model import Variable
 from policytool.model.optimizer_config import WRAPPERS
 from policytool.releases.policy import loss_scale_values
+from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from policytool.comparison.sides import Subject
     from policytool.comparison.variables import Named, Opened
     from policytool.formats.document import Signature
-    from policytool.migration.plan import Absent
-    from policytool.support.text.jsontext import Json
+    from policytool.support.text.jsontext import Absent, Json
 
 _STATE: Final = "optimizer"
 """The group of ``.keras`` weights that holds the optimizer's variables."""

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Address:
+    """Where a dtype stands: a JSON document in the file and a JSON Pointer in it."""
+
+    part: str
+    pointer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
     """
     Something about the file that its reader should know: a link that was not followed, a key that

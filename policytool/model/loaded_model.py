@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from policytool.formats.document import Address
 from policytool.model import custom_classes, hazards
 from policytool.model.layer_graph import graphs
-from policytool.model.model import Address
 from policytool.model.reading import KERAS3
 from policytool.model.tree import INPUT_CLASS, LAYERS, Unspelled, places
 from policytool.releases import dtypes, generations, policy

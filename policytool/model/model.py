@@ -19,10 +19,10 @@ from policytool.releases import dtypes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from policytool.formats.document import Address
     from policytool.releases.policy import Dynamic, Fixed, Quantization
 
 __all__ = [
-    "Address",
     "Cause",
     "Layer",
     "Model",
@@ -53,14 +53,6 @@ class Source(StrEnum):
 
     UNKNOWN = "unknown"
     """The file cannot tell."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Address:
-    """Where a dtype stands: a JSON document in the file and a JSON Pointer in it."""
-
-    part: str
-    pointer: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.model import Address, Optimizer
+from policytool.formats.document import Address
+from policytool.model.model import Optimizer
 from policytool.releases.generations import _spelling
 from policytool.releases.policy import Auto, Dynamic, Fixed, Unscaled
 from policytool.support.errors import SpellingError

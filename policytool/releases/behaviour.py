@@ -8,10 +8,10 @@ newest of each stands for the others of its library.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.migration.plan import Proof
 from policytool.releases import data
 
 if TYPE_CHECKING:
@@ -32,6 +32,18 @@ _SIXTEEN: Final = ("mixed_float16", "mixed_bfloat16")
 _FLOAT32: Final = "float32"
 
 Facts = dict[str, Any]
+
+
+class Proof(StrEnum):
+    """How sure it is that a converted layer computes what it did."""
+
+    PROVEN = "proven"
+    """
+    Layers of its class and arguments were converted, run in both libraries, and gave the same.
+    """
+
+    BEST_EFFORT = "best-effort"
+    """Nothing known speaks against it."""
 
 
 def direction(*, to_keras3: bool) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.releases.generations import GENERATIONS
+from policytool.releases.releases import LOADERS
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:

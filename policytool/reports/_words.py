@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import REWRITTEN
-from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.formats.edits import REWRITTEN
 from policytool.releases.policy import Dynamic, Fixed
+from policytool.releases.releases import LOADERS
 from policytool.reports._traced import contradictions
 
 if TYPE_CHECKING:

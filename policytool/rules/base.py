@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from policytool.formats.casting import Counts
-    from policytool.formats.document import Document, Signature
+    from policytool.formats.document import Address, Document, Signature
     from policytool.model.loaded_model import Subject
-    from policytool.model.model import Address, Model
+    from policytool.model.model import Model
     from policytool.rules.finding import Fix, Remedy, Severity
 
 

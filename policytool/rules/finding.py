@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from policytool.model.model import Address, Signature
+    from policytool.formats.document import Address
+    from policytool.model.model import Signature
 
 _NUMBER: Final = re.compile(r"_\d+(?=(?:_input)?(?:/|$))")
 """

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Kind, Severity
+from policytool.formats.edits import Kind
+from policytool.migration.plan import Severity
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.releases.dtypes import HALVES
 from policytool.rules.finding import Fix, Remedy
@@ -21,7 +22,8 @@ from policytool.rules.finding import Fix, Remedy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from policytool.migration.plan import Cast, Plan
+    from policytool.formats.edits import Cast
+    from policytool.migration.plan import Plan
     from policytool.rules.finding import Finding
 
 _WIDE: Final = frozenset({"float32", "float64"})

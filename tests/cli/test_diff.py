@@ -22,8 +22,8 @@ from policytool.cli.exit_codes import Exit
 from policytool.comparison.result import POLICIES, Aspect, Pairing, Presence, Verdict
 from policytool.comparison.variables import Opened
 from policytool.formats.document import Document, GraphOp, Layout, Signature, Tensor, Trace
-from policytool.migration.plan import ABSENT
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.text.jsontext import ABSENT
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, run
 from tests.contracts.mutations import damaged
 from tests.helpers import small_models

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.comparison import layers, normalization
-from policytool.migration.plan import ABSENT
+from policytool.support.text.jsontext import ABSENT
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases.releases import LOADERS
 from tests.compat.cases import CASES, LIBRARIES, job
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.model.test_truth import report

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from policytool.migration.planning.options import RETARGETS
-from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases.releases import LOADERS
 from tests.conftest import MIXED_JSON
 from tests.fuzz import oracle, strategies, volume
 

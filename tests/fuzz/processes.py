@@ -25,7 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases.releases import LOADERS
 from tests.conftest import Ended, run
 from tests.fuzz import oracle
 from tests.fuzz.targets import TARGETS, Target

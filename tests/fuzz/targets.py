@@ -29,10 +29,10 @@ from policytool.formats.checkpoint.bundle import _objects
 from policytool.migration.convert import conversion_plan
 from policytool.migration.planning.options import Options
 from policytool.model import policy_map, reading
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.model.loaded_model import Subject
 from policytool.releases import generations
 from policytool.releases.policy import PolicyMap
+from policytool.releases.releases import LOADERS
 from policytool.support.errors import BundleError, ModelFileError, SpellingError
 from policytool.support.text import jsonedit, jsontext, protobuf_splice, yamltext
 from tests.conftest import run

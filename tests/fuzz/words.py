@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.releases import known_arguments, layer_classes, policy
+from policytool.releases.releases import LOADERS
 
 if TYPE_CHECKING:
     from random import Random

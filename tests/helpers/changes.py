@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
+from policytool.formats.document import Address
+from policytool.formats.edits import Cast, Edit, Kind
 from policytool.formats.rewriting import Changes
-from policytool.migration.plan import Cast, Edit, Kind
-from policytool.model.model import Address
 from policytool.support.text.jsontext import pointer
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from hypothesis import strategies as st
 
 from policytool.commands import inspect as inspection
+from policytool.formats.document import Address
 from policytool.model.model import (
-    Address,
     Layer,
     Model,
     Optimizer,

@@ -15,7 +15,7 @@ from policytool.commands import audit as auditing
 from policytool.commands.audit import Audit
 from policytool.commands.inspect import Failure
 from policytool.formats.discovery import Input
-from policytool.model.model import Address
+from policytool.formats.document import Address
 from policytool.rules import BY_ID, Needs, Question, Rule
 from policytool.rules.finding import (
     Audited,

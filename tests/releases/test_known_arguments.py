@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.releases import known_arguments
+from policytool.releases.releases import LOADERS
 from tests.helpers.paths import FIXTURES
 
 DENSE: Final = {"units": 4, "activation": "linear"}

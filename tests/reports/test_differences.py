@@ -25,10 +25,10 @@ from policytool.comparison.result import (
     VariablePair,
     Verdict,
 )
-from policytool.migration.plan import ABSENT
 from policytool.model.model import Variable, Writer
 from policytool.reports import View
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
+from policytool.support.text.jsontext import ABSENT
 from tests.contracts.reporter_contract import compared
 from tests.helpers.paths import ROOT
 

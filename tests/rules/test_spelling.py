@@ -10,10 +10,10 @@ import h5py
 import pytest
 
 from policytool.formats import rewriting
+from policytool.formats.document import Address
+from policytool.formats.edits import Edit, Kind
 from policytool.formats.format_detection import document
-from policytool.migration.plan import Edit, Kind
 from policytool.model.loaded_model import dtype_places
-from policytool.model.model import Address
 from policytool.rules import Question
 from policytool.rules.finding import Fix, Severity
 from tests.conftest import run

@@ -232,24 +232,30 @@ def _migrated() -> Codec[migration.Result]:
 def _of_findings() -> dict[str, object]:
     """Return what the annotations of audits mention."""
     from policytool.formats import document
-    from policytool.model import model
 
-    return {"Mapping": Mapping, **_classes(model.Address, document.Signature)}
+    return {"Mapping": Mapping, **_classes(document.Address, document.Signature)}
 
 
 def _of_migrations() -> dict[str, object]:
     """Return what the annotations of migrations mention."""
-    from policytool.formats import casting, document, new_model, rewriting
+    from policytool.formats import casting, document, edits, new_model, rewriting
     from policytool.migration import plan
     from policytool.model import model
     from policytool.numerics import reexport, verification
     from policytool.numerics.reexport import run as anew
+    from policytool.releases import behaviour
+    from policytool.support.text import jsontext
 
     contents = (new_model.Content, new_model.Group, new_model.Placement, document.Tensor)
     classes = (
         *contents,
         casting.Counts,
-        model.Address,
+        document.Address,
+        edits.Cast,
+        edits.Edit,
+        edits.Slot,
+        behaviour.Proof,
+        jsontext.Absent,
         model.Verdict,
         plan.Plan,
         reexport.Held,

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from policytool.formats.edits import Cast
     from policytool.formats.rewriting.base import Counted, Writer
-    from policytool.migration.plan import Cast
 
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:

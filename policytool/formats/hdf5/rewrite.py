@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from policytool.formats.edits import Cast
     from policytool.formats.hdf5.rewriting.storage import Opened
     from policytool.formats.rewriting.base import Changes, Counted
-    from policytool.migration.plan import Cast
 
 _PARTS: Final = (layout.CONFIG, layout.TRAINING)
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.formats.casting import Counts
+    from policytool.formats.edits import Cast
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import Opened
     from policytool.formats.rewriting.base import Counted
-    from policytool.migration.plan import Cast
 
 _PARTS: Final = (layout.CONFIG, layout.METADATA)
 

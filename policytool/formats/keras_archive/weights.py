@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from policytool.formats.casting import Counts
+    from policytool.formats.edits import Cast
     from policytool.formats.hdf5.rewriting.storage import Opened
     from policytool.formats.rewriting.base import Changes
-    from policytool.migration.plan import Cast
 
     Open = Callable[[str], AbstractContextManager[Opened]]
     """Opens a weights file by its name."""

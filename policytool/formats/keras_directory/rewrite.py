@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.casting import Counts
+    from policytool.formats.edits import Cast, Edit
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import Opened
     from policytool.formats.rewriting.base import Counted
-    from policytool.migration.plan import Cast, Edit
 
 _PARTS: Final = (layout.CONFIG, layout.METADATA)
 

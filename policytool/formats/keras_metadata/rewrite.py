@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from policytool.formats.edits import Cast
     from policytool.formats.rewriting.base import Changes, Counted
-    from policytool.migration.plan import Cast
 
 
 def texts(path: Path) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.casting import Counts
-    from policytool.migration.plan import Cast, Edit, Slot
+    from policytool.formats.edits import Cast, Edit, Slot
 
     Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
     """What was lost in each tensor that was cast, by its path in the plan."""

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from policytool.formats.casting import Counts
+    from policytool.formats.edits import Cast
     from policytool.formats.rewriting.base import Counted
     from policytool.formats.rewriting.replacement import Verify
-    from policytool.migration.plan import Cast
 
 WRITERS: Final[tuple[Writer, ...]] = (
     hdf5.WRITER,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from policytool.formats.edits import Cast, Edit
     from policytool.formats.rewriting.base import Apply, Changes, Counted
-    from policytool.migration.plan import Cast, Edit
 
 _THE_FILE: Final = "the file"
 """What a file that is one text is called in errors."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.document import Observation
 from policytool.formats.saved_model.graph_bodies import parsed, text
-from policytool.model import hazards
+from policytool.support.text.paths import leads_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ def escaping(directory: Path, graphs: Any) -> Iterator[Observation]:
         Path(os.path.realpath(directory)),
     )  # which ends where links go in circles
     for name in sorted({text(asset.filename) for graph in graphs for asset in assets(graph)}):
-        if hazards.leads_out(name):
+        if leads_out(name):
             yield Observation(
                 code="escaping-asset",
                 message=f"its asset {name!r} lies outside {FOLDER}; it was not followed",

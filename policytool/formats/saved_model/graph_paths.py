@@ -32,7 +32,7 @@ from policytool.formats.saved_model.graph_bodies import (
     text,
     text_of,
 )
-from policytool.model import hazards
+from policytool.releases.symbols import ops
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def observed(graph: Any, definition: Any) -> Iterator[Observation]:
     for name in dict.fromkeys(paths.misplaced()):
         where = (
             "a path of the model's own, not the saver's or an asset's"
-            if hazards.path_inputs(name)
+            if ops.path_inputs(name)
             else "an attribute that can name a file"
         )
         yield Observation(
@@ -124,7 +124,7 @@ class _Paths:
 
     def misplaced(self) -> Iterator[str]:
         """Yield the ops whose paths, or whose attributes that name files, are the model's own."""
-        watched = hazards.placed_ops()
+        watched = ops.placed_ops()
         for within, body in self.bodies.items():
             for node in (
                 node
@@ -132,7 +132,7 @@ class _Paths:
                 if raw in watched
             ):
                 op = text(node.op)
-                positions, allowed = hazards.path_inputs(op), hazards.attribute_values(op)
+                positions, allowed = ops.path_inputs(op), ops.attribute_values(op)
                 if positions:
                     inputs = inputs_of(node)
                     needs = [
@@ -369,7 +369,7 @@ class _Paths:
     def _calls(self) -> Mapping[str, list[tuple[str, Any]]]:
         """By function, the nodes that name it, and where they stand."""
         found: dict[str, list[tuple[str, Any]]] = {}
-        calling = hazards.calling_ops() | {name.encode() for name in self.bodies}
+        calling = ops.calling_ops() | {name.encode() for name in self.bodies}
         for within, body in self.bodies.items():
             for node in (
                 node

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from policytool.migration.plan import Edit
+    from policytool.formats.edits import Edit
     from policytool.support.text.protobuf_splice import Span, Splice
 
 _META_GRAPHS: Final = 2

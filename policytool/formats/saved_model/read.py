@@ -378,7 +378,7 @@ def _ops(
     reported. Calls of functions by their names are none.
     """
     from policytool.formats.saved_model import graph_paths
-    from policytool.model import hazards  # as in read
+    from policytool.releases.symbols import ops  # as in read
 
     found: set[bytes] = set()
     for graph in graphs:
@@ -386,7 +386,7 @@ def _ops(
         own = set(map(_OP, message.nodes))
         for function in message.library.functions:
             own.update(map(_OP, function.nodes))
-        if not own.isdisjoint(hazards.placed_ops()):
+        if not own.isdisjoint(ops.placed_ops()):
             observations += graph_paths.observed(graph, message)
         found |= own.difference(function.signature.name for function in message.library.functions)
     return frozenset(map(_text, found))

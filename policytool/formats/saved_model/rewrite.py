@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from policytool.formats.edits import Cast, Edit
     from policytool.formats.rewriting.base import Counted
-    from policytool.migration.plan import Cast, Edit
 
 _FILES: Final = (KERAS, GRAPH)
 _DEEPEST: Final = 2

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.edits import Kind
 from policytool.formats.new_model import Content
 from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
@@ -21,20 +22,21 @@ from policytool.migration.convert.proofs import proofs
 from policytool.migration.convert.rewrites import REWRITES, Situation
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.variables import placed
-from policytool.migration.plan import Conversion, Kind, Plan, Proof, Refusal
+from policytool.migration.plan import Conversion, Plan, Refusal
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.loaded_model import Subject
 from policytool.model.model import Obstacle
 from policytool.releases import layer_classes
+from policytool.releases.behaviour import Proof
 from policytool.support.errors import SpellingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from policytool.formats.edits import Cast
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.plan import Cast
     from policytool.migration.planning.options import Options
     from policytool.model.model import Verdict
     from policytool.model.reading import Analysis

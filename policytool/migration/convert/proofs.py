@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import Role
 from policytool.migration.convert.traversal import walk
-from policytool.migration.plan import Proof
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import behaviour
+from policytool.releases.behaviour import Proof
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.model.compatibility import LOADERS
 from policytool.model.reading import KERAS2, KERAS3
+from policytool.releases.releases import LOADERS
 from policytool.releases.targets import generation_of, writer_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _ARCHIVES_SINCE = "tf2.12"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """A release, by its name in :data:`policytool.model.compatibility.LOADERS`, and a container."""
+    """A release, by its name in :data:`policytool.releases.releases.LOADERS`, and a container."""
 
     loader: str
     container: str
@@ -37,7 +37,7 @@ class Target:
     def since(self, loader: str) -> bool:
         """
         Return whether the release is this one or a later one, in the order of
-        :data:`policytool.model.compatibility.LOADERS`.
+        :data:`policytool.releases.releases.LOADERS`.
         """
         return LOADERS.index(self.loader) >= LOADERS.index(loader)
 

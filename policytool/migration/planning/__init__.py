@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import ABSENT, Edit, Kept, Kind, Plan, Refusal
+from policytool.formats.edits import Edit, Kind
+from policytool.migration.plan import Kept, Plan, Refusal
 from policytool.migration.planning import (
     buildable,
     policy_formats,
@@ -31,6 +32,7 @@ from policytool.model import reading
 from policytool.model.loaded_model import Subject
 from policytool.releases.generations import keras1
 from policytool.releases.targets import generation_of
+from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

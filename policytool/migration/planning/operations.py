@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Edit, Kind, Refusal
-from policytool.model.model import Address
+from policytool.formats.document import Address
+from policytool.formats.edits import Edit, Kind
+from policytool.migration.plan import Refusal
 from policytool.releases import dtypes
 
 if TYPE_CHECKING:

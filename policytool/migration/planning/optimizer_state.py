@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Note, Severity, Slot
+from policytool.formats.edits import Slot
+from policytool.migration.plan import Note, Severity
 from policytool.migration.planning import optimizers
 from policytool.model import optimizer_config
 from policytool.releases.policy import Dynamic

@@ -10,14 +10,13 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.plan import ABSENT
-from policytool.support.text.jsontext import place
+from policytool.support.text.jsontext import ABSENT, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from policytool.formats.document import Document
-    from policytool.migration.plan import Cast, Edit
+    from policytool.formats.edits import Cast, Edit
     from policytool.support.text.jsontext import Json
 
 

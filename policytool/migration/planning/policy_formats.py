@@ -11,15 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import ABSENT, Edit, Kind, Refusal
+from policytool.formats.document import Address
+from policytool.formats.edits import Edit, Kind
+from policytool.migration.plan import Refusal
 from policytool.model.loaded_model import replaced
-from policytool.model.model import Address
 from policytool.model.tree import Unspelled
 from policytool.releases import generations, policy
 from policytool.releases.generations import GENERATIONS, Generation
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import PolicyNameError, SpellingError
-from policytool.support.text.jsontext import pointer, text_at
+from policytool.support.text.jsontext import ABSENT, pointer, text_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

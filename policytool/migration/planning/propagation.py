@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Edit, Refusal
+from policytool.migration.plan import Refusal
 from policytool.migration.planning import operations
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
@@ -23,6 +23,7 @@ from policytool.releases.policy import Policy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from policytool.formats.edits import Edit
     from policytool.model.layer_graph import Graph, Node
     from policytool.model.loaded_model import Subject
 

@@ -13,21 +13,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Kind, Refusal
+from policytool.formats.edits import Kind
+from policytool.migration.plan import Refusal
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
 from policytool.migration.planning.propagation import GRAPH_OPS
 from policytool.model import custom_classes, custom_names
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import dtype_support
 from policytool.releases.policy import Policy
+from policytool.releases.releases import LOADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.formats.document import Document
-    from policytool.migration.plan import Edit
+    from policytool.formats.edits import Edit
     from policytool.model.loaded_model import Subject
     from policytool.model.model import Verdict
     from policytool.support.text.jsontext import Json

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Cast
+from policytool.formats.edits import Cast
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.generations import SubPolicy
 

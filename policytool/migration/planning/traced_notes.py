@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.edits import Kind
 from policytool.formats.saved_model.read import GRAPH, KERAS
-from policytool.migration.plan import Kind, Note, Severity
+from policytool.migration.plan import Note, Severity
 from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.migration.plan import Edit
+    from policytool.formats.edits import Edit
     from policytool.model.loaded_model import Subject
     from policytool.model.model import Signature
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Edit, Kind, Note, Severity, Slot
+from policytool.formats.edits import Edit, Kind, Slot
+from policytool.migration.plan import Note, Severity
 from policytool.migration.planning import loss_scale, optimizers
 from policytool.migration.planning import optimizer_state as state
 from policytool.migration.planning.optimizers import Dialect

@@ -10,7 +10,6 @@ what there is to ask about in a config; ``doubts`` are what a file leaves open.
 
 from __future__ import annotations
 
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.model.compatibility.verdicts import NOT_LOADED, verdicts
 
-__all__ = ["LOADERS", "NOT_LOADED", "verdicts"]
+__all__ = ["NOT_LOADED", "verdicts"]

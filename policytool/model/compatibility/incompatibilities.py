@@ -13,30 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES
+from policytool.releases.releases import LOADERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.formats.document import Document
     from policytool.model.config_traits import Features
-
-LOADERS: Final = (
-    *(
-        "tf1.15",
-        "tf2.0",
-        "tf2.1",
-        "tf2.2",
-        "tf2.3",
-        "tf2.4",
-        "tf2.5",
-        "tf2.9",
-        "tf2.12",
-        "tf2.15",
-        "tf_keras2.21",
-    ),
-    *("keras3.0", "keras3.3", "keras3.6", "keras3.15"),
-)
-"""The loaders that were asked, oldest first within a family."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import known_arguments
+from policytool.releases.releases import LOADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

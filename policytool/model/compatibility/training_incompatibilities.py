@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
 from policytool.model import optimizer_config
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.releases.policy import Dynamic
+from policytool.releases.releases import LOADERS
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:

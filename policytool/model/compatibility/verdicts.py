@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.compatibility import open_questions as doubts
 from policytool.model.compatibility import serialized_objects
-from policytool.model.compatibility.incompatibilities import LOADERS, REFUSALS, Evidence, Refusal
+from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Refusal
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtype_support, known_arguments
+from policytool.releases.releases import LOADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

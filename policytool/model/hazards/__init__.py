@@ -9,12 +9,11 @@ harm, and the rest is unknown or someone's own.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.document import Address
 from policytool.model.hazards._harm import Harm, Hazard
 from policytool.model.hazards._judging import LAMBDA, found
-from policytool.model.model import Address
 from policytool.releases.symbols.harmful import PRINTING, HarmfulOp, op
 from policytool.releases.symbols.ops import (
     attribute_values,
@@ -25,6 +24,7 @@ from policytool.releases.symbols.ops import (
     placed_ops,
 )
 from policytool.support.text.jsontext import pointer
+from policytool.support.text.paths import leads_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
 
-_LEADS_OUT: Final = re.compile(
-    r"(^|[/\\])\.\.([/\\]|$) | ^[/\\] | ^[A-Za-z]:[/\\] | :// | \x00", re.VERBOSE
-)
 
 _COMPILED: Final = ("/training_config", "/compile_config")
 """Where a model's own training configuration stands in its config."""
@@ -119,12 +116,7 @@ def leading_out(site: Site) -> str | None:
         site.name,
         (site.config or {}).get("name"),
     )  # Keras builds by the one in the config, whatever stands beside it
-    return next((name for name in names if isinstance(name, str) and _LEADS_OUT.search(name)), None)
-
-
-def leads_out(path: str) -> bool:
-    """Return whether a path leads out of the directory that it is relative to."""
-    return bool(_LEADS_OUT.search(path))
+    return next((name for name in names if isinstance(name, str) and leads_out(name)), None)
 
 
 def _dicts(
@@ -165,7 +157,6 @@ __all__ = [
     "is_placed_op",
     "is_pure_op",
     "leading_out",
-    "leads_out",
     "of",
     "op",
     "path_inputs",

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from policytool.model.model import Address
+    from policytool.formats.document import Address
 
 
 class Harm(StrEnum):

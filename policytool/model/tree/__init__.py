@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.model.model import Address
+from policytool.formats.document import Address
 from policytool.model.tree import configs, objects, storage
 from policytool.model.tree.duplicate_metadata import places
 from policytool.model.tree.site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, path_of

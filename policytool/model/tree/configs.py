@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.model import Address
+from policytool.formats.document import Address
 from policytool.model.tree.site import (
     INPUT_CLASS,
     LAYERS,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.model import Address
+from policytool.formats.document import Address
 from policytool.model.tree import configs
 from policytool.model.tree.site import LAYERS
 from policytool.support.errors import SpellingError

@@ -12,7 +12,7 @@ from policytool.support.errors import LimitError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from policytool.model.model import Address
+    from policytool.formats.document import Address
     from policytool.releases.generations import SubPolicy
     from policytool.support.text.jsontext import Json
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.checkpoint.bundle import Bundle
     from policytool.formats.document import Tensor
-    from policytool.migration.plan import Cast
+    from policytool.formats.edits import Cast
     from policytool.model.model import Layer, Model
     from policytool.model.reading import Analysis
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from policytool.formats import format_detection
+from policytool.formats.edits import Kind
 from policytool.migration import planning
-from policytool.migration.plan import Kind, Note, Refusal, Severity
+from policytool.migration.plan import Note, Refusal, Severity
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
 from policytool.numerics import predictions, verification

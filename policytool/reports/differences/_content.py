@@ -9,10 +9,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparison.result import POLICIES, Aspect, Pairing, Presence, Verdict
-from policytool.migration.plan import ABSENT
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports._layout import Cell, clean
 from policytool.reports._words import FORMATS, generation_words, loss_scale_words
+from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
         Values,
         VariablePair,
     )
-    from policytool.migration.plan import Absent
     from policytool.model.model import Variable
     from policytool.reports._layout import View
-    from policytool.support.text.jsontext import Json
+    from policytool.support.text.jsontext import Absent, Json
 
     Row = tuple[Cell, Cell, Cell]
     """What, and how A and B have it."""

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.comparison.result import Presence, Verdict
-from policytool.migration.plan import ABSENT
 from policytool.reports._jsonwriting import strict
 from policytool.reports.differences._base import DifferenceReporter
+from policytool.support.text.jsontext import ABSENT
 from policytool.support.version import version
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
 from policytool.formats.discovery import shown
-from policytool.migration.plan import ABSENT, Kind, Severity
+from policytool.formats.edits import Kind
+from policytool.migration.plan import Severity
 from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
 from policytool.releases import generations
 from policytool.releases.generations import GENERATIONS
@@ -25,14 +26,15 @@ from policytool.reports._words import (
 )
 from policytool.reports.plans import _conversion
 from policytool.support.errors import SpellingError
+from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.commands.migrate import Migration
-    from policytool.migration.plan import Absent, Edit
+    from policytool.formats.edits import Edit
     from policytool.numerics.verification import Output
-    from policytool.support.text.jsontext import Json
+    from policytool.support.text.jsontext import Absent, Json
 
 KEPT: Final = "stays"
 _TENSORLESS: Final = frozenset({"json", "yaml", "keras-metadata"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Proof
+from policytool.releases.behaviour import Proof
 from policytool.reports._words import FORMATS
 from policytool.support.shorten import some
 

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.discovery import shown
-from policytool.migration.plan import ABSENT
 from policytool.reports._layout import clean
 from policytool.reports.plans._base import PlanReporter
-from policytool.support.text.jsontext import place
+from policytool.support.text.jsontext import ABSENT, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.commands.migrate import Migration
-    from policytool.migration.plan import Absent, Conversion, Edit
+    from policytool.formats.edits import Edit
+    from policytool.migration.plan import Conversion
     from policytool.reports._layout import View
     from policytool.reports.plans._base import Migrations
-    from policytool.support.text.jsontext import Json
+    from policytool.support.text.jsontext import Absent, Json
 
 _CONTEXT: Final = 3
 """Lines shown around a change, as in ``diff -u``."""

@@ -9,16 +9,17 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.discovery import shown
-from policytool.migration.plan import ABSENT
 from policytool.reports._jsonwriting import strict
 from policytool.reports.plans._base import PlanReporter
+from policytool.support.text.jsontext import ABSENT
 from policytool.support.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.commands.migrate import Migration
-    from policytool.migration.plan import Cast, Conversion, Edit, Slot
+    from policytool.formats.edits import Cast, Edit, Slot
+    from policytool.migration.plan import Conversion
     from policytool.model.model import Verdict
     from policytool.numerics.reexport.run import Retraced
     from policytool.numerics.verification import Comparison, Output

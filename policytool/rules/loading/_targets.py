@@ -12,7 +12,8 @@ from policytool.rules.finding import Fix, Remedy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.model import Address, Cause, Verdict
+    from policytool.formats.document import Address
+    from policytool.model.model import Cause, Verdict
     from policytool.rules.base import Case, Question
 
 _MENDED: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})

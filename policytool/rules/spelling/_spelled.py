@@ -15,8 +15,8 @@ from policytool.support.shorten import some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from policytool.formats.document import Address
     from policytool.model.loaded_model import Subject
-    from policytool.model.model import Address
     from policytool.support.text.jsontext import Json
 
 _PLAIN: Final = "Policy"

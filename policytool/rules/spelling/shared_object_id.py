@@ -20,7 +20,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.model.model import Address
+from policytool.formats.document import Address
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.spelling._spelled import where

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.edits import Kind
 from policytool.migration import planning
-from policytool.migration.plan import Kind
 from policytool.migration.planning import loss_scale
 from policytool.migration.planning.base import base_policy
 from policytool.migration.planning.options import LossScales

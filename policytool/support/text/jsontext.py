@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from array import array
+from enum import Enum, auto
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+
+class Absent(Enum):
+    """Where no value stands: before an addition, after a removal."""
+
+    ABSENT = auto()
+
+
+ABSENT = Absent.ABSENT
 
 
 _STEPS: Final = bytes.maketrans(b"{[}]", b"\x01\x01\xff\xff")

@@ -17,11 +17,10 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import ABSENT, Absent
 from policytool.support import limits
 from policytool.support.text import yamltext
 from policytool.support.text.jsonedit import Change, EditError, same
-from policytool.support.text.jsontext import place, steps
+from policytool.support.text.jsontext import ABSENT, Absent, place, steps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -173,11 +173,8 @@ class Tape:
         Make a call and note its outputs and operations; what an RNN calls its cell for beside its
         loop, such as the shape of a step, is no result.
         """
-        with (
-            self.pause()
-            if isinstance(call.layer, self.library.keras.layers.RNN)
-            else contextlib.nullcontext()
-        ):
+        loops = isinstance(call.layer, self.library.keras.layers.RNN)
+        with self.pause() if loops else contextlib.nullcontext():
             call.outputs = make(*call.args, **call.kwargs)
         call.stop = self.size()
         return call.outputs

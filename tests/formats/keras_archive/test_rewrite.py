@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from policytool.formats import casting, rewriting
+from policytool.formats.edits import Cast, Slot
 from policytool.formats.keras_archive.rewrite import WRITER
 from policytool.formats.rewriting import Changes
-from policytool.migration.plan import Cast, Slot
 from policytool.support.errors import ModelFileError
 from tests.conftest import UNPACKED
 from tests.helpers.changes import all_changes, cast, document_of, edit, held

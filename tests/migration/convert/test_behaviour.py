@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from policytool.migration.plan import Proof
 from policytool.releases import behaviour
+from policytool.releases.behaviour import Proof
 
 FACTS = {
     "keras2 to keras3": {

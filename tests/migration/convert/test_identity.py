@@ -15,8 +15,8 @@ from policytool.migration.convert import decoding, encoding
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.target import Target
 from policytool.model import reading
-from policytool.model.compatibility import LOADERS
 from policytool.model.loaded_model import Subject
+from policytool.releases.releases import LOADERS
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:

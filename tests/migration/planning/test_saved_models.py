@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.formats import format_detection, rewriting
+from policytool.formats.document import Address
+from policytool.formats.edits import Kind
 from policytool.migration import planning
-from policytool.migration.plan import Kind
 from policytool.migration.planning.options import Options, assignment
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.loaded_model import dtype_places
-from policytool.model.model import Address
 from policytool.model.tree import INPUT_CLASS, places
 from policytool.support.text.jsontext import pointer
 from tests.helpers.paths import FIXTURES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool.model.compatibility.incompatibilities import LOADERS
+from policytool.releases.releases import LOADERS
 from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:

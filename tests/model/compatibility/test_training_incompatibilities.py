@@ -18,13 +18,13 @@ from policytool.migration import planning
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
-from policytool.model.compatibility.incompatibilities import LOADERS
 from policytool.model.compatibility.training_incompatibilities import (
     LOST,
     REFUSALS,
     Evidence,
     first,
 )
+from policytool.releases.releases import LOADERS
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from policytool.formats import format_detection
 from policytool.migration import planning
 from policytool.migration.planning.planned_document import applied
 from policytool.model import config_traits, reading, writer_version
-from policytool.model.compatibility.incompatibilities import LOADERS, REFUSALS, Evidence
+from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.model import Cause, Obstacle, Verdict
+from policytool.releases.releases import LOADERS
 from policytool.reports._words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL, run
 from tests.helpers.paths import FIXTURES

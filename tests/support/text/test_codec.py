@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from policytool.commands.batch import tasks
 from policytool.commands.inspect import Failure
 from policytool.formats import discovery
-from policytool.formats.document import Signature
+from policytool.formats.document import Address, Signature
 from policytool.model.model import (
-    Address,
     Layer,
     Model,
     Observation,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.migration.plan import ABSENT
 from policytool.support import limits
 from policytool.support.text import jsonedit, jsontext
+from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policytool.migration.plan import ABSENT
 from policytool.support import limits
 from policytool.support.text import jsonedit, yamledit, yamltext
+from policytool.support.text.jsontext import ABSENT
 from tests.support.text.test_jsonedit import edits
 
 if TYPE_CHECKING:

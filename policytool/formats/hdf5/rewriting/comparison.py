@@ -20,9 +20,9 @@ from policytool.formats.rewriting.base import differs
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from policytool.formats.edits import Cast, Slot
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import Opened, Storage
-    from policytool.migration.plan import Cast, Slot
 
     Pair = tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]
 

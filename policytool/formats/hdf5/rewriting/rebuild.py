@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.formats.casting import Counts
+    from policytool.formats.edits import Cast, Slot
     from policytool.formats.hdf5.rewriting.storage import Opened
-    from policytool.migration.plan import Cast, Slot
 
 STATE: str = "optimizer"
 """The group that holds the optimizer's state where no slot says otherwise."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from h5py import h5g
 
-    from policytool.migration.plan import Cast
+    from policytool.formats.edits import Cast
 
     Block = tuple[tuple[int, ...], tuple[int, ...]]
     """Where a block begins, and its shape."""

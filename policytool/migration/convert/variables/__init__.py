@@ -20,11 +20,11 @@ from policytool.model.tree import path_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from policytool.formats.edits import Cast
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites import Situation
     from policytool.migration.convert.target import Target
     from policytool.migration.convert.variables._holders import Holder, Stored
-    from policytool.migration.plan import Cast
 
 _BFLOAT16: Final = frozenset({"bfloat16", "opaque16"})
 _NAMED_SINCE: Final = "keras3.6"

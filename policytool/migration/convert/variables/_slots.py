@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.model.compatibility import LOADERS
 from policytool.releases import data
+from policytool.releases.releases import LOADERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

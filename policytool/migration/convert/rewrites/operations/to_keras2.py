@@ -11,10 +11,10 @@ from policytool.migration.convert.rewrites.operations._calls import named3, row_
 from policytool.migration.convert.rewrites.operations._dtypes import of_tensors, split
 from policytool.migration.convert.rewrites.operations._rows import REQUIRED, Kind, Pair, Place
 from policytool.migration.convert.traversal import references
-from policytool.model.compatibility import LOADERS
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
 from policytool.releases.policy import named
+from policytool.releases.releases import LOADERS
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument, Call, Unit
