@@ -12,7 +12,7 @@ from typing import Any, Final
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.numerics import check_sides
-from policytool.reports import _reference
+from policytool.reports import rule_reference
 from policytool.rules import BY_ID, Question
 from policytool.support.errors import ModelFileError
 
@@ -173,7 +173,9 @@ def _said(groups: dict[str, str]) -> str:
     outcome = next((key for key, releases in groups.items() if NEWEST in releases.split()), "")
     verdict, _, cause = outcome.replace("`", "").partition(": ")
     text = f"{verdict}: {cause.rpartition(' <- ')[2]}" if cause else verdict
-    return _reference.markdown(text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}...")
+    return rule_reference.markdown(
+        text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}..."
+    )
 
 
 def _check(path: Path) -> str:

@@ -16,7 +16,7 @@ from policytool.migration.convert.rewrites import REWRITES
 from policytool.releases import behaviour
 from policytool.releases.releases import LOADERS
 from policytool.releases.targets import described
-from policytool.reports import _reference
+from policytool.reports import rule_reference
 from policytool.reports._markdown import code, prose, row
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _rewrites() -> Iterator[str]:
     yield row(("rewrite", "what it is about"))
     yield row(("---", "---"))
     for rewrite in REWRITES:
-        yield row((rewrite.name, _reference.markdown(_about(rewrite))))
+        yield row((rewrite.name, rule_reference.markdown(_about(rewrite))))
 
 
 def _about(rewrite: Rewrite) -> str:
@@ -133,7 +133,7 @@ def _refusals(outcomes: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
                 counts[reason] += 1
                 examples.setdefault(reason, message)
     for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield row((code(reason), str(count), _reference.markdown(_short(examples[reason]))))
+        yield row((code(reason), str(count), rule_reference.markdown(_short(examples[reason]))))
 
 
 def _recorded() -> dict[str, dict[str, str]]:
@@ -248,7 +248,7 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
             for what in _told(case):
                 told.setdefault(what, []).append(name)
         for (under, text), names in told.items():
-            yield row((", ".join(map(code, names)), under, _reference.markdown(_short(text))))
+            yield row((", ".join(map(code, names)), under, rule_reference.markdown(_short(text))))
 
 
 def _told(case: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -31,7 +31,7 @@ from policytool.model.compatibility.incompatibilities import REFUSALS
 from policytool.releases import known_arguments, policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import LOADERS
-from policytool.reports import REPORTERS, View, _reference
+from policytool.reports import REPORTERS, View, rule_reference
 from policytool.rules import FAMILIES, RULES
 from policytool.support.errors import SpellingError
 
@@ -309,7 +309,7 @@ def rules_page() -> str:
             lines += [_rule_row(rule) for rule in rules]
     lines.append("")
     for rule in RULES:
-        lines += [f"## {rule.id} {rule.name}", "", _reference.as_markdown(rule)]
+        lines += [f"## {rule.id} {rule.name}", "", rule_reference.as_markdown(rule)]
     return "\n".join(lines)
 
 
@@ -318,10 +318,12 @@ def _rule_row(rule: Rule) -> str:
         rule.severity.value,
         rule.fix.value if rule.fix else "",
         f"`{rule.needs.value}`" if rule.needs else "",
-        _reference.markdown(rule.summary),
+        rule_reference.markdown(rule.summary),
     )
     return (
-        "| " + " | ".join((f"[{rule.id} {rule.name}](#{_reference.anchor(rule)})", *cells)) + " |"
+        "| "
+        + " | ".join((f"[{rule.id} {rule.name}](#{rule_reference.anchor(rule)})", *cells))
+        + " |"
     )
 
 

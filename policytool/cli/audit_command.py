@@ -28,8 +28,8 @@ from policytool.commands import fix as mending
 from policytool.commands.batch import parallel, tasks
 from policytool.commands.fix import Mending
 from policytool.releases.targets import target as named_target
-from policytool.reports._layout import clean
 from policytool.reports.findings import FINDING_REPORTERS
+from policytool.reports.layout import clean
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import Device, Question

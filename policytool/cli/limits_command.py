@@ -6,8 +6,8 @@ import click
 
 from policytool.cli import options
 from policytool.cli.exit_codes import Exit
-from policytool.reports._jsonwriting import written
-from policytool.reports._layout import wrapped
+from policytool.reports.json_writing import written
+from policytool.reports.layout import wrapped
 from policytool.support.limits import BYTES, LIMITS
 
 

@@ -15,6 +15,6 @@ def say(sentence: str) -> None:
 
 def escaped(text: str) -> str:
     """Return text on one line, without control characters and commands of a CI runner."""
-    from policytool.reports._layout import clean  # which --version and --help do not need
+    from policytool.reports.layout import clean  # which --version and --help do not need
 
     return clean(text)

@@ -27,7 +27,7 @@ from policytool.migration.planning.options import (
 )
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import described, written_for
-from policytool.reports._layout import clean
+from policytool.reports.layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.support.errors import UsageError
 

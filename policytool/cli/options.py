@@ -14,7 +14,7 @@ import click
 
 from policytool.cli import completion, settings
 from policytool.cli.exit_codes import Exit
-from policytool.reports._layout import View, clean
+from policytool.reports.layout import View, clean
 from policytool.support import limits
 from policytool.support.errors import UsageError
 from policytool.support.files import opening
@@ -186,9 +186,7 @@ def _bound_jobs(
     """
     if value is None or settings.found_source("jobs") is None:
         return value
-    from policytool.commands.batch import (
-        parallel,  # the formats with it, which --help does not need
-    )
+    from policytool.commands.batch import parallel
 
     return min(value, parallel.processors())
 

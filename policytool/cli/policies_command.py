@@ -11,7 +11,7 @@ from policytool.cli import completion, options
 from policytool.cli.exit_codes import Exit
 from policytool.releases import policy
 from policytool.releases.generations import GENERATIONS, Generation
-from policytool.reports._layout import Cell, Column, View, table, wrapped
+from policytool.reports.layout import Cell, Column, View, table, wrapped
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input, shown
 from policytool.formats.tfjs import read as tfjs
 from policytool.reports import View
-from policytool.reports._layout import clean
+from policytool.reports.layout import clean
 from policytool.support.errors import ModelFileError, ReportError, UsageError
 from policytool.support.files import opening
 
@@ -219,10 +219,7 @@ def _write(path: Path, data: bytes) -> None:
         return
     target = Path(os.path.realpath(path))
     # hashlib, random and socket, only where a file is written
-    from policytool.support.files.atomic import (
-        Draft,
-        remove_stale,
-    )
+    from policytool.support.files.atomic import Draft, remove_stale
 
     remove_stale(target.parent)
     with Draft.beside(target) as draft:

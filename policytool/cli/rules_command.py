@@ -9,9 +9,9 @@ import click
 from policytool import rules
 from policytool.cli import completion, options
 from policytool.cli.exit_codes import Exit
-from policytool.reports import _reference
-from policytool.reports._jsonwriting import written
-from policytool.reports._layout import wrapped
+from policytool.reports import rule_reference
+from policytool.reports.json_writing import written
+from policytool.reports.layout import wrapped
 from policytool.rules.finding import Severity
 from policytool.rules.selection.selectors import nearest
 from policytool.support.errors import UsageError
@@ -19,7 +19,7 @@ from policytool.support.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.rules import Rule
 
 _STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE: "dim"}
@@ -48,11 +48,11 @@ def command(
     view = options.view(color)
     if format == "json":
         click.echo(
-            written({"version": 1, "rules": [_reference.values(one) for one in found]}, view),
+            written({"version": 1, "rules": [rule_reference.values(one) for one in found]}, view),
             nl=False,
         )
         return Exit.CLEAN
-    lines = _all(found, view) if rule is None else _reference.as_lines(found[0], view)
+    lines = _all(found, view) if rule is None else rule_reference.as_lines(found[0], view)
     click.echo("\n".join(lines), color=color != "never")
     return Exit.CLEAN
 
@@ -91,7 +91,7 @@ def _all(found: Sequence[Rule], view: View) -> list[str]:
     ]
     for rule in found:
         label = f"{rule.id:7}{rule.name:{longest + 2}}{rule.severity.value:10}{rule.fix.value if rule.fix else '':8}"
-        summary = _reference.plain(rule.summary) + (
+        summary = rule_reference.plain(rule.summary) + (
             f" Asked with {rule.needs.value}." if rule.needs else ""
         )
         rows = (

@@ -142,9 +142,7 @@ def _check(context: click.Context, file: SettingsFile, key: str, item: object) -
         raise UsageError(_refusal(context, file, key))
     _check_value(file, key, item)
     if file.is_found:
-        from policytool.cli import (
-            found_patterns,  # policies with it, only for a file that was found
-        )
+        from policytool.cli import found_patterns
 
         found_patterns.check(file, key, item)
 
@@ -169,14 +167,14 @@ def found_source(name: str) -> SettingsFile | None:
 
 def _refusal(context: click.Context, file: SettingsFile, key: str) -> str:
     """Return why a key has no effect in a file that nobody named, and the command that obeys it."""
-    from policytool.reports import _shell  # only for this sentence
+    from policytool.reports import shell  # only for this sentence
 
     name = context.info_name or ""
     words: Sequence[str] = context.find_root().obj or (name,)
     words = words[words.index(name) + 1 :] if name in words else ()
-    command = _shell.command(("policytool", name, "--config", file.shown, *words))
+    command = shell.command(("policytool", name, "--config", file.shown, *words))
     if len(command) > _LONGEST:
-        command = f"{_shell.command(('policytool', name, '--config', file.shown))} ..."
+        command = f"{shell.command(('policytool', name, '--config', file.shown))} ..."
     return (
         f"{file.path} sets {key!r}, which only a settings file named with --config may set. If you "
         f"trust the file, run: {command}"

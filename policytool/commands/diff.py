@@ -105,9 +105,7 @@ def _compared(sides: list[_Read], *, values: bool, layer: str | None) -> Compari
     with ExitStack() as stack:
         opened = Opened(reason="--no-values leaves them unread")
         if values:
-            from policytool.formats.stored_values import (
-                open_values,  # NumPy, and h5py for most files
-            )
+            from policytool.formats.stored_values import open_values
 
             stored = [
                 stack.enter_context(open_values(side.path, side.subject.document)) for side in sides

@@ -184,9 +184,7 @@ def _planned(analysis: Analysis, asked: Asked) -> Plan:
     container = container_of(asked.destination.output)
     if asked.options.target is None and container in {None, analysis.document.format}:
         return planning.plan(analysis, asked.options)
-    from policytool.migration.convert import (
-        conversion_plan,  # some forty modules, which most migrations do without
-    )
+    from policytool.migration.convert import conversion_plan
 
     return conversion_plan.plan(analysis, asked.options, container)
 
@@ -292,9 +290,7 @@ def _written(work: Work, target: Path, destination: Destination) -> Written:
     plan, source, run = work.plan, work.source, work.run
     verify = run.verify if run is not None and run.tools.verify else None
     if plan.conversion is not None and work.document is not None:
-        from policytool.formats import (
-            creating,  # h5py takes 80 ms to import, and most plans are empty or only shown
-        )
+        from policytool.formats import creating
 
         return creating.build(
             source,

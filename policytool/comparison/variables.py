@@ -79,9 +79,7 @@ def compared(a: Named, b: Named, opened: Opened) -> Values:
         return Values(verdict=Verdict.DIFFERENT, reason="shapes differ")
     if opened.a is None or opened.b is None:
         return Values(verdict=Verdict.NOT_COMPARED, reason=opened.reason)
-    from policytool.comparison import (
-        numbers,  # NumPy takes 60 ms to import, and two architectures need none
-    )
+    from policytool.comparison import numbers
 
     return numbers.compared(
         opened.a.blocks(one_tensor), opened.b.blocks(other_tensor), (one.dtype, other.dtype)

@@ -10,7 +10,7 @@ from typing import Final
 
 from policytool.reports import csv_report, json_report, markdown, table, tree
 from policytool.reports._base import Reporter
-from policytool.reports._layout import View
+from policytool.reports.layout import View
 
 REPORTERS: Final[tuple[Reporter, ...]] = (
     table.REPORTER,  # first: the default

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.commands.inspect import Selected
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.reports._layout import clean
+from policytool.reports.layout import clean
 
 if TYPE_CHECKING:
     from policytool.model.model import Layer, Variable

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports import _notes
-from policytool.reports._layout import clean, wrapped
 from policytool.reports._traced import computes_words, contradiction, declared, ops_words
 from policytool.reports._words import (
     FORMATS,
@@ -18,13 +17,14 @@ from policytool.reports._words import (
     loader_lines,
     loss_scale_words,
 )
+from policytool.reports.layout import clean, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.model.model import Layer, Model, Signature
-    from policytool.reports._layout import View
     from policytool.reports._traced import Declared
+    from policytool.reports.layout import View
 
 WIDE: Final = 120
 """From this width on, notes are words; below, letters with a legend."""

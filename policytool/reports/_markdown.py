@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._layout import clean
+from policytool.reports.layout import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes
-from policytool.reports._layout import clean, wrapped
 from policytool.reports._traced import is_traced_otherwise
 from policytool.reports._words import loss_scale_words
+from policytool.reports.layout import clean, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.model.model import Layer
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 NOTES: Final = {
     "D": ("deprecated", "deprecated spelling"),

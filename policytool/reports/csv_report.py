@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.reports import json_report
 from policytool.reports._base import Reporter
-from policytool.reports._layout import clean
+from policytool.reports.layout import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.commands.inspect import Selected
     from policytool.model.model import Layer
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 _OF_MODEL: Final = ("model.path", "model.format", "model.generation")
 _OF_LAYER: Final = (

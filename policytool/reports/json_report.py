@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases.policy import Dynamic, Fixed, Quantization, loss_scale_values
 from policytool.reports._base import Reporter
-from policytool.reports._jsonwriting import written
+from policytool.reports.json_writing import written
 from policytool.support.version import version
 
 if TYPE_CHECKING:
     from policytool.commands.inspect import Inspection, Selected
     from policytool.formats.document import TracedOp
     from policytool.model.model import Layer, Model, Verdict
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import Selected
     from policytool.model.model import Layer, Model
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 
 def render(selected: Selected, view: View) -> str:

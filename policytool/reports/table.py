@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.reports import _cells, _notes
 from policytool.reports._base import Reporter
 from policytool.reports._frame import WIDE, footer, header, is_stored_alone
-from policytool.reports._layout import Cell, Column, View, clean, table
+from policytool.reports.layout import Cell, Column, View, clean, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

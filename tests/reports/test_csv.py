@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 
 from policytool.reports import View, csv_report, json_report
-from policytool.reports._layout import clean
+from policytool.reports.layout import clean
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
 from tests.helpers.drawn_models import models, traced_in, whole
 

@@ -23,10 +23,10 @@ from hypothesis import given
 from markdown_it import MarkdownIt
 
 from policytool.commands.audit import Audit
-from policytool.reports import View, _shell
-from policytool.reports._layout import clean
+from policytool.reports import View, shell
 from policytool.reports.findings import FINDING_REPORTERS, sarif
 from policytool.reports.findings._content import marked, remedies
+from policytool.reports.layout import clean
 from policytool.rules import RULES
 from policytool.rules.finding import Audited, Fix, Remedy, Severity, fingerprints
 from policytool.rules.selection.suppressions import Passing, Suppression, narrowed
@@ -254,7 +254,7 @@ def test_what_mends_a_rule_in_a_file_is_one_command() -> None:
 )
 def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
     """Bash gives back the word, and what is shown is one printable line."""
-    quoted = _shell.quoted(word)
+    quoted = shell.quoted(word)
     assert quoted.isprintable()
     done = subprocess.run(
         ["bash", "-c", f"printf %s {quoted}"],
@@ -268,7 +268,7 @@ def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
 
 def test_a_name_that_is_no_utf8_is_quoted_by_its_bytes() -> None:
     """As the operating system has it."""
-    assert _shell.quoted("a\udcff") == "$'a\\xff'"
+    assert shell.quoted("a\udcff") == "$'a\\xff'"
 
 
 def test_a_command_is_broken_where_a_shell_goes_on() -> None:
@@ -279,7 +279,7 @@ def test_a_command_is_broken_where_a_shell_goes_on() -> None:
         "m.h5",
         *(word for number in range(9) for word in ("--set", f"layer {number}=float32")),
     )
-    lines = _shell.lines(words, 40)
+    lines = shell.lines(words, 40)
     assert len(lines) > 3
     assert max(map(len, lines)) <= 40
     done = subprocess.run(
@@ -291,8 +291,8 @@ def test_a_command_is_broken_where_a_shell_goes_on() -> None:
     )
     assert tuple(done.stdout.splitlines()) == words
     assert not [line for line in lines if line.endswith("--set \\")]
-    assert _shell.command(words) == shlex.join(words)
-    assert _shell.file("-m.h5") == "./-m.h5"
+    assert shell.command(words) == shlex.join(words)
+    assert shell.file("-m.h5") == "./-m.h5"
 
 
 # JSON

@@ -8,17 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from policytool.reports import _layout
-from policytool.reports._layout import (
-    Cell,
-    Column,
-    View,
-    clean,
-    shortened,
-    table,
-    width_of,
-    wrapped,
-)
+from policytool.reports import layout
+from policytool.reports.layout import Cell, Column, View, clean, shortened, table, width_of, wrapped
 
 WIDE = "层一二三"
 PRINTABLE = st.text(
@@ -82,7 +73,7 @@ def tables(draw: st.DrawFn) -> tuple[list[Column], list[list[Cell]], View]:
         Column(title=title, minimum=draw(st.integers(1, 15)), middle=draw(st.booleans()))
         for title in titles
     ]
-    styles = st.sampled_from(sorted(_layout.STYLES))
+    styles = st.sampled_from(sorted(layout.STYLES))
     rows = draw(
         st.lists(
             st.lists(

@@ -13,8 +13,8 @@ from markdown_it import MarkdownIt
 
 from policytool.commands.inspect import Selected
 from policytool.reports import View, markdown
-from policytool.reports._layout import clean
 from policytool.reports._markdown import code, prose
+from policytool.reports.layout import clean
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
 from tests.helpers.drawn_models import models, scopes, traced_in, whole
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policytool.commands.inspect import Selected, Selection, narrowed
 from policytool.reports import View, tree
-from policytool.reports._layout import clean, width_of
+from policytool.reports.layout import clean, width_of
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
 from tests.helpers.drawn_models import layers, models, scopes, traced_in, whole
 

@@ -113,9 +113,7 @@ def _shared(
     """
     Yield what further processes make of each item, and return whether any of them ended over one.
     """
-    from policytool.support.processes.pool import (
-        Pool,  # subprocess and tempfile, only where they are used
-    )
+    from policytool.support.processes.pool import Pool
 
     wire = task.wire()
     head = json.dumps([task.name, dict(limits.asked()), wire.asked.encoded(asked)]).encode()

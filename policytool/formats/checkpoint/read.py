@@ -63,9 +63,7 @@ def whole(path: Path) -> Path | None:
 
 def read(probe: Probe) -> Document:
     """Return the document of a checkpoint."""
-    from policytool.formats.checkpoint import (
-        bundle as checkpoints,  # protobuf and checksums are only for some formats
-    )
+    from policytool.formats.checkpoint import bundle as checkpoints
     from policytool.formats.checkpoint import names as _checkpoint_names
 
     if not probe.path.name.endswith(INDEX):

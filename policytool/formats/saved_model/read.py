@@ -78,9 +78,7 @@ def recognise(probe: Probe) -> bool:
 
 def read(probe: Probe) -> Document:
     """Return the document of a SavedModel."""
-    from policytool.formats.saved_model import (
-        graph_assets,  # only for SavedModels, as what stands below it
-    )
+    from policytool.formats.saved_model import graph_assets
 
     if GRAPH not in probe.names:
         raise probe.failure(

@@ -255,9 +255,7 @@ def _attempt(subject: Subject, options: Options, target: Target, casts: Sequence
     )
     if log.refusals:
         return _Attempt(log=log, conversion=conversion, analysis=None, refusals=tuple(log.refusals))
-    from policytool.formats import (
-        creating,  # h5py takes 80 ms to import, and most plans convert nothing
-    )
+    from policytool.formats import creating
 
     analysis = reading.analysed(creating.document(content, _named(subject.document.path, target)))
     return _Attempt(

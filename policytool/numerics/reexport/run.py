@@ -153,9 +153,7 @@ class Run:
         :raises MissedError: where its predictions are too far from the original's.
         :raises WorkerError: where the child cannot do it.
         """
-        from policytool.numerics import (
-            reexport,  # protobuf, which no other migration reads checkpoints with
-        )
+        from policytool.numerics import reexport
 
         wanted = reexport.planned(self.analysis, self.plan)
         result = self._asked(reexport.job(self.analysis, wanted, self.source, draft))
@@ -227,10 +225,7 @@ class Run:
         Compare files that different libraries load: the source's process draws the inputs, and the
         result's takes them.
         """
-        from policytool.migration.convert.target import (
-            # its package has the tables of all layers, which other migrations need not read
-            Target,
-        )
+        from policytool.migration.convert.target import Target
 
         target = Target(loader=conversion.target, container=conversion.content.container)
         source = Side(

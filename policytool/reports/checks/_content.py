@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from policytool.numerics.check_results.verdicts import About
 from policytool.releases.dtypes import HALVES
-from policytool.reports._layout import clean
 from policytool.reports.checks import _devices, _gradients, _layers, _outputs
+from policytool.reports.layout import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.numerics.check_results.checks import Check, Run
-    from policytool.reports._layout import View
     from policytool.reports.checks._section import Section
+    from policytool.reports.layout import View
 
 
 def sections(run: Run, view: View, *, everything: bool) -> Iterator[Section]:

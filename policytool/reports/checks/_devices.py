@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._layout import Cell, Column, clean
 from policytool.reports._words import bytes_words
 from policytool.reports.checks._figures import figure, many
 from policytool.reports.checks._section import Section
+from policytool.reports.layout import Cell, Column, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.inputs import Kind
-from policytool.reports._layout import clean
 from policytool.reports._words import bytes_words
 from policytool.reports.checks._figures import many
+from policytool.reports.layout import clean
 from policytool.support.shorten import some
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.devices import Device
     from policytool.numerics.check_results.graphs import Rewrite
     from policytool.numerics.check_results.inputs import Input, Inputs
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 _REASONS: Final = 3
 """How many reasons are told why layers keep their policy, the commonest first."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.verdicts import loss_scales
-from policytool.reports._layout import Cell, Column, clean
 from policytool.reports.checks._figures import figure, share
 from policytool.reports.checks._section import Section
+from policytool.reports.layout import Cell, Column, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

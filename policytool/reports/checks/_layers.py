@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import About, excess
-from policytool.reports._layout import Cell, Column, clean
 from policytool.reports.checks._figures import figure, many
 from policytool.reports.checks._section import Section
 from policytool.reports.checks._shown import (
@@ -19,6 +18,7 @@ from policytool.reports.checks._shown import (
     ratio,
     remarks,
 )
+from policytool.reports.layout import Cell, Column, clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.layers import Call, Output
     from policytool.numerics.check_results.metrics import Metrics
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 _LAYERS: Final = 10
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.numerics.check_results.verdicts import About
-from policytool.reports._layout import Cell, Column
 from policytool.reports.checks._figures import figure, share
 from policytool.reports.checks._section import Section
 from policytool.reports.checks._shown import (
@@ -18,6 +17,7 @@ from policytool.reports.checks._shown import (
     ratio,
     remarks,
 )
+from policytool.reports.layout import Cell, Column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Run
     from policytool.numerics.check_results.layers import Output
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
     Judged = tuple[Output, Judgement | None]
     """An output, and how it was judged."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.reports._layout import Cell, Column
+    from policytool.reports.layout import Cell, Column
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

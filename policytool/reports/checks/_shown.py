@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.releases.dtypes import HALVES
-from policytool.reports._layout import Cell, clean
 from policytool.reports.checks._figures import decibels, figure, share
+from policytool.reports.layout import Cell, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.layers import Output
     from policytool.numerics.check_results.metrics import Metrics
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 WIDE: Final = 120
 """

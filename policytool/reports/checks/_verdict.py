@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.inputs import Kind
 from policytool.numerics.check_results.verdicts import About, Ruling, excess
-from policytool.reports._layout import clean
 from policytool.reports.checks._figures import figure, many, share, upward
+from policytool.reports.layout import clean
 from policytool.support.shorten import some
 
 if TYPE_CHECKING:

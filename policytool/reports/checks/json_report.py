@@ -9,10 +9,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.check_results.verdicts import About
-from policytool.reports._jsonwriting import strict, written
 from policytool.reports.checks._base import CheckReporter
 from policytool.reports.checks._measured import gradients, metrics
 from policytool.reports.checks._verdict import passes, verdict
+from policytool.reports.json_writing import strict, written
 from policytool.support.version import version
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.inputs import Inputs
     from policytool.numerics.check_results.layers import Call, Output
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports._layout import View
     from policytool.reports.checks._base import Checks
+    from policytool.reports.layout import View
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""

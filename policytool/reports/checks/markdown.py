@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.numerics.check_results.checks import Check
-    from policytool.reports._layout import Cell, View
     from policytool.reports.checks._base import Checks
     from policytool.reports.checks._section import Section
+    from policytool.reports.layout import Cell, View
 
 _NAMES: Final = frozenset({"layer", "output", "variable"})
 """Columns that hold names from the file."""

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._layout import table, width_of, wrapped
 from policytool.reports.checks._base import CheckReporter
 from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
 from policytool.reports.checks._verdict import overall, own, passes, place, verdict
+from policytool.reports.layout import table, width_of, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.numerics.check_results.checks import Check
-    from policytool.reports._layout import View
     from policytool.reports.checks._base import Checks
     from policytool.reports.checks._section import Section
+    from policytool.reports.layout import View
 
 _LABEL: Final = 11
 _HEAD: Final = 2

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.comparison.result import POLICIES, Aspect, Pairing, Presence, Verdict
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.reports._layout import Cell, clean
 from policytool.reports._words import FORMATS, generation_words, loss_scale_words
+from policytool.reports.layout import Cell, clean
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         VariablePair,
     )
     from policytool.model.model import Variable
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.support.text.jsontext import Absent, Json
 
     Row = tuple[Cell, Cell, Cell]

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.comparison.result import Presence, Verdict
-from policytool.reports._jsonwriting import strict
 from policytool.reports.differences._base import DifferenceReporter
+from policytool.reports.json_writing import strict
 from policytool.support.text.jsontext import ABSENT
 from policytool.support.version import version
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
         VariablePair,
     )
     from policytool.model.model import Variable
-    from policytool.reports._layout import View
     from policytool.reports.differences._base import Differences
+    from policytool.reports.layout import View
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""

@@ -14,8 +14,8 @@ from policytool.reports.differences._content import SPELLED, about, alike, entri
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.reports._layout import Cell, View
     from policytool.reports.differences._base import Differences
+    from policytool.reports.layout import Cell, View
 
 _COLUMNS: Final = ("layer", "what", "A", "B")
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._layout import Column, clean, table, wrapped
 from policytool.reports.differences._base import DifferenceReporter
 from policytool.reports.differences._content import SPELLED, about, alike, entries, summary
+from policytool.reports.layout import Column, clean, table, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.reports._layout import Cell, View
     from policytool.reports.differences._base import Differences
+    from policytool.reports.layout import Cell, View
 
 _LABEL: Final = 3
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports import _shell
-from policytool.reports._layout import clean
+from policytool.reports import shell
+from policytool.reports.layout import clean
 from policytool.rules.finding import Fix, Severity, fingerprints
 from policytool.rules.fixes import Outcome
 
@@ -124,7 +124,7 @@ def advice(findings: Iterable[Finding]) -> list[str]:
 
 def words(path: str, remedy: Remedy) -> tuple[str, ...]:
     """Return the words of the command that carries a remedy out."""
-    return ("policytool", "migrate", _shell.file(path), *remedy.arguments)
+    return ("policytool", "migrate", shell.file(path), *remedy.arguments)
 
 
 def mending(path: str, finding: Finding) -> str:
@@ -132,7 +132,7 @@ def mending(path: str, finding: Finding) -> str:
     sentences = []
     if finding.remedy is not None:
         sentences.append(
-            f"`{_shell.command(words(path, finding.remedy))}` mends it and "
+            f"`{shell.command(words(path, finding.remedy))}` mends it and "
             f"{EFFECTS[finding.remedy.fix]}."
         )
     if finding.advice is not None:

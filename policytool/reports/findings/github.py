@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._layout import clean
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import mending, rules_of
+from policytool.reports.layout import clean
 from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from policytool.commands.audit import Audit
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.reports._jsonwriting import written
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import marked, rules_of, totals
+from policytool.reports.json_writing import written
 from policytool.support.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.commands.audit import Audit
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.rules import Rule
     from policytool.rules.finding import Audited, Finding, Remedy
     from policytool.rules.fixes import Mended

@@ -13,10 +13,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from policytool.reports._layout import clean
-from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import mending, rules_of
+from policytool.reports.layout import clean
+from policytool.reports.rule_reference import plain
 from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.audit import Audit
     from policytool.commands.inspect import Failure
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.rules import Rule
     from policytool.rules.finding import Audited, Finding
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports import _shell
+from policytool.reports import shell
 from policytool.reports._markdown import code, prose, row
-from policytool.reports._reference import plain
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import (
     EFFECTS,
@@ -24,13 +23,14 @@ from policytool.reports.findings._content import (
     summary,
     words,
 )
+from policytool.reports.rule_reference import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.commands.audit import Audit
-    from policytool.reports._layout import View
     from policytool.reports.findings._content import Group
+    from policytool.reports.layout import View
     from policytool.rules.finding import Audited
     from policytool.rules.fixes import Mended
 
@@ -99,7 +99,7 @@ def _table(titles: tuple[str, ...], rows: list[str]) -> str:
 def _reasons(group: Group, path: str) -> Iterator[str]:
     yield f"- **{group.rule.id} {group.rule.name}** {prose(plain(group.rule.summary))}"
     for remedy in remedies(group.findings):
-        yield f"  - {code(_shell.command(words(path, remedy)))} mends it and {EFFECTS[remedy.fix]}"
+        yield f"  - {code(shell.command(words(path, remedy)))} mends it and {EFFECTS[remedy.fix]}"
     for text in advice(group.findings):
         yield f"  - {prose(text)}"
 

@@ -12,17 +12,17 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from policytool.reports import _reference
-from policytool.reports._jsonwriting import written
-from policytool.reports._layout import clean
+from policytool.reports import rule_reference
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import marked, mending
+from policytool.reports.json_writing import written
+from policytool.reports.layout import clean
 from policytool.support.version import documentation, version
 
 if TYPE_CHECKING:
     from policytool.commands.audit import Audit
     from policytool.commands.inspect import Failure
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.rules import Rule
     from policytool.rules.finding import Audited, Finding
 
@@ -72,24 +72,24 @@ def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
 
 def _rule(rule: Rule) -> dict[str, Any]:
     tags = [
-        _reference.family(rule)[0],
+        rule_reference.family(rule)[0],
         *([f"fix:{rule.fix.value}"] if rule.fix else []),
         *rule.references,
     ]
     found: dict[str, Any] = {
         "id": rule.id,
         "name": rule.name,
-        "shortDescription": _message(_reference.plain(rule.summary)),
-        "fullDescription": _message(_reference.as_text(rule.doc)),
+        "shortDescription": _message(rule_reference.plain(rule.summary)),
+        "fullDescription": _message(rule_reference.as_text(rule.doc)),
         "help": {
-            **_message(_reference.as_text(rule.doc)),
-            "markdown": _reference.as_markdown(rule),
+            **_message(rule_reference.as_text(rule.doc)),
+            "markdown": rule_reference.as_markdown(rule),
         },
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": tags},
     }
     if (pages := documentation()) is not None:
-        found["helpUri"] = f"{pages}/rules.md#{_reference.anchor(rule)}"
+        found["helpUri"] = f"{pages}/rules.md#{rule_reference.anchor(rule)}"
     return found
 
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports import _shell
-from policytool.reports._layout import clean, width_of, wrapped
-from policytool.reports._reference import plain
+from policytool.reports import shell
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import (
     EFFECTS,
@@ -27,14 +25,16 @@ from policytool.reports.findings._content import (
     summary,
     words,
 )
+from policytool.reports.layout import clean, width_of, wrapped
+from policytool.reports.rule_reference import plain
 from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.commands.audit import Audit
-    from policytool.reports._layout import View
     from policytool.reports.findings._content import Group
+    from policytool.reports.layout import View
     from policytool.rules.finding import Audited, Suppressed
     from policytool.rules.fixes import Mended
 
@@ -86,7 +86,7 @@ def _group(group: Group, path: str, view: View) -> list[str]:
         lines += [f"    {view.paint(f'mend it ({EFFECTS[remedy.fix]}):', 'dim')}"]
         lines += [
             f"      {view.paint(line, 'good')}"
-            for line in _shell.lines(words(path, remedy), view.width - 6)
+            for line in shell.lines(words(path, remedy), view.width - 6)
         ]
     for text in advice(group.findings):
         lines += wrapped("what to do: ", clean(text), view, indent=4)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.inspect import Failure
     from policytool.commands.migrate import Migration
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

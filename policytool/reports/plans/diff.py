@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.discovery import shown
-from policytool.reports._layout import clean
+from policytool.reports.layout import clean
 from policytool.reports.plans._base import PlanReporter
 from policytool.support.text.jsontext import ABSENT, place
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
     from policytool.formats.edits import Edit
     from policytool.migration.plan import Conversion
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
     from policytool.support.text.jsontext import Absent, Json
 

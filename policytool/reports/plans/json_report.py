@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.discovery import shown
-from policytool.reports._jsonwriting import strict
+from policytool.reports.json_writing import strict
 from policytool.reports.plans._base import PlanReporter
 from policytool.support.text.jsontext import ABSENT
 from policytool.support.version import version
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from policytool.model.model import Verdict
     from policytool.numerics.reexport.run import Retraced
     from policytool.numerics.verification import Comparison, Output
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
 
 VERSION: Final = 1

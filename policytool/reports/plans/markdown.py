@@ -14,7 +14,7 @@ from policytool.reports.plans._content import changes, facts, rewritten, subject
 
 if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
 
 _COLUMNS: Final = ("layer", "before", "after", "why")

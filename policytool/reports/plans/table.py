@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.discovery import shown
-from policytool.reports._layout import Cell, Column, clean, table, width_of, wrapped
+from policytool.reports.layout import Cell, Column, clean, table, width_of, wrapped
 from policytool.reports.plans._base import PlanReporter
 from policytool.reports.plans._content import changes, facts, rewritten, subject
 
 if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
 
 _LABEL: Final = 12

@@ -40,9 +40,7 @@ def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
     """
     if case.subject is None:
         return None, ""
-    from policytool.migration.convert import (
-        conversion_plan,  # some forty modules, which most audits do without
-    )
+    from policytool.migration.convert import conversion_plan
 
     found = conversion_plan.planned(case.subject, Options(target=target))
     if found.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in found.refusals):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports._layout import width_of
+from policytool.reports.layout import width_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.reports._layout import wrapped
+from policytool.reports.layout import wrapped
 from policytool.rules import FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.reports._layout import View
+    from policytool.reports.layout import View
     from policytool.rules import Rule
 
 _CODE: Final = re.compile(r"``(.+?)``|:\w+:`~?([^`]+)`", re.DOTALL)
