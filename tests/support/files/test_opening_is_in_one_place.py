@@ -90,7 +90,10 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     ),
     "formats.hdf5.rewriting.storage": (frozenset({"h5py.File"}), STREAM),
     "formats.keras_archive.rewrite": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
-    "releases.data.__init__": (frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}), TABLE),
+    "releases.data.__init__": (
+        frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}),
+        TABLE,
+    ),
 }
 """
 Module to the calls that it may make, as they are written, and the reason; any other belongs to
