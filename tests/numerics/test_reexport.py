@@ -58,9 +58,11 @@ for line in sys.stdin:
             os.kill(os.getpid(), signal.SIGKILL)
         answer = script.get("retrace") or {
             "versions": {"tensorflow": "2.15.1", "keras": "2.15.0", "library": "tensorflow.keras"},
-            "signatures": ["serving_default"], "traces": True, "variables": 6, "cast": [], "optimizer": {"restored": 3, "lost": 2}, "policies": {},
+            "signatures": ["serving_default"], "traces": True, "variables": 6, "cast": [],
+            "optimizer": {"restored": 3, "lost": 2}, "policies": {},
         }
-    stream.write(json.dumps({"error": answer} if "code" in answer else {"result": answer}) + chr(10))
+    line = json.dumps({"error": answer} if "code" in answer else {"result": answer})
+    stream.write(line + chr(10))
     stream.flush()
 """
 
