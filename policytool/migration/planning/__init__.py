@@ -89,6 +89,11 @@ def _made(subject: Subject, options: Options) -> Plan:
     after = savedmodel_revival.loaders(
         subject.document, everything, reading.analysed(judged).model.loaders
     )
+    refusals = (
+        *_before_policies(subject, options),
+        *decisions.refusals,
+        *_still_refused(options, everything, after),
+    )
     return Plan(
         path=analysis.model.path,
         format=analysis.model.format,
@@ -103,12 +108,9 @@ def _made(subject: Subject, options: Options) -> Plan:
             *trained.notes,
             *remarks.about(subject, options, decisions),
             *(() if retrace else traced_notes.notes(subject, everything)),
+            *(() if refusals else remarks.about_layout(subject, everything)),
         ),
-        refusals=(
-            *_before_policies(subject, options),
-            *decisions.refusals,
-            *_still_refused(options, everything, after),
-        ),
+        refusals=refusals,
         loaders_before=analysis.model.loaders,
         loaders_after=after,
         retrace=retrace,
