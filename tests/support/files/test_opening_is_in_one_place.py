@@ -83,7 +83,6 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"os.open"}),
         "opens drafts to write them, and directories to bring them to the disk",
     ),
-    "support.files.atomic._draft": (frozenset({"os.open"}), DRAFT),
     "formats.keras_archive.members": (
         frozenset({"inflated.path.open", "zipfile.ZipFile"}),
         f"{DRAFT}, and {STREAM}",
