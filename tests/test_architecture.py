@@ -13,9 +13,8 @@ import pytest
 
 import policytool
 from policytool import formats, reports
-from policytool.formats import Format, creating, rewriting
-from policytool.formats.creating import Builder
-from policytool.formats.rewriting import Writer
+from policytool.formats.creating import Creator
+from policytool.formats.rewriting import Rewriter
 from policytool.migration.planning import keep
 from policytool.migration.planning.keep import KeepRule
 from policytool.releases import generations
@@ -25,10 +24,13 @@ from policytool.reports.checks import CheckReporter
 from policytool.reports.differences import DifferenceReporter
 from policytool.reports.findings import FindingReporter
 from policytool.reports.plans import PlanReporter
+from tests.contracts.format_contract import FormatContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
+
+    from policytool.formats import Format
 
 PACKAGE: Final = Path(policytool.__file__).parent
 
@@ -55,7 +57,7 @@ ENTRIES: Final = {"__main__": "cli", "__init__": "api", "api": "commands"}
 """The modules beside the packages, and the highest package that each may import."""
 
 HOMES: Final = {
-    "h5py": {"formats.hdf5", "formats.keras_archive.create", CHILD},
+    "h5py": {"formats.hdf5", CHILD},
     "ml_dtypes": {"formats.casting"},
     "google": {"support.text.protobuf_messages"},
     "google_crc32c": {"formats.checkpoint.bundle._crc32c"},
@@ -252,27 +254,21 @@ def test_nothing_evaluates_text() -> None:
 @pytest.mark.parametrize(
     ("package", "constant", "kind", "listed"),
     [
-        (formats, "FORMAT", Format, formats.FORMATS),
-        (creating, "BUILDER", Builder, creating.BUILDERS),
         (generations, "GENERATION", Generation, generations.GENERATIONS),
         (reports, "REPORTER", Reporter, reports.REPORTERS),
         (plans, "REPORTER", PlanReporter, plans.PLAN_REPORTERS),
         (differences, "REPORTER", DifferenceReporter, differences.DIFFERENCE_REPORTERS),
         (findings, "REPORTER", FindingReporter, findings.FINDING_REPORTERS),
         (checks, "REPORTER", CheckReporter, checks.CHECK_REPORTERS),
-        (rewriting, "WRITER", Writer, rewriting.WRITERS),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
     ids=[
-        "formats",
-        "builders",
         "generations",
         "reports",
         "plan reports",
         "difference reports",
         "finding reports",
         "check reports",
-        "writers",
         "keep rules",
     ],
 )
@@ -293,6 +289,62 @@ def test_packages_list_every_member(
     assert all(any(member is entry for entry in listed) for member in declared)
     names = [getattr(member, "name", None) or getattr(member, "id", None) for member in listed]
     assert len(set(names)) == len(names)
+
+
+FORMAT_PACKAGES: Final = sorted(file.parent.name for file in PACKAGE.glob("formats/*/read.py"))
+
+
+def test_every_format_is_listed_once() -> None:
+    """Every package of ``formats`` with a module ``read`` declares a format, which is listed."""
+    declared = {
+        id(importlib.import_module(f"policytool.formats.{package}").FORMAT)
+        for package in FORMAT_PACKAGES
+    }
+    assert declared == {id(listed) for listed in formats.FORMATS}
+    assert len(formats.FORMATS) == len({listed.name for listed in formats.FORMATS})
+
+
+@pytest.mark.parametrize("package", FORMAT_PACKAGES)
+def test_a_format_reaches_each_of_its_modules(package: str) -> None:
+    """A format can do what its package has modules for, with what they declare, and no more."""
+    declared: Format = importlib.import_module(f"policytool.formats.{package}").FORMAT
+    for module, reach, name in (
+        ("rewrite", declared.rewriter, "REWRITER"),
+        ("create", declared.creator, "CREATOR"),
+        ("values", declared.values, "open_values"),
+    ):
+        path = f"policytool.formats.{package}.{module}"
+        exists = path.removeprefix("policytool.") in MODULES
+        assert exists == (reach is not None), path
+        if reach is not None:
+            assert reach() is getattr(importlib.import_module(path), name)
+    if declared.rewriter is not None:
+        rewriter = declared.rewriter()
+        assert isinstance(rewriter, Rewriter)
+        assert (rewriter.members is not None) == declared.is_directory
+    if declared.creator is not None:
+        assert isinstance(declared.creator(), Creator)
+
+
+@pytest.mark.parametrize("package", FORMAT_PACKAGES)
+def test_a_format_is_tried_on_fixtures(package: str) -> None:
+    """The tests of a format's ``read`` have the contract of all formats in them, for this one."""
+    tests = importlib.import_module(f"tests.formats.{package}.test_read")
+    name = importlib.import_module(f"policytool.formats.{package}").FORMAT.name
+    assert [
+        found.name
+        for found in vars(tests).values()
+        if isinstance(found, type)
+        and issubclass(found, FormatContract)
+        and found is not FormatContract
+    ] == [name]
+
+
+def test_formats_of_like_documents_have_one_title() -> None:
+    """Reports know a document by its format only."""
+    titles = {(listed.document_format, listed.title) for listed in formats.FORMATS}
+    assert dict(titles) == formats.TITLES
+    assert len(titles) == len(formats.TITLES)
 
 
 def test_everything_public_says_what_it_is() -> None:

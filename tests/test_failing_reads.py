@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from policytool.formats import Probe
+from policytool.formats.document import Document
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.keras_archive import values as keras_values
@@ -115,7 +116,9 @@ def test_an_archive_that_ends_while_values_are_read_is_told_as_one(tmp_path: Pat
         pytest.raises(
             ModelFileError, match="begins like a zip archive and is truncated or damaged"
         ) as told,
-        keras_values.opened(Probe(file, "model.keras")),
+        keras_values.open_values(
+            Probe(file, "model.keras"), Document(path="model.keras", format="keras")
+        ),
     ):
         pass
     assert told.value.code == "truncated"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.formats.base import Format, Probe, is_serialised, parse_json, written_by
+from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Observation
 from policytool.formats.sharded_weights import read as sharded_weights
 from policytool.formats.tfjs import read as tfjs
@@ -38,9 +38,6 @@ def read(probe: Probe) -> Document:
         format="json",
         parts={PART: config},
         config_part=PART,
-        writer=written_by(config),
+        writer=writer_of(config),
         observations=tuple(observations),
     )
-
-
-FORMAT: Final = Format(name="json", title="architecture JSON", recognise=recognise, read=read)

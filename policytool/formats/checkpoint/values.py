@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,18 @@ from policytool.formats.checkpoint.bundle import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
-    from policytool.formats import Probe
+    from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle
-    from policytool.formats.document import Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.document import Document, Tensor
+    from policytool.formats.stored_values.base import Array, Values
+
+
+def open_values(probe: Probe, document: Document) -> AbstractContextManager[Values]:
+    """Return the values of a model, whose files are opened when the first of them is read."""
+    del document
+    return nullcontext(CheckpointValues(probe))
 
 
 class CheckpointValues:

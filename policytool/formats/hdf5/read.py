@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Format, Probe, parse_json
+from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
 from policytool.releases.naming import USUAL_VARIABLES
 
@@ -140,6 +140,3 @@ def _weights_alone(
         writer=writer,
         observations=tuple(contents.observations),
     )
-
-
-FORMAT: Final = Format(name="h5", title="HDF5", recognise=recognise, read=read)

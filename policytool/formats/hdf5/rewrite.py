@@ -15,7 +15,7 @@ from policytool.formats.hdf5.rewriting import attributes, storage, tensors, wipe
 from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting.links import find
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild, by_address, rebuild
-from policytool.formats.rewriting.base import WriteError, Writer, edited
+from policytool.formats.rewriting.base import Rewriter, WriteError, edited
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
@@ -111,6 +111,4 @@ def _is_state(cast: Cast) -> bool:
     return cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)
 
 
-WRITER: Final = Writer(
-    name="h5", format="h5", texts=texts, measure=measure, write=write, compare=compare
-)
+REWRITER: Final = Rewriter(texts=texts, measure=measure, write=write, compare=compare)

@@ -19,7 +19,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from policytool.formats.base import Format, Probe
 from policytool.formats.document import Document, Observation
 from policytool.formats.keras_archive import parts as _keras
 from policytool.formats.keras_archive.window import Window
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterator, Mapping
 
+    from policytool.formats.base import Probe
     from policytool.formats.hdf5.library import Contents
     from policytool.formats.keras_archive.npz import Arrays
     from policytool.support.limits import Limit
@@ -75,7 +75,7 @@ def read(probe: Probe) -> Document:
     observations: list[Observation] = []
     with (
         opening.regular_stream(probe.path) as stream,
-        told(probe),
+        zip_failures(probe),
         zipfile.ZipFile(stream) as archive,
     ):
         members = _members(probe, archive, observations)
@@ -99,8 +99,8 @@ def read(probe: Probe) -> Document:
 
 
 @contextmanager
-def told(probe: Probe) -> Iterator[None]:
-    """Turn what ``zipfile`` raises into a sentence; of a disk that fails it tells as of damage."""
+def zip_failures(probe: Probe) -> Iterator[None]:
+    """Turn what ``zipfile`` raises into a sentence; a disk that fails is reported as damage."""
     import zipfile
 
     try:
@@ -375,6 +375,3 @@ def _data_offset(probe: Probe, stream: BinaryIO, info: zipfile.ZipInfo) -> int:
         )
     _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
     return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)
-
-
-FORMAT: Final = Format(name="keras", title=".keras archive", recognise=recognise, read=read)

@@ -19,7 +19,7 @@ from policytool.formats.keras_archive import members as _archive
 from policytool.formats.keras_archive import parts as layout
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
-from policytool.formats.rewriting.base import Changes, WriteError, Writer, differs
+from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, differs
 from policytool.formats.rewriting.blocks import equal
 from policytool.support.files import atomic
 
@@ -196,6 +196,4 @@ def _described(info: zipfile.ZipInfo) -> tuple[object, ...]:
     )
 
 
-WRITER: Final = Writer(
-    name="keras", format="keras", texts=texts, measure=measure, write=write, compare=compare
-)
+REWRITER: Final = Rewriter(texts=texts, measure=measure, write=write, compare=compare)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -9,14 +10,21 @@ from policytool.formats.checkpoint import tensors as _checkpoint
 from policytool.formats.checkpoint.bundle import keys_of, open_bundle
 from policytool.formats.document import Layout
 from policytool.formats.saved_model import read as savedmodel
+from policytool.formats.saved_model.files import CHECKPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
-    from policytool.formats import Probe
+    from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.stored_values.base import Array, Values
+
+
+def open_values(probe: Probe, document: Document) -> AbstractContextManager[Values]:
+    """Return the values of a model, whose files are opened when the first of them is read."""
+    return nullcontext(SavedModelValues(probe, document))
 
 
 class SavedModelValues:
@@ -41,7 +49,7 @@ class SavedModelValues:
 
     @cached_property
     def _bundle(self) -> Bundle:
-        return open_bundle(self._probe.path.joinpath(*savedmodel.CHECKPOINT))
+        return open_bundle(self._probe.path.joinpath(*CHECKPOINT))
 
     @cached_property
     def _keys(self) -> Mapping[int, str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from policytool.formats.base import Format, Probe, is_serialised, parse_json, written_by
+from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.releases import dtypes
 from policytool.support import limits
@@ -109,7 +109,7 @@ def read(probe: Probe) -> Document:
         training_pointer=f"/{_TOPOLOGY}/{_TRAINING}",
         layout=layout,
         tensors=tensors,
-        writer=written_by(topology),
+        writer=writer_of(topology),
         observations=tuple(observations),
     )
 
@@ -280,8 +280,3 @@ def _about_storage(
             "whoever loads the file gets floats again"
         )
         yield Observation(code="tfjs-quantized", message=message, where=MANIFEST)
-
-
-FORMAT: Final = Format(
-    name="tfjs", title="TensorFlow.js layers model", recognise=recognise, read=read
-)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -18,14 +19,21 @@ from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from policytool.formats import Probe
-    from policytool.formats.document import Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.base import Probe
+    from policytool.formats.document import Document, Tensor
+    from policytool.formats.stored_values.base import Array, Values
 
 _STRING: Final = "string"
 _VARS: Final = "vars"
+
+
+def open_values(probe: Probe, document: Document) -> AbstractContextManager[Values]:
+    """Return the values of a model, whose files are opened when the first of them is read."""
+    del document
+    return nullcontext(TfjsValues(probe))
 
 
 class TfjsValues:

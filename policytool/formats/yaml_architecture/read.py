@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Format, Probe, is_serialised, written_by
+from policytool.formats.base import Probe, is_serialised, writer_of
 from policytool.formats.document import Document, Observation
 from policytool.support import limits
 from policytool.support.text import yamltext
@@ -64,7 +64,7 @@ def read(probe: Probe) -> Document:
         format="yaml",
         parts={PART: config},
         config_part=PART,
-        writer=written_by(config),
+        writer=writer_of(config),
         observations=tuple(_observations(found)),
     )
 
@@ -84,6 +84,3 @@ def _observations(found: Parsed) -> Iterator[Observation]:
             message=f"the file has values as calls of Python classes ({names}), of which only the "
             "arguments are read; PyYAML 5.2 and later refuse them",
         )
-
-
-FORMAT: Final = Format(name="yaml", title="architecture YAML", recognise=recognise, read=read)

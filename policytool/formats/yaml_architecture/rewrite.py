@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.architecture.rewrite import measure
 from policytool.formats.rewriting import texts
 from policytool.formats.yaml_architecture.read import PART
 from policytool.support.text import yamledit
 
 if TYPE_CHECKING:
-    from policytool.formats.rewriting.base import Writer
+    from policytool.formats.rewriting.base import Rewriter
 
-WRITER: Final[Writer] = texts.writer("yaml", PART, measure, yamledit.apply)
+REWRITER: Final[Rewriter] = texts.text_rewriter(PART, apply=yamledit.apply)
