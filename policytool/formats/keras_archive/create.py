@@ -78,7 +78,7 @@ def check(draft: Path, content: Content) -> None:
     :raises WriteError: where they are not those that were to be written.
     """
     with (
-        _archive.opened(draft) as (_, archive),
+        _archive.open_archive(draft) as (_, archive),
         _archive.weights(archive, draft, archive.getinfo(_WEIGHTS), draft) as opened,
     ):
         for group in content.groups:

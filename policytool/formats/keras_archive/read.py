@@ -9,7 +9,6 @@ A member that someone compressed is inflated into a temporary file, within bound
 from __future__ import annotations
 
 import io
-import struct
 import zlib
 from collections import Counter
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool.formats.document import Document, Observation
 from policytool.formats.keras_archive import parts as _keras
-from policytool.formats.keras_archive.window import Window
+from policytool.formats.keras_archive.window import Window, member_start
 from policytool.support import limits
 from policytool.support.files import opening
 
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from policytool.support.limits import Limit
 
 SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
-_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
-"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
-
 _STORED: Final = 0
 """``zipfile.ZIP_STORED``: not compressed."""
 
@@ -323,7 +319,14 @@ def weights_source(
                 f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes and "
                 f"says {info.file_size}",
             )
-        yield Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
+        start = member_start(stream.fileno(), info.header_offset)
+        if start is None:
+            raise probe.failure(
+                "truncated",
+                f"is a damaged zip archive: {info.filename} has no header of its own; copy or "
+                "download it again",
+            )
+        yield Window(stream.fileno(), start, info.file_size)
         return
     import tempfile
 
@@ -359,19 +362,3 @@ def _arrays(
         else io.BufferedReader(source) as file,
     ):
         return npz.arrays(probe, file, info.filename)
-
-
-def _data_offset(probe: Probe, stream: BinaryIO, info: zipfile.ZipInfo) -> int:
-    """Return where a member's bytes begin; only its local header knows."""
-    position = stream.tell()
-    stream.seek(info.header_offset)
-    header = stream.read(_LOCAL_HEADER.size)
-    stream.seek(position)
-    if len(header) < _LOCAL_HEADER.size or not header.startswith(SIGNATURES[0]):
-        raise probe.failure(
-            "truncated",
-            f"is a damaged zip archive: {info.filename} has no header of its own; copy or download "
-            "it again",
-        )
-    _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
-    return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)

@@ -37,7 +37,7 @@ _PARTS: Final = (layout.CONFIG, layout.METADATA)
 
 def texts(path: Path) -> Mapping[str, str]:
     """Return the JSON members."""
-    with _archive.opened(path) as (_, archive):
+    with _archive.open_archive(path) as (_, archive):
         return {
             part: _texts.decoded(archive.read(part), part)
             for part in _PARTS
@@ -47,7 +47,7 @@ def texts(path: Path) -> Mapping[str, str]:
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     """Return what casts would do to the values."""
-    with _archive.opened(path) as (_, archive):
+    with _archive.open_archive(path) as (_, archive):
         source = _Source(path, archive, Path(tempfile.gettempdir()) / path.name)
         counts: dict[tuple[str, ...], Counts] = {}
         for name, wanted in source.rebuilds(Changes(casts=tuple(casts))).items():
@@ -59,7 +59,7 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
 def write(source: Path, draft: Path, changes: Changes) -> Counted:
     """Write the changed archive into an empty draft."""
     with (
-        _archive.opened(source) as (stream, archive),
+        _archive.open_archive(source) as (stream, archive),
         draft.open("r+b") as out,
         zipfile.ZipFile(out, "w") as made,
     ):
@@ -87,8 +87,8 @@ def write(source: Path, draft: Path, changes: Changes) -> Counted:
 def compare(source: Path, draft: Path, changes: Changes) -> None:
     """Compare a draft with its source."""
     with (
-        _archive.opened(source) as (old_stream, old_archive),
-        _archive.opened(draft) as (new_stream, new_archive),
+        _archive.open_archive(source) as (old_stream, old_archive),
+        _archive.open_archive(draft) as (new_stream, new_archive),
     ):
         old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
         new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
