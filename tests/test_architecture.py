@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -296,48 +297,45 @@ FORMAT_PACKAGES: Final = sorted(file.parent.name for file in PACKAGE.glob("forma
 
 def test_every_format_is_listed_once() -> None:
     """Every package of ``formats`` with a module ``read`` declares a format, which is listed."""
-    declared = {
-        id(importlib.import_module(f"policytool.formats.{package}").FORMAT)
-        for package in FORMAT_PACKAGES
-    }
-    assert declared == {id(listed) for listed in formats.FORMATS}
-    assert len(formats.FORMATS) == len({listed.name for listed in formats.FORMATS})
+    declared = {id(_declared(package)): package for package in FORMAT_PACKAGES}
+    assert declared.keys() == {id(listed) for listed in formats.FORMATS}
+    assert len(formats.FORMATS) == len(FORMAT_PACKAGES)
 
 
 @pytest.mark.parametrize("package", FORMAT_PACKAGES)
 def test_a_format_reaches_each_of_its_modules(package: str) -> None:
-    """A format can do what its package has modules for, with what they declare, and no more."""
-    declared: Format = importlib.import_module(f"policytool.formats.{package}").FORMAT
-    for module, reach, name in (
-        ("rewrite", declared.rewriter, "REWRITER"),
-        ("create", declared.creator, "CREATOR"),
-        ("values", declared.values, "open_values"),
+    """What the optional modules declare is what they have to, and what the format gives."""
+    declared = _declared(package)
+    rewriter, creator = declared.rewriter, declared.creator
+    assert (rewriter is not None) == declared.is_rewritten
+    for module, found, kind in (
+        ("rewrite", rewriter, Rewriter),
+        ("create", creator, Creator),
+        ("values", declared.open_values, FunctionType),
     ):
-        path = f"policytool.formats.{package}.{module}"
-        exists = path.removeprefix("policytool.") in MODULES
-        assert exists == (reach is not None), path
-        if reach is not None:
-            assert reach() is getattr(importlib.import_module(path), name)
-    if declared.rewriter is not None:
-        rewriter = declared.rewriter()
-        assert isinstance(rewriter, Rewriter)
-        assert (rewriter.members is not None) == declared.is_directory
-    if declared.creator is not None:
-        assert isinstance(declared.creator(), Creator)
+        if f"formats.{package}.{module}" in MODULES:
+            assert isinstance(found, kind)
+        else:
+            assert found is None
+    assert rewriter is None or (rewriter.members is not None) == declared.is_directory
 
 
 @pytest.mark.parametrize("package", FORMAT_PACKAGES)
 def test_a_format_is_tried_on_fixtures(package: str) -> None:
-    """The tests of a format's ``read`` have the contract of all formats in them, for this one."""
-    tests = importlib.import_module(f"tests.formats.{package}.test_read")
-    name = importlib.import_module(f"policytool.formats.{package}").FORMAT.name
+    """The tests of its module ``read`` ask of it what is asked of every format."""
+    tests = vars(importlib.import_module(f"tests.formats.{package}.test_read")).values()
+    contracts = [found for found in tests if isinstance(found, type)]
     assert [
-        found.name
-        for found in vars(tests).values()
-        if isinstance(found, type)
-        and issubclass(found, FormatContract)
-        and found is not FormatContract
-    ] == [name]
+        found.package
+        for found in contracts
+        if issubclass(found, FormatContract) and found is not FormatContract
+    ] == [package]
+
+
+def _declared(package: str) -> Format:
+    declared: Format = importlib.import_module(f"policytool.formats.{package}").FORMAT
+    assert declared.package == f"policytool.formats.{package}"
+    return declared
 
 
 def test_formats_of_like_documents_have_one_title() -> None:

@@ -6,6 +6,7 @@ A disk that fails to read: what was done stays done and is told as it is.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -116,9 +117,9 @@ def test_an_archive_that_ends_while_values_are_read_is_told_as_one(tmp_path: Pat
         pytest.raises(
             ModelFileError, match="begins like a zip archive and is truncated or damaged"
         ) as told,
-        keras_values.open_values(
-            Probe(file, "model.keras"), Document(path="model.keras", format="keras")
-        ),
+        contextlib.ExitStack() as stack,
     ):
-        pass
+        keras_values.open_values(
+            Probe(file, "model.keras"), Document(path="model.keras", format="keras"), stack
+        )
     assert told.value.code == "truncated"

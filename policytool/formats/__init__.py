@@ -1,10 +1,15 @@
 """
 Every way in which models are stored, one package each.
 
-A package of a format declares ``FORMAT`` and has a module ``read`` and, if the format allows it,
-``rewrite``, ``create`` and ``values``. To add a format, write its package and add one line to
-:data:`FORMATS`; ``tests/formats/PACKAGE/test_read.py`` tries it on fixtures. What all formats share
-is in :mod:`~policytool.formats.rewriting`, :mod:`~policytool.formats.creating` and
+To add a format, write its package and add one line to :data:`FORMATS`. The package declares
+``FORMAT``, has a module ``read``, and has further modules for what else the format can do:
+
+- ``rewrite`` declares ``REWRITER``,
+- ``create`` declares ``CREATOR``,
+- ``values`` declares ``open_values``.
+
+``tests/formats/PACKAGE/test_read.py`` tries the format on fixtures. What formats share is in
+:mod:`~policytool.formats.rewriting`, :mod:`~policytool.formats.creating` and
 :mod:`~policytool.formats.stored_values`. h5py, protobuf, PyYAML and NumPy are imported when a file
 needs them.
 """
@@ -45,9 +50,7 @@ FORMATS: Final[tuple[Format, ...]] = (
 )
 """The most frequent first; exactly one recognises a file, so the order decides nothing."""
 
-REWRITTEN: Final = frozenset(
-    found.document_format for found in FORMATS if found.rewriter is not None
-)
+REWRITTEN: Final = frozenset(found.document_format for found in FORMATS if found.is_rewritten)
 """The document formats that plans are made for."""
 
 TITLES: Final[Mapping[str, str]] = {found.document_format: found.title for found in FORMATS}

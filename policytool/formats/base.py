@@ -26,6 +26,10 @@ offsets.
 """
 
 
+ASSETS: Final = "assets"
+"""The folder of a SavedModel, or an unpacked ``.keras`` model, with vocabularies and the like."""
+
+
 class Probe:
     """A path, and the little that is read of it to recognise its format."""
 
@@ -112,6 +116,15 @@ def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Ob
             )
         )
     return value
+
+
+def escaping_asset(name: str, how: str) -> Observation:
+    """Return what is observed of an asset that lies outside the model's directory."""
+    return Observation(
+        code="escaping-asset",
+        message=f"its asset {name!r} {how}; it was not followed",
+        where=ASSETS,
+    )
 
 
 def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:

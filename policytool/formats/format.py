@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,11 +23,14 @@ class Format:
     """
     A way in which models are stored; each package of a format declares one as ``FORMAT``.
 
-    ``rewriter``, ``creator`` and ``values`` import their module when they are called: reading a
-    model needs none of them, and they cost time at start.
+    The package's modules ``rewrite``, ``create`` and ``values`` are imported when they are used:
+    reading a model needs none of them, and they cost time at start. A format whose package lacks
+    one of them cannot do what it is for.
     """
 
-    name: str
+    package: str
+    """The full name of the package."""
+
     document_format: str
     """What :attr:`policytool.formats.document.Document.format` says of its whole models."""
 
@@ -58,16 +63,34 @@ class Format:
     parts_are_models: bool = False
     """Whether a part is a model itself if a user names it, as a shard of HDF5 is."""
 
-    rewriter: Callable[[], Rewriter] | None = None
-    """Return how its models are rewritten; None for a format that is only read."""
-
-    creator: Callable[[], Creator] | None = None
-    """Return how its models are written from nothing; None if they are not."""
-
-    values: Callable[[], OpenValues] | None = None
-    """Return how the values of its variables are opened; None if it stores none."""
-
     @property
     def is_directory(self) -> bool:
         """Whether its models are directories."""
         return self.owns is not None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether its models can be rewritten; others are only read."""
+        return find_spec(f"{self.package}.rewrite") is not None
+
+    @property
+    def rewriter(self) -> Rewriter | None:
+        """How its models are rewritten."""
+        found: Rewriter | None = self._declared("rewrite", "REWRITER")
+        return found
+
+    @property
+    def creator(self) -> Creator | None:
+        """How its models are written from nothing."""
+        found: Creator | None = self._declared("create", "CREATOR")
+        return found
+
+    @property
+    def open_values(self) -> OpenValues | None:
+        """How the values of its variables are opened."""
+        found: OpenValues | None = self._declared("values", "open_values")
+        return found
+
+    def _declared(self, module: str, name: str) -> Any:  # noqa: ANN401  # typed by what calls it
+        path = f"{self.package}.{module}"
+        return getattr(import_module(path), name) if find_spec(path) is not None else None

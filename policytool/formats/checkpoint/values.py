@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from policytool.formats.checkpoint.bundle import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
+    from contextlib import ExitStack
 
     from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
     from policytool.formats.stored_values.base import Array, Values
 
 
-def open_values(probe: Probe, document: Document) -> AbstractContextManager[Values]:
-    """Return the values of a model, whose files are opened when the first of them is read."""
-    del document
-    return nullcontext(CheckpointValues(probe))
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """Return the values of a model; its files are opened when one of them is read."""
+    del document, stack
+    return CheckpointValues(probe)
 
 
 class CheckpointValues:

@@ -94,7 +94,7 @@ def document(content: Content, path: str) -> Document:
 def _creator(content: Content) -> Creator:
     for found in FORMATS:
         if found.document_format == content.container and found.creator is not None:
-            return found.creator()
+            return found.creator
     raise WriteError("not-rewritable", f"{content.container} files are not written from nothing")
 
 

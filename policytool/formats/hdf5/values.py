@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.hdf5 import datasets as _hdf5
@@ -16,7 +15,7 @@ from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from contextlib import ExitStack
     from pathlib import Path
 
     import h5py
@@ -29,32 +28,40 @@ _LARGE: Final = 64 * 2**20
 """Bytes of values that need not be stored, in all datasets together."""
 
 
-def open_values(probe: Probe, document: Document) -> AbstractContextManager[Values]:
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     Open the values of a file.
 
     :raises ModelFileError: where it is truncated or damaged where it begins.
     """
-    return bounded_values((probe.path,), document, _open_file(probe, document))
+    if reason := reason_not_to_read((probe.path,), document):
+        return UnreadValues(reason)
+    stack.enter_context(crash_guard.lean())
+    file = library.open_file(probe, str(probe.path))
+    stack.callback(library.close, file)
+    return Hdf5Values(file, document)
 
 
-def open_files(
-    probe: Probe, paths: Sequence[Path], document: Document
-) -> AbstractContextManager[Values]:
+def open_files(probe: Probe, paths: Sequence[Path], document: Document, stack: ExitStack) -> Values:
     """
     Open the values of one model in several files of Keras 3's layout.
 
     :raises ModelFileError: where one is truncated or damaged where it begins.
     """
-    return bounded_values(paths, document, _open_files(probe, paths))
+    if reason := reason_not_to_read(paths, document):
+        return UnreadValues(reason)
+    stack.enter_context(crash_guard.lean())
+    files = []
+    for path in paths:
+        files.append(library.open_file(probe, str(path), path.name))
+        stack.callback(library.close, files[-1])
+    return KerasValues(files)
 
 
-@contextmanager
-def bounded_values(
-    files: Iterable[Path], document: Document, values: AbstractContextManager[Values]
-) -> Iterator[Values]:
+def reason_not_to_read(files: Iterable[Path], document: Document) -> str:
     """
-    Open values, or none of them if they would be too many for the bytes of the files.
+    Return why no values are read: they would be too many for the bytes of the files; an empty text
+    within the bound.
 
     Each dataset alone may be within the bound: one that is stored once can stand at any number of
     places, and small ones need not be stored at all.
@@ -64,15 +71,10 @@ def bounded_values(
         dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ())
         for tensor in (*(document.tensors or ()), *document.state)
     )
-    claimed = sum(
-        claim for claim in claims if claim <= stored * limits.H5_RATIO.value
-    )  # a larger one is not read for itself
+    # a larger one is not read for itself
+    claimed = sum(claim for claim in claims if claim <= stored * limits.H5_RATIO.value)
     beyond = limits.H5_RATIO.beyond(-(-claimed // stored)) if claimed > _LARGE else ""
-    if beyond:
-        yield UnreadValues(f"all datasets together would become {beyond}")
-        return
-    with values as found:
-        yield found
+    return f"all datasets together would become {beyond}" if beyond else ""
 
 
 class UnreadValues:
@@ -139,23 +141,3 @@ class KerasValues:
     def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors by their paths, whose numbers are the layer's own order."""
         return by_number(tensors)
-
-
-@contextmanager
-def _open_file(probe: Probe, document: Document) -> Iterator[Hdf5Values]:
-    with crash_guard.lean():
-        file = library.open_file(probe, str(probe.path))
-        try:
-            yield Hdf5Values(file, document)
-        finally:
-            library.close(file)
-
-
-@contextmanager
-def _open_files(probe: Probe, paths: Sequence[Path]) -> Iterator[KerasValues]:
-    with ExitStack() as stack, crash_guard.lean():
-        files = []
-        for path in paths:
-            files.append(library.open_file(probe, str(path), path.name))
-            stack.callback(library.close, files[-1])
-        yield KerasValues(files)

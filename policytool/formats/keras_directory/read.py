@@ -5,22 +5,21 @@ An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.document import Observation
+from policytool.formats.base import ASSETS, escaping_asset
 from policytool.formats.keras_archive import parts as _keras
 from policytool.support import limits
 from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from policytool.formats.base import Probe
-    from policytool.formats.document import Document
+    from policytool.formats.document import Document, Observation
     from policytool.formats.keras_archive.npz import Arrays
 
-_ASSETS: Final = "assets"
 _JSON_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
 """Files that make a directory an unpacked model; a path to one of them stands for the directory."""
 
@@ -81,15 +80,8 @@ def _assets(probe: Probe) -> Iterator[Observation]:
     """
     Yield links among the assets that lead out of the directory: Keras reads vocabularies there.
     """
-    folder, root = (
-        probe.path / _ASSETS,
-        Path(os.path.realpath(probe.path)),
-    )  # which ends where links go in circles
+    folder = probe.path / ASSETS
     for path in (folder, *sorted(folder.rglob("*"))):
-        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+        if path.is_symlink() and probe.leads_out(path):
             name = path.relative_to(probe.path).as_posix()
-            yield Observation(
-                code="escaping-asset",
-                message=f"its asset {name!r} is a link out of the model; it was not followed",
-                where=_ASSETS,
-            )
+            yield escaping_asset(name, "is a link out of the model")

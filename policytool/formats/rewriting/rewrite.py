@@ -50,7 +50,7 @@ class _Job:
 def rewriter_for(document_format: str, *, is_directory: bool) -> Rewriter | None:
     """Return the rewriter for a document's format; None for one that is only read."""
     found = _format_for(document_format, is_directory=is_directory)
-    return found.rewriter() if found is not None and found.rewriter is not None else None
+    return found.rewriter if found is not None else None
 
 
 def measure(
@@ -262,11 +262,11 @@ def _files(job: _Job, made: atomic.DirectoryDraft, below: Path = Path()) -> Iter
 
 def _rewriter(document_format: str, source: Path) -> tuple[Format, Rewriter]:
     found = _format_for(document_format, is_directory=source.is_dir())
-    if found is None or found.rewriter is None:
+    if found is None or not (rewriter := found.rewriter):
         raise ModelFileError(
             str(source), "not-rewritable", f"{document_format} files are only read"
         )
-    return found, found.rewriter()
+    return found, rewriter
 
 
 def _format_for(document_format: str, *, is_directory: bool) -> Format | None:

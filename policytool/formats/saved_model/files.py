@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.base import ASSETS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 GRAPH: Final = "saved_model.pb"
 TEXT_GRAPH: Final = "saved_model.pbtxt"
 KERAS: Final = "keras_metadata.pb"
-ASSETS: Final = "assets"
 CHECKPOINT: Final = ("variables", "variables")
 """Where the checkpoint of a SavedModel lies: its prefix, below the model's directory."""
 

@@ -104,7 +104,7 @@ def read(probe: Probe) -> Document:
     if tensors or any(node.variable for node in nodes.values()):
         observations += _missing(probe)
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
-    observations += (*graph_assets.escaping(probe.path, saved.meta_graphs), *_others(probe))
+    observations += (*graph_assets.escaping_assets(probe, saved.meta_graphs), *_others(probe))
     return Document(
         path=probe.shown,
         format="savedmodel",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from policytool.formats.saved_model.files import CHECKPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
+    from contextlib import ExitStack
 
     from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle
@@ -22,9 +21,10 @@ if TYPE_CHECKING:
     from policytool.formats.stored_values.base import Array, Values
 
 
-def open_values(probe: Probe, document: Document) -> AbstractContextManager[Values]:
-    """Return the values of a model, whose files are opened when the first of them is read."""
-    return nullcontext(SavedModelValues(probe, document))
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """Return the values of a model; its files are opened when one of them is read."""
+    del stack
+    return SavedModelValues(probe, document)
 
 
 class SavedModelValues:

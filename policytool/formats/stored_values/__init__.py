@@ -8,7 +8,7 @@ format's own part is found through :data:`policytool.formats.FORMATS`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from policytool.formats import format_detection
@@ -32,11 +32,9 @@ def open_values(path: Path, document: Document) -> Iterator[Values | None]:
     probe = Probe(path, document.path)
     # the document's own format is "weights" for what is stored in several ways
     found = format_detection.format_of(probe)
-    if found is None or found.values is None:
-        yield None
-        return
-    with found.values()(probe, document) as values:
-        yield values
+    open_found = found.open_values if found is not None else None
+    with ExitStack() as stack:
+        yield open_found(probe, document, stack) if open_found is not None else None
 
 
 __all__ = ["BLOCK", "Values", "ValuesError", "open_values"]

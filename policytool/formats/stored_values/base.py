@@ -8,7 +8,7 @@ from policytool.support.errors import PolicytoolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from contextlib import ExitStack
 
     import numpy as np
     import numpy.typing as npt
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
     DType = np.dtype[Any]
-    OpenValues = Callable[[Probe, Document], AbstractContextManager["Values"]]
-    """Opens the values of a document's variables; declared by each ``values`` module."""
+    OpenValues = Callable[[Probe, Document, ExitStack], "Values"]
+    """Opens the values of a document's variables; the stack closes what it opened."""
 
 BLOCK: Final = 4 * 2**20
 """The most bytes of a tensor that are held at once, but for chunks, which no release writes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import PureWindowsPath
@@ -34,7 +35,6 @@ _CONFIG: Final = "model_config"
 _TRAINING: Final = "training_config"
 _VARS: Final = "vars"
 _GRAPH: Final = "graph-model"
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BEGINNING: Final = re.compile(
     rb"""\s*\{\s*"(?:modelTopology|weightsManifest|generatedBy|convertedBy|userDefinedMetadata)"\s*:
        | \s*\{\s*"format"\s*:\s*"(?:layers|graph)-model" """,
@@ -60,7 +60,7 @@ class Place:
 
 def recognise(probe: Probe) -> bool:
     """Return whether the file begins like a ``model.json``."""
-    return _BEGINNING.match(probe.head.removeprefix(_BYTE_ORDER_MARK)) is not None
+    return _BEGINNING.match(probe.head.removeprefix(BOM_UTF8)) is not None
 
 
 def read(probe: Probe) -> Document:
@@ -191,7 +191,7 @@ def escapes(path: str) -> bool:
 
 def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
     data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
-    model = parse_json(probe, data.removeprefix(_BYTE_ORDER_MARK), "the file", observations)
+    model = parse_json(probe, data.removeprefix(BOM_UTF8), "the file", observations)
     if not isinstance(model, dict):
         raise probe.failure(
             "tfjs-not-keras",

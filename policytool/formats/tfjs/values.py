@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,7 @@ from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
+    from contextlib import ExitStack
     from pathlib import Path
 
     from policytool.formats.base import Probe
@@ -30,10 +29,10 @@ _STRING: Final = "string"
 _VARS: Final = "vars"
 
 
-def open_values(probe: Probe, document: Document) -> AbstractContextManager[Values]:
-    """Return the values of a model, whose files are opened when the first of them is read."""
-    del document
-    return nullcontext(TfjsValues(probe))
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """Return the values of a model; its files are opened when one of them is read."""
+    del document, stack
+    return TfjsValues(probe)
 
 
 class TfjsValues:
@@ -101,11 +100,8 @@ class TfjsValues:
 
     def _shard(self, name: str) -> Path:
         """Return the path of a shard: a file of the model's own directory."""
-        directory = self._probe.path.parent
-        path = directory / name
-        # with a separator behind it
-        home = os.path.join(os.path.realpath(directory), "")  # noqa: PTH118  # with a separator behind it
-        if tfjs.escapes(name) or not os.path.realpath(path).startswith(home):
+        path = self._probe.path.parent / name
+        if tfjs.escapes(name) or self._probe.leads_out(path):
             raise ValuesError("its shard lies outside the model's directory, which is not left")
         if not path.is_file():
             raise ValuesError("its shard is missing")

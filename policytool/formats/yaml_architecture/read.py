@@ -7,6 +7,7 @@ It stores no variables.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, is_serialised, writer_of
@@ -23,7 +24,6 @@ PART: Final = "model"
 PYTHON_OBJECTS: Final = "python-objects"
 """The observation's code for tags that name classes of Python."""
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BEGINNING: Final = re.compile(
     rb"""(?:[ \t]*(?:\#[^\n]*)?\r?\n | %YAML[^\n]*\n | ---[ \t]*\r?\n)*   # what may stand before a document
          (?:["']?(?:backend|keras_version)["']?[ \t]*:[ \t][^\n]*\n){0,2}
@@ -38,14 +38,14 @@ def recognise(probe: Probe) -> bool:
     Return whether the file begins with the keys that ``to_yaml()`` writes, ``class_name`` among the
     first three.
     """
-    return _BEGINNING.match(probe.head.removeprefix(_BYTE_ORDER_MARK)) is not None
+    return _BEGINNING.match(probe.head.removeprefix(BOM_UTF8)) is not None
 
 
 def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
     data = probe.content(limits.YAML_BYTES, "yaml-limit", "is YAML of")
     try:
-        found = yamltext.parse(data.removeprefix(_BYTE_ORDER_MARK).decode("utf-8"))
+        found = yamltext.parse(data.removeprefix(BOM_UTF8).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise probe.failure(
             "invalid-yaml", f"the file is not UTF-8 text (byte {error.start})"

@@ -24,7 +24,7 @@ MODEL = (
 
 
 class TestYaml(FormatContract):
-    name = "yaml"
+    package = "yaml_architecture"
     document_format = ("yaml",)
     samples = (
         MIXED_YAML,
