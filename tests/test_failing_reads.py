@@ -103,7 +103,7 @@ def test_what_a_callback_raised_is_told_however_often_python_wraps_it() -> None:
     inner.__cause__, outer.__cause__ = first, inner
     with (
         pytest.raises(OSError, match="Input/output error") as told,
-        storage._told(storage.Storage(0)),  # noqa: SLF001  # its decision
+        storage._failures(storage.Storage(0)),  # noqa: SLF001  # its decision
     ):  # its decision
         raise outer
     assert told.value is first

@@ -13,7 +13,13 @@ from policytool.formats.creating import values as _values
 from policytool.formats.creating.base import flat, refuse_collisions
 from policytool.formats.document import Tensor
 from policytool.formats.rewriting.base import WriteError, differs
-from policytool.formats.rewriting.replacement import Place, Replacing, Written, told, view
+from policytool.formats.rewriting.replacement import (
+    OutputPlace,
+    Replacing,
+    Written,
+    report_failures,
+    view,
+)
 from policytool.formats.stored_values import ValuesError, open_values
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
@@ -54,8 +60,8 @@ def build(
     :raises ModelFileError: with a sentence, and one of the codes of
         :func:`policytool.formats.rewriting.write`; those of reading, where the source is damaged.
     """
-    place = Place.of(source, target, overwrite=overwrite, in_place=in_place, directory=False)
-    with told(shown or str(source), source if in_place else target):
+    place = OutputPlace.of(source, target, overwrite=overwrite, in_place=in_place, directory=False)
+    with report_failures(shown or str(source), source if in_place else target):
         creator = _creator(content)
         expected = creator.document(content, place.target.name)
         refuse_collisions(content, creator.state_group)
@@ -87,7 +93,7 @@ def document(content: Content, path: str) -> Document:
 
     :raises ModelFileError: for content that no file can hold.
     """
-    with told(path, Path(path)):
+    with report_failures(path, Path(path)):
         return _creator(content).document(content, path)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
 
 _EXTRA: Final = struct.Struct("<HH")
 _ZIP64: Final = 1
@@ -126,7 +126,7 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
 @contextmanager
 def weights(
     archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path
-) -> Iterator[Opened]:
+) -> Iterator[OpenHdf5]:
     """
     Open a member as HDF5: where it stands, or inflated into a file without a name beside
     ``scratch``.

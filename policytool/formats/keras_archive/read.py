@@ -345,7 +345,7 @@ def _walked(
 
     with (
         weights_source(probe, archive, info, stream) as source,
-        _hdf5.opened(probe, source, info.filename) as file,
+        _hdf5.open_checked(probe, source, info.filename) as file,
     ):
         return _hdf5.walk(probe, file)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Counted
 
 _PARTS: Final = (layout.CONFIG, layout.METADATA)
@@ -52,7 +52,7 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
         counts: dict[tuple[str, ...], Counts] = {}
         for name, wanted in source.rebuilds(Changes(casts=tuple(casts))).items():
             with source.weights(name) as opened:
-                counts |= _weights.measured(opened, wanted)
+                counts |= _weights.measure(opened, wanted)
         return counts
 
 
@@ -149,7 +149,7 @@ class _Source:
         return _weights.rebuilds(sorted(names), self.weights, changes)
 
     @contextmanager
-    def weights(self, name: str) -> Iterator[Opened]:
+    def weights(self, name: str) -> Iterator[OpenHdf5]:
         """Open a weights member."""
         with _archive.weights(
             self._archive, self._path, self._archive.NameToInfo[name], self._scratch

@@ -53,7 +53,7 @@ def read(probe: Probe) -> Document:
     }
     weights = []
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
-        with _hdf5.opened(probe, str(probe.path / name), name) as file:
+        with _hdf5.open_checked(probe, str(probe.path / name), name) as file:
             weights.append(_hdf5.walk(probe, file))
     return _keras.document(
         probe,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Edit
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Counted
 
 _PARTS: Final = (layout.CONFIG, layout.METADATA)
@@ -36,7 +36,7 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     counts: dict[tuple[str, ...], Counts] = {}
     for name, wanted in _rebuilds(path, Changes(casts=tuple(casts))).items():
         with storage.reading(path / name) as opened:
-            counts |= _weights.measured(opened, wanted)
+            counts |= _weights.measure(opened, wanted)
     return counts
 
 
@@ -78,7 +78,7 @@ def _wanted(source: Path, changes: Changes) -> Rebuild:
 
 def _rebuilds(path: Path, changes: Changes) -> Mapping[str, Rebuild]:
     @contextmanager
-    def opening(name: str) -> Iterator[Opened]:
+    def opening(name: str) -> Iterator[OpenHdf5]:
         with storage.reading(path / name) as opened:
             yield opened
 

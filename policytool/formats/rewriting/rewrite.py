@@ -14,7 +14,14 @@ from policytool.formats import FORMATS
 from policytool.formats.rewriting.base import Changes, WriteError, differs
 from policytool.formats.rewriting.blocks import same_bytes
 from policytool.formats.rewriting.companions import Companions
-from policytool.formats.rewriting.replacement import BACKUP, Place, Replacing, Written, told, view
+from policytool.formats.rewriting.replacement import (
+    BACKUP,
+    OutputPlace,
+    Replacing,
+    Written,
+    report_failures,
+    view,
+)
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 class _Job:
     """What to write where."""
 
-    place: Place
+    place: OutputPlace
     format: Format
     rewriter: Rewriter
     home: Path
@@ -61,7 +68,7 @@ def measure(
 
     :raises ModelFileError: where the file is not what the plan says, or cannot be read.
     """
-    with told(shown or str(source), source):
+    with report_failures(shown or str(source), source):
         return _rewriter(document_format, source)[1].measure(source, casts)
 
 
@@ -92,7 +99,7 @@ def write(
     """
     found, rewriter = _rewriter(document_format, source)
     job = _Job(
-        place=Place.of(
+        place=OutputPlace.of(
             source, target, overwrite=overwrite, in_place=in_place, directory=found.is_directory
         ),
         format=found,
@@ -101,7 +108,7 @@ def write(
         changes=changes,
         verify=verify,
     )
-    with told(shown or str(source), source if in_place else target):
+    with report_failures(shown or str(source), source if in_place else target):
         return _write(job, backup=backup and in_place)
 
 
@@ -122,8 +129,8 @@ def make(
     :raises ModelFileError: as :func:`write` does; what ``fill`` raises ends it too, and nothing was
         changed.
     """
-    place = Place.of(source, target, overwrite=overwrite, in_place=in_place, directory=True)
-    with told(shown or str(source), source if in_place else target):
+    place = OutputPlace.of(source, target, overwrite=overwrite, in_place=in_place, directory=True)
+    with report_failures(shown or str(source), source if in_place else target):
         replacing = Replacing(place, backup=backup and in_place)
         with atomic.MadeDirectory.beside(place.target) as made:
             fill(made.path)
@@ -138,7 +145,7 @@ def rewrite(directory: Path, changes: Changes, document_format: str) -> None:
 
     :raises ModelFileError: as :func:`write` does.
     """
-    with told(str(directory), directory):
+    with report_failures(str(directory), directory):
         rewriter = _rewriter(document_format, directory)[1]
         for name in rewriter.members(directory, changes) if rewriter.members is not None else ():
             with atomic.Draft.beside(directory / name) as draft:

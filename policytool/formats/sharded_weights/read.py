@@ -56,7 +56,7 @@ def read(probe: Probe) -> Document:
     tensors: list[Tensor] = []
     names: dict[str, str] = {}
     for path in shards(probe, observations):
-        with _hdf5.opened(probe, str(path), path.name) as file:
+        with _hdf5.open_checked(probe, str(path), path.name) as file:
             contents = _hdf5.walk(probe, file, attributes=True)
         tensors += contents.tensors
         names.update(contents.names)

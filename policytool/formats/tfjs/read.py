@@ -44,7 +44,7 @@ _BEGINNING: Final = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class TensorLocation:
     """Where the values of a tensor lie."""
 
     tensor: Tensor
@@ -136,7 +136,7 @@ def shards(model: Json) -> tuple[str, ...]:
     )
 
 
-def places(probe: Probe) -> tuple[Place, ...]:
+def places(probe: Probe) -> tuple[TensorLocation, ...]:
     """
     Return where the values of each tensor lie, in the order of the manifest.
 
@@ -149,7 +149,7 @@ def places(probe: Probe) -> tuple[Place, ...]:
         for entry in _listed(probe, group, "weights"):
             tensor = _tensor(probe, entry)
             found.append(
-                Place(
+                TensorLocation(
                     tensor=tensor,
                     paths=paths,
                     offset=offset,

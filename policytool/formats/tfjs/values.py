@@ -73,7 +73,7 @@ class TfjsValues:
         )
 
     @cached_property
-    def _places(self) -> Mapping[Tensor, tfjs.Place]:
+    def _places(self) -> Mapping[Tensor, tfjs.TensorLocation]:
         try:
             return {place.tensor: place for place in tfjs.places(self._probe)}
         except ModelFileError as error:  # it was read a moment ago
