@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
+import re
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Final
@@ -343,6 +345,20 @@ def test_formats_of_like_documents_have_one_title() -> None:
     titles = {(listed.document_format, listed.title) for listed in formats.FORMATS}
     assert dict(titles) == formats.TITLES
     assert len(titles) == len(formats.TITLES)
+
+
+@pytest.mark.parametrize(
+    ("command", "listed"),
+    [
+        *((command, set(formats.TITLES)) for command in ("inspect", "audit", "diff")),
+        ("migrate", formats.REWRITTEN),
+    ],
+)
+def test_schemas_list_every_document_format(command: str, listed: set[str]) -> None:
+    """What a document is of is public: the JSON schemas name the formats, and no others."""
+    schema = (PACKAGE / f"reports/schemas/{command}.schema.json").read_text(encoding="utf-8")
+    enums = re.findall(r'"format": \{"enum": (\[[^]]*\])\}', schema)
+    assert [set(json.loads(enum)) for enum in enums] == [listed]
 
 
 def test_everything_public_says_what_it_is() -> None:
