@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import pkgutil
+import re
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 import policytool
 from policytool import formats, reports
-from policytool.formats import Format, creating, rewriting
-from policytool.formats.creating import Builder
-from policytool.formats.rewriting import Writer
+from policytool.formats.creating import Creator
+from policytool.formats.rewriting import Rewriter
 from policytool.migration.planning import keep
 from policytool.migration.planning.keep import KeepRule
 from policytool.releases import generations
@@ -25,10 +27,13 @@ from policytool.reports.checks import CheckReporter
 from policytool.reports.differences import DifferenceReporter
 from policytool.reports.findings import FindingReporter
 from policytool.reports.plans import PlanReporter
+from tests.contracts.format_contract import FormatContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
+
+    from policytool.formats import Format
 
 PACKAGE: Final = Path(policytool.__file__).parent
 
@@ -55,7 +60,7 @@ ENTRIES: Final = {"__main__": "cli", "__init__": "api", "api": "commands"}
 """The modules beside the packages, and the highest package that each may import."""
 
 HOMES: Final = {
-    "h5py": {"formats.hdf5", "formats.keras_archive.create", CHILD},
+    "h5py": {"formats.hdf5", CHILD},
     "ml_dtypes": {"formats.casting"},
     "google": {"support.text.protobuf_messages"},
     "google_crc32c": {"formats.checkpoint.bundle._crc32c"},
@@ -252,27 +257,21 @@ def test_nothing_evaluates_text() -> None:
 @pytest.mark.parametrize(
     ("package", "constant", "kind", "listed"),
     [
-        (formats, "FORMAT", Format, formats.FORMATS),
-        (creating, "BUILDER", Builder, creating.BUILDERS),
         (generations, "GENERATION", Generation, generations.GENERATIONS),
         (reports, "REPORTER", Reporter, reports.REPORTERS),
         (plans, "REPORTER", PlanReporter, plans.PLAN_REPORTERS),
         (differences, "REPORTER", DifferenceReporter, differences.DIFFERENCE_REPORTERS),
         (findings, "REPORTER", FindingReporter, findings.FINDING_REPORTERS),
         (checks, "REPORTER", CheckReporter, checks.CHECK_REPORTERS),
-        (rewriting, "WRITER", Writer, rewriting.WRITERS),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
     ids=[
-        "formats",
-        "builders",
         "generations",
         "reports",
         "plan reports",
         "difference reports",
         "finding reports",
         "check reports",
-        "writers",
         "keep rules",
     ],
 )
@@ -293,6 +292,73 @@ def test_packages_list_every_member(
     assert all(any(member is entry for entry in listed) for member in declared)
     names = [getattr(member, "name", None) or getattr(member, "id", None) for member in listed]
     assert len(set(names)) == len(names)
+
+
+FORMAT_PACKAGES: Final = sorted(file.parent.name for file in PACKAGE.glob("formats/*/read.py"))
+
+
+def test_every_format_is_listed_once() -> None:
+    """Every package of ``formats`` with a module ``read`` declares a format, which is listed."""
+    declared = {id(_declared(package)): package for package in FORMAT_PACKAGES}
+    assert declared.keys() == {id(listed) for listed in formats.FORMATS}
+    assert len(formats.FORMATS) == len(FORMAT_PACKAGES)
+
+
+@pytest.mark.parametrize("package", FORMAT_PACKAGES)
+def test_a_format_reaches_each_of_its_modules(package: str) -> None:
+    """What the optional modules declare is what they have to, and what the format gives."""
+    declared = _declared(package)
+    rewriter, creator = declared.rewriter, declared.creator
+    assert (rewriter is not None) == declared.is_rewritten
+    for module, found, kind in (
+        ("rewrite", rewriter, Rewriter),
+        ("create", creator, Creator),
+        ("values", declared.open_values, FunctionType),
+    ):
+        if f"formats.{package}.{module}" in MODULES:
+            assert isinstance(found, kind)
+        else:
+            assert found is None
+    assert rewriter is None or (rewriter.members is not None) == declared.is_directory
+
+
+@pytest.mark.parametrize("package", FORMAT_PACKAGES)
+def test_a_format_is_tried_on_fixtures(package: str) -> None:
+    """The tests of its module ``read`` ask of it what is asked of every format."""
+    tests = vars(importlib.import_module(f"tests.formats.{package}.test_read")).values()
+    contracts = [found for found in tests if isinstance(found, type)]
+    assert [
+        found.package
+        for found in contracts
+        if issubclass(found, FormatContract) and found is not FormatContract
+    ] == [package]
+
+
+def _declared(package: str) -> Format:
+    declared: Format = importlib.import_module(f"policytool.formats.{package}").FORMAT
+    assert declared.package == f"policytool.formats.{package}"
+    return declared
+
+
+def test_formats_of_like_documents_have_one_title() -> None:
+    """Reports know a document by its format only."""
+    titles = {(listed.document_format, listed.title) for listed in formats.FORMATS}
+    assert dict(titles) == formats.TITLES
+    assert len(titles) == len(formats.TITLES)
+
+
+@pytest.mark.parametrize(
+    ("command", "listed"),
+    [
+        *((command, set(formats.TITLES)) for command in ("inspect", "audit", "diff")),
+        ("migrate", formats.REWRITTEN),
+    ],
+)
+def test_schemas_list_every_document_format(command: str, listed: set[str]) -> None:
+    """What a document is of is public: the JSON schemas name the formats, and no others."""
+    schema = (PACKAGE / f"reports/schemas/{command}.schema.json").read_text(encoding="utf-8")
+    enums = re.findall(r'"format": \{"enum": (\[[^]]*\])\}', schema)
+    assert [set(json.loads(enum)) for enum in enums] == [listed]
 
 
 def test_everything_public_says_what_it_is() -> None:

@@ -6,6 +6,7 @@ A disk that fails to read: what was done stays done and is told as it is.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from policytool.formats import Probe
+from policytool.formats.document import Document
 from policytool.formats.hdf5 import library as _hdf5
 from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.keras_archive import values as keras_values
@@ -101,7 +103,7 @@ def test_what_a_callback_raised_is_told_however_often_python_wraps_it() -> None:
     inner.__cause__, outer.__cause__ = first, inner
     with (
         pytest.raises(OSError, match="Input/output error") as told,
-        storage._told(storage.Storage(0)),  # noqa: SLF001  # its decision
+        storage._failures(storage.Storage(0)),  # noqa: SLF001  # its decision
     ):  # its decision
         raise outer
     assert told.value is first
@@ -115,7 +117,9 @@ def test_an_archive_that_ends_while_values_are_read_is_told_as_one(tmp_path: Pat
         pytest.raises(
             ModelFileError, match="begins like a zip archive and is truncated or damaged"
         ) as told,
-        keras_values.opened(Probe(file, "model.keras")),
+        contextlib.ExitStack() as stack,
     ):
-        pass
+        keras_values.open_values(
+            Probe(file, "model.keras"), Document(path="model.keras", format="keras"), stack
+        )
     assert told.value.code == "truncated"

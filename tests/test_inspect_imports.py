@@ -83,6 +83,13 @@ def test_inspect_imports_what_the_format_needs(format_name: str, unneeded: set[s
     assert not among(imported("inspect", FILES[format_name], "--format", "json"), unneeded)
 
 
+def test_migrate_imports_what_the_format_needs(tmp_path: Path) -> None:
+    """Rewriting an architecture needs no library for weights."""
+    modules = imported("migrate", MIXED_JSON, "-o", tmp_path / "new.json")
+    assert (tmp_path / "new.json").is_file()
+    assert not among(modules, {"h5py", "numpy", "ml_dtypes"})
+
+
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("--version",), ("inspect", "--help")], ids=" ".join
 )

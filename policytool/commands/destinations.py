@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import format_detection
+from policytool.formats import SUFFIXES, format_detection
 from policytool.formats.discovery import shown
-from policytool.formats.saved_model.read import GRAPH
+from policytool.formats.saved_model.files import GRAPH
 from policytool.formats.tfjs import read as tfjs
 from policytool.support import limits
 from policytool.support.errors import UsageError
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
     from policytool.formats.discovery import Input
     from policytool.migration.plan import Plan
-
-_SUFFIXES: Final = {
-    "h5": (".h5", ".hdf5"),
-    "keras": (".keras",),
-    "json": (".json",),
-    "yaml": (".yaml", ".yml"),
-    "tfjs": (".json",),
-    "keras-metadata": (".pb",),
-}
-"""What files of each format are called."""
 
 CONTAINERS: Final = ("h5", "keras", "json")
 """What models are written anew in."""
@@ -65,7 +55,7 @@ def default_name(source: Path, suffix: str, container: str | None = None) -> str
     """
     directory = (source / GRAPH).is_file()
     if container is not None:
-        suffixes = _SUFFIXES[container]
+        suffixes = SUFFIXES[container]
         return f"{source.name if directory else source.stem}.{suffix}{source.suffix if source.suffix in suffixes else suffixes[0]}"
     if directory:
         return f"{source.name}.{suffix}"
@@ -92,7 +82,7 @@ def target_of(
         return source.with_name(default_name(source, suffix, container))
     output = destination.output
     if output.is_dir() and not format_detection.is_model(output):
-        if container is not None and source.suffix not in _SUFFIXES[container]:
+        if container is not None and source.suffix not in SUFFIXES[container]:
             return output / default_name(source, suffix, container)
         inside = output / source.name
         return (
@@ -170,13 +160,13 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
             f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the "
             "original"
         )
-    meant = {kind for kind, suffixes in _SUFFIXES.items() if target.suffix in suffixes}
+    meant = {kind for kind, suffixes in SUFFIXES.items() if target.suffix in suffixes}
     if (
         meant
         and written not in meant
         and (target.suffix != source.suffix or plan.conversion is not None)
     ):
-        expected = " or ".join(_SUFFIXES.get(written, ("without a suffix",)))
+        expected = " or ".join(SUFFIXES.get(written, ("without a suffix",)))
         raise UsageError(
             f"-o {shown(target)} would hold {written}, and Keras picks the reader by the suffix; "
             f"name it {expected}"
@@ -190,7 +180,7 @@ def container_of(output: Path | None) -> str | None:
     """
     if output is None or output.is_dir():
         return None
-    return next((kind for kind in CONTAINERS if output.suffix in _SUFFIXES[kind]), None)
+    return next((kind for kind in CONTAINERS if output.suffix in SUFFIXES[kind]), None)
 
 
 def _target_or_none(

@@ -17,8 +17,7 @@ from policytool.commands.destinations import (
     without_outputs,
 )
 from policytool.commands.inspect import LOST, Failure, is_passed_over
-from policytool.formats import discovery, format_detection
-from policytool.formats.edits import REWRITTEN
+from policytool.formats import REWRITTEN, discovery, format_detection
 from policytool.migration import planning
 from policytool.migration.plan import Plan, Refusal
 from policytool.model import reading

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.comparison.result import Aspect, Note, Pairing, Presence, Verdict
 from policytool.comparison.sections import has_like_state, holds_optimizer, state_of
+from policytool.formats import TITLES
 from policytool.support.shorten import some
 
 if TYPE_CHECKING:
@@ -15,16 +16,7 @@ if TYPE_CHECKING:
     from policytool.comparison.result import LayerPair
     from policytool.comparison.sides import Subject
 
-_WORDS: Final = {
-    "json": "architecture JSON",
-    "yaml": "architecture YAML",
-    "weights": "weights alone",
-    "savedmodel": "a SavedModel",
-    "h5": "HDF5",
-    "keras": ".keras",
-    "tfjs": "a TensorFlow.js model",
-    "keras-metadata": "keras_metadata.pb alone",
-}
+_WORDS: Final = {**TITLES, "savedmodel": "a SavedModel", "tfjs": "a TensorFlow.js model"}
 
 _NAMED: Final = 3
 """How many layers a note names."""

@@ -1,30 +1,45 @@
 """
-Every way in which models are stored, one module each.
+Every way in which models are stored, one package each.
 
-To add a format, write its module and add one line to :data:`FORMATS`. The modules import h5py and
-protobuf only when they read.
+To add a format, write its package and add one line to :data:`FORMATS`. The package declares
+``FORMAT``, has a module ``read``, and has further modules for what else the format can do:
+
+- ``rewrite`` declares ``REWRITER``,
+- ``create`` declares ``CREATOR``,
+- ``values`` declares ``open_values``.
+
+``tests/formats/PACKAGE/test_read.py`` tries the format on fixtures. What formats share is in
+:mod:`~policytool.formats.rewriting`, :mod:`~policytool.formats.creating` and
+:mod:`~policytool.formats.stored_values`. h5py, protobuf, PyYAML and NumPy are imported when a file
+needs them.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from policytool.formats.architecture import read as architecture
-from policytool.formats.base import Format, Probe
-from policytool.formats.checkpoint import read as checkpoint
-from policytool.formats.hdf5 import read as hdf5
-from policytool.formats.keras_archive import read as keras_zip
-from policytool.formats.keras_directory import read as keras_directory
-from policytool.formats.keras_metadata import read as keras_metadata
-from policytool.formats.saved_model import read as savedmodel
-from policytool.formats.sharded_weights import read as sharded_weights
-from policytool.formats.tfjs import read as tfjs
-from policytool.formats.yaml_architecture import read as yaml_architecture
+from policytool.formats import (
+    architecture,
+    checkpoint,
+    hdf5,
+    keras_archive,
+    keras_directory,
+    keras_metadata,
+    saved_model,
+    sharded_weights,
+    tfjs,
+    yaml_architecture,
+)
+from policytool.formats.base import Probe
+from policytool.formats.format import Format
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 FORMATS: Final[tuple[Format, ...]] = (
     hdf5.FORMAT,
-    keras_zip.FORMAT,
-    savedmodel.FORMAT,
+    keras_archive.FORMAT,
+    saved_model.FORMAT,
     keras_directory.FORMAT,
     architecture.FORMAT,
     sharded_weights.FORMAT,
@@ -33,8 +48,17 @@ FORMATS: Final[tuple[Format, ...]] = (
     yaml_architecture.FORMAT,
     tfjs.FORMAT,
 )
-"""
-In the order of how often they are met; exactly one recognises a file, so the order decides nothing.
-"""
+"""The most frequent first; exactly one recognises a file, so the order decides nothing."""
 
-__all__ = ["FORMATS", "Format", "Probe"]
+REWRITTEN: Final = frozenset(found.document_format for found in FORMATS if found.is_rewritten)
+"""The document formats that plans are made for."""
+
+TITLES: Final[Mapping[str, str]] = {found.document_format: found.title for found in FORMATS}
+"""What reports call documents, by document format."""
+
+SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
+    found.document_format: found.suffixes for found in FORMATS if found.suffixes
+}
+"""How files end, by document format."""
+
+__all__ = ["FORMATS", "REWRITTEN", "SUFFIXES", "TITLES", "Format", "Probe"]

@@ -1,10 +1,10 @@
-"""What a format is, and what all of them are asked with."""
+"""What the ``read`` modules of several formats use: the probe, and what Keras' JSON has in common."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from policytool.formats.document import Observation, Writer
@@ -13,10 +13,6 @@ from policytool.support.files import opening
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from policytool.formats.document import Document
     from policytool.support.limits import Limit
     from policytool.support.text.jsontext import Json
 
@@ -28,6 +24,10 @@ HEAD_BYTES: Final = 4096
 Enough for every signature, for a git-lfs pointer whole, and for HDF5's first three signature
 offsets.
 """
+
+
+ASSETS: Final = "assets"
+"""The folder of a SavedModel, or an unpacked ``.keras`` model, with vocabularies and the like."""
 
 
 class Probe:
@@ -86,27 +86,15 @@ class Probe:
         except opening.TooLargeError as error:
             raise self.failure(code, f"{claim} {error.beyond}") from error
 
+    def leads_out(self, path: Path) -> bool:
+        """Return whether a path lies outside the model's directory once links are followed."""
+        home = self.path if self.is_directory else self.path.parent
+        # realpath ends where links go in circles, and Path.resolve raises
+        return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(home))
+
     def failure(self, code: str, message: str) -> ModelFileError:
         """Return the error for this path."""
         return ModelFileError(self.shown, code, message)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Format:
-    """A way in which models are stored."""
-
-    name: str
-    title: str
-    recognise: Callable[[Probe], bool]
-    """By content; exactly one format recognises a file."""
-
-    read: Callable[[Probe], Document]
-    """
-    Read without executing anything, following no link out of the file.
-
-    :raises ModelFileError: with a sentence and a code of its own for each way in which the file can
-        be wrong.
-    """
 
 
 def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Observation]) -> Json:
@@ -130,6 +118,15 @@ def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Ob
     return value
 
 
+def escaping_asset(name: str, how: str) -> Observation:
+    """Return what is observed of an asset that lies outside the model's directory."""
+    return Observation(
+        code="escaping-asset",
+        message=f"its asset {name!r} {how}; it was not followed",
+        where=ASSETS,
+    )
+
+
 def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:
     """
     Return whether JSON says what Keras' serialised objects all say: a class by its name, and a
@@ -142,7 +139,7 @@ def is_serialised(config: Json) -> TypeGuard[dict[str, Json]]:
     )
 
 
-def written_by(config: dict[str, Json]) -> Writer:
+def writer_of(config: dict[str, Json]) -> Writer:
     """Return who wrote an architecture, as it says beside the model's class."""
     version, backend = config.get("keras_version"), config.get("backend")
     return Writer(

@@ -14,17 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.checkpoint import read as checkpoint
+from policytool.formats import FORMATS
 from policytool.formats.format_detection import is_model
-from policytool.formats.keras_directory import read as keras_directory
-from policytool.formats.saved_model import read as savedmodel
-from policytool.formats.sharded_weights import read as sharded_weights
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_SAVEDMODEL_FILE: Final = savedmodel.GRAPH
 _BACKUP: Final = ".bak"
 _GLOB: Final = frozenset("*?[")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C:\\ is no scheme
@@ -155,17 +151,13 @@ def _is_skipped(name: str) -> bool:
 def whole(path: Path, *, exact: bool = False) -> Path:
     """
     Return the directory, the checkpoint's index or the map of shards that a path is a part of, or
-    the path itself; a shard of HDF5 can be named alone.
+    the path itself.
+
+    :param exact: whether a user named the path; a part that is a model itself then stands alone.
     """
-    parent = path.parent
-    if path.name in savedmodel.OWN_FILES and os.path.isfile(parent / _SAVEDMODEL_FILE):
-        return parent
-    if parent.name in savedmodel.OWN_DIRECTORIES and os.path.isfile(
-        parent.parent / _SAVEDMODEL_FILE
-    ):
-        return parent.parent
-    if all(os.path.isfile(parent / name) for name in keras_directory.OWN_FILES) and (
-        path.name in keras_directory.OWN_FILES or path.name.endswith(".weights.h5")
-    ):
-        return parent
-    return checkpoint.whole(path) or (None if exact else sharded_weights.whole(path)) or path
+    wholes = (
+        found.whole(path)
+        for found in FORMATS
+        if found.whole is not None and not (exact and found.parts_are_models)
+    )
+    return next((found for found in wholes if found is not None), path)

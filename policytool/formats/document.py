@@ -199,8 +199,8 @@ class Document:
     path: str
     format: str
     """
-    One of the names in design section 4: ``h5``, ``keras``, ``savedmodel``, ``json``, ``yaml``,
-    ``tfjs``, ``weights``.
+    The ``document_format`` of a :class:`policytool.formats.format.Format`; ``weights`` for a file
+    that holds nothing else.
     """
 
     parts: Mapping[str, Json] = field(default_factory=dict)

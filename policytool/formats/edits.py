@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from policytool.formats.document import Address
@@ -25,12 +25,6 @@ class Kind(StrEnum):
 
     STORAGE = "storage"
     """How a tensor is stored."""
-
-
-REWRITTEN: Final = frozenset(
-    {"h5", "keras", "json", "yaml", "tfjs", "savedmodel", "keras-metadata"}
-)
-"""The document formats that plans are made for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

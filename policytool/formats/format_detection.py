@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from policytool.formats import FORMATS, Probe, foreign_files
-from policytool.formats.keras_directory import read as keras_directory
-from policytool.formats.saved_model import read as savedmodel
-from policytool.formats.sharded_weights import read as sharded_weights
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.atomic import ASIDE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from policytool.formats import Format
     from policytool.formats.document import Document
-
-_DECIDING: Final = savedmodel.OWN_FILES | keras_directory.OWN_FILES
-"""Files of a directory that say what runs, beside its weights."""
+    from policytool.formats.format import Format
 
 
 def document(path: Path, shown: str) -> Document:
@@ -34,9 +28,8 @@ def document(path: Path, shown: str) -> Document:
     probe = Probe(path, shown)
     try:
         if found := format_of(probe):
-            files = tuple(
-                _identities(probe)
-            )  # before they are read: one that is replaced later is noticed
+            # before they are read: one that is replaced later is noticed
+            files = tuple(_identities(probe, found))
             return replace(found.read(probe), files=files)
         if probe.is_directory:
             raise probe.failure(
@@ -70,15 +63,16 @@ def document(path: Path, shown: str) -> Document:
         ) from error
 
 
-def _identities(probe: Probe) -> Iterator[opening.Identity]:
+def _identities(probe: Probe, found: Format) -> Iterator[opening.Identity]:
     """
     Yield the identities of the files whose content decides whether a model may run: the file
     itself, or those of a directory that hold config or weights.
     """
-    if not probe.is_directory:
+    if found.owns is None:
         yield opening.identity(probe.path)
+        return
     for name in sorted(probe.names):
-        if name in _DECIDING or name.endswith(sharded_weights.SHARD_SUFFIX):
+        if found.owns(Path(name)) and (probe.path / name).is_file():
             yield opening.identity(probe.path / name)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats import TITLES
 from policytool.reports import _notes
 from policytool.reports._traced import computes_words, contradiction, declared, ops_words
 from policytool.reports._words import (
-    FORMATS,
     attention,
     bytes_words,
     generation_words,
@@ -89,7 +89,7 @@ def origin(model: Model) -> list[str]:
         )
         if version
     ]
-    facts = [FORMATS.get(model.format, model.format), generation_words(model.generation)]
+    facts = [TITLES.get(model.format, model.format), generation_words(model.generation)]
     if written:
         facts.append("written by " + ", ".join(written))
     if model.writer.backend and model.writer.backend != "tensorflow":

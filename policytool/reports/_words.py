@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import REWRITTEN
+from policytool.formats import REWRITTEN
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS
 from policytool.reports._traced import contradictions
@@ -14,16 +14,6 @@ if TYPE_CHECKING:
 
     from policytool.model.model import Model, Verdict
 
-FORMATS: Final = {
-    "h5": "HDF5",
-    "keras": ".keras",
-    "savedmodel": "SavedModel",
-    "keras-metadata": "keras_metadata.pb alone",
-    "json": "architecture JSON",
-    "yaml": "architecture YAML",
-    "tfjs": "TensorFlow.js layers model",
-    "weights": "weights alone",
-}
 _FAMILIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "))
 
 

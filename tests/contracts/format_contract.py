@@ -22,10 +22,10 @@ MUTATIONS = 250
 
 
 class FormatContract:
-    """Shared assertions; a subclass names its format and gives real files of it."""
+    """Shared assertions; a subclass names its package and gives real files of it."""
 
-    name: str
-    """The format's name in :data:`FORMATS`."""
+    package: str
+    """The name of the format's package, below ``policytool.formats``."""
 
     document_format: tuple[str, ...]
     """What :attr:`Document.format` may be."""
@@ -41,8 +41,9 @@ class FormatContract:
 
     @property
     def format(self) -> Format:
-        """The format of this name."""
-        return next(found for found in FORMATS if found.name == self.name)
+        """The format that the package declares."""
+        name = f"policytool.formats.{self.package}"
+        return next(found for found in FORMATS if found.package == name)
 
     def document(self, path: Path) -> Document:
         """Return the document of a sample."""
@@ -56,8 +57,8 @@ class FormatContract:
     def test_exactly_one_format_recognises_a_sample(self) -> None:
         """No two formats claim a file, and this one claims its own."""
         for path in self.samples:
-            assert [found.name for found in FORMATS if found.recognise(Probe(path, path.name))] == [
-                self.name
+            assert [found for found in FORMATS if found.recognise(Probe(path, path.name))] == [
+                self.format
             ]
 
     def test_reading_twice_gives_equal_documents(self) -> None:

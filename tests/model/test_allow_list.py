@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from policytool.formats import format_detection
 from policytool.formats.document import Document
-from policytool.formats.saved_model import read as savedmodel
+from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.model import reading, untrusted_code
 from policytool.model.hazards import _judging
 from policytool.model.hazards._harm import Harm
@@ -556,7 +556,7 @@ def test_a_directory_of_two_models_is_found(tmp_path: Path, other: tuple[str, ..
     for name in other:
         (path / name).write_text("{}", encoding="utf-8")
     assert [reason for reason in reasons(path) if "some releases load instead" in reason]
-    assert savedmodel.GRAPH in reasons(path)[0]
+    assert GRAPH in reasons(path)[0]
 
 
 @pytest.mark.parametrize(
@@ -843,9 +843,9 @@ def test_a_saved_model_s_class_that_is_no_class_needs_trust(tmp_path: Path, name
 
     path = tmp_path / "saved"
     shutil.copytree(FIXTURES / SAVED, path)
-    message = protobuf_messages.parse("KerasMetadata", (path / savedmodel.KERAS).read_bytes())
+    message = protobuf_messages.parse("KerasMetadata", (path / KERAS).read_bytes())
     put(message)
-    (path / savedmodel.KERAS).write_bytes(message.SerializeToString())
+    (path / KERAS).write_bytes(message.SerializeToString())
     assert any(f"needs {name}" in reason for reason in reasons(path))
 
 

@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.architecture import read as layout
-from policytool.formats.base import is_serialised, written_by
-from policytool.formats.creating.base import Builder, ascii_json, read_back
+from policytool.formats.base import is_serialised, writer_of
+from policytool.formats.creating.base import Creator, ascii_json, read_back
 from policytool.formats.document import Document
-from policytool.formats.rewriting import WriteError
+from policytool.formats.rewriting.base import WriteError
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.new_model import Content
     from policytool.formats.rewriting.base import Counted
-    from policytool.formats.stored_values import Values
+    from policytool.formats.stored_values.base import Values
 
 
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
@@ -38,7 +38,7 @@ def document(content: Content, path: str) -> Document:
         format="json",
         parts={layout.PART: config},
         config_part=layout.PART,
-        writer=written_by(config),
+        writer=writer_of(config),
     )
 
 
@@ -47,4 +47,4 @@ def check(draft: Path, content: Content) -> None:
     del draft, content
 
 
-BUILDER: Final = Builder(name="json", write=write, document=document, check=check)
+CREATOR: Final = Creator(write=write, document=document, check=check)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import Final
 
-from policytool.formats.base import Format, Probe, is_serialised, parse_json, written_by
+from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Observation
 from policytool.formats.sharded_weights import read as sharded_weights
 from policytool.formats.tfjs import read as tfjs
 from policytool.support import limits
 
 PART: Final = "model"
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def recognise(probe: Probe) -> bool:
     """
     Return whether the file begins like a JSON object, and not like one that other formats know.
     """
-    begins = probe.head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{")
+    begins = probe.head.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
     return begins and not sharded_weights.recognise(probe) and not tfjs.recognise(probe)
 
 
@@ -26,7 +26,7 @@ def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
     observations: list[Observation] = []
     data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
-    config = parse_json(probe, data.removeprefix(_BYTE_ORDER_MARK), "the file", observations)
+    config = parse_json(probe, data.removeprefix(BOM_UTF8), "the file", observations)
     if not is_serialised(config):
         raise probe.failure(
             "json-not-keras",
@@ -38,9 +38,6 @@ def read(probe: Probe) -> Document:
         format="json",
         parts={PART: config},
         config_part=PART,
-        writer=written_by(config),
+        writer=writer_of(config),
         observations=tuple(observations),
     )
-
-
-FORMAT: Final = Format(name="json", title="architecture JSON", recognise=recognise, read=read)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Format, Probe
+from policytool.formats.base import Probe
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.support.errors import BundleError
 
@@ -155,8 +155,3 @@ def _has_shards(path: Path) -> bool:
         return False
     shards = (match for entry in path.parent.iterdir() if (match := _SHARD.fullmatch(entry.name)))
     return any(shard[1] == path.name.removesuffix(INDEX) for shard in shards)
-
-
-FORMAT: Final = Format(
-    name="checkpoint", title="TensorFlow checkpoint", recognise=recognise, read=read
-)

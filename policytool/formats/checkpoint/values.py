@@ -11,11 +11,18 @@ from policytool.formats.checkpoint.bundle import open_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import ExitStack
 
-    from policytool.formats import Probe
+    from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle
-    from policytool.formats.document import Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.document import Document, Tensor
+    from policytool.formats.stored_values.base import Array, Values
+
+
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """Return the values of a model; its files are opened when one of them is read."""
+    del document, stack
+    return CheckpointValues(probe)
 
 
 class CheckpointValues:

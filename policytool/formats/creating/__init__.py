@@ -1,12 +1,10 @@
 """
 Files written from nothing but what :class:`policytool.formats.new_model.Content` says and the
-values of a source, one module for each container.
-
-To add a container, write its module and add one line to :data:`BUILDERS`. Importing this package
-imports h5py and ml_dtypes: only what writes does.
+values of a source: what all containers share, and :mod:`~policytool.formats.creating.create`, which
+finds a container's own part through :data:`policytool.formats.FORMATS`.
 """
 
-from policytool.formats.creating.base import Builder
-from policytool.formats.creating.create import BUILDERS, build, document
+from policytool.formats.creating.base import Creator
+from policytool.formats.creating.create import build, document
 
-__all__ = ["BUILDERS", "Builder", "build", "document"]
+__all__ = ["Creator", "build", "document"]

@@ -1,4 +1,4 @@
-"""What a builder is, and the rules that hold in every container."""
+"""What writing a model from nothing takes, and the rules that hold in every container."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.formats.rewriting import WriteError
+from policytool.formats.rewriting.base import WriteError
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
@@ -14,18 +14,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.new_model import Content, Placement
+    from policytool.formats.new_model import Content
     from policytool.formats.rewriting.base import Counted
-    from policytool.formats.stored_values import Values
+    from policytool.formats.stored_values.base import Values
     from policytool.support.text.jsontext import Json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Builder:
-    """A way to write models of one container from nothing."""
+class Creator:
+    """
+    How models of one container are written from nothing; each ``create`` module declares one as
+    ``CREATOR``.
+    """
 
-    name: str
-    """The container, as :attr:`policytool.formats.new_model.Content.container` says it."""
+    state_group: tuple[str, ...] = ()
+    """
+    The group that the optimizer's state has to itself; empty if it shares one tree with the layers'
+    variables.
+    """
 
     write: Callable[[Path, Content, Values | None], Counted]
     """
@@ -38,7 +44,7 @@ class Builder:
 
     check: Callable[[Path, Content], None]
     """
-    Raise :class:`policytool.formats.rewriting.WriteError` where a draft lacks what loaders need and
+    Raise :class:`policytool.formats.rewriting.base.WriteError` where a draft lacks what loaders need and
     a document does not say: names in attributes.
     """
 
@@ -89,13 +95,15 @@ def walked(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     )
 
 
-def refuse_collisions(content: Content) -> None:
+def refuse_collisions(content: Content, state_group: tuple[str, ...]) -> None:
     """
     Make sure that everything has a place of its own.
 
+    :param state_group: as :attr:`Creator.state_group`
     :raises WriteError: where two variables have one path, or one has that of a group.
     """
-    for placements in _spaces(content):
+    together = (*content.placements, *content.state)
+    for placements in (content.placements, content.state) if state_group else (together,):
         datasets = [flat(placement.path) for placement in placements]
         seen = {path[:end] for path in datasets for end in range(len(path))}
         if placements is not content.state:
@@ -112,15 +120,3 @@ def refuse_collisions(content: Content) -> None:
                     "one of the layers",
                 )
             seen.add(path)
-
-
-def _spaces(content: Content) -> tuple[tuple[Placement, ...], ...]:
-    """
-    Return what shares one tree: in HDF5 the optimizer's state has a group of its own, in an archive
-    it lies among the layers'.
-    """
-    return (
-        (content.placements, content.state)
-        if content.container == "h5"
-        else ((*content.placements, *content.state),)
-    )

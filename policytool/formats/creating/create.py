@@ -6,31 +6,32 @@ import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from policytool.formats import format_detection
-from policytool.formats.architecture import create as architecture
+from policytool.formats import FORMATS, format_detection
 from policytool.formats.creating import values as _values
-from policytool.formats.creating.base import Builder, flat, refuse_collisions
+from policytool.formats.creating.base import flat, refuse_collisions
 from policytool.formats.document import Tensor
-from policytool.formats.hdf5 import create as h5
-from policytool.formats.hdf5 import read as hdf5
-from policytool.formats.keras_archive import create as keras
-from policytool.formats.rewriting import WriteError
-from policytool.formats.rewriting.base import differs
-from policytool.formats.rewriting.replacement import Place, Replacing, Written, told, view
+from policytool.formats.rewriting.base import WriteError, differs
+from policytool.formats.rewriting.replacement import (
+    OutputPlace,
+    Replacing,
+    Written,
+    report_failures,
+    view,
+)
 from policytool.formats.stored_values import ValuesError, open_values
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from policytool.formats.creating.base import Creator
     from policytool.formats.document import Document
     from policytool.formats.new_model import Content, Placement
     from policytool.formats.rewriting import Verify
     from policytool.formats.stored_values import Values
-
-BUILDERS: Final[tuple[Builder, ...]] = (h5.BUILDER, keras.BUILDER, architecture.BUILDER)
-"""In the order of how often their containers are asked for."""
 
 
 def build(
@@ -59,20 +60,20 @@ def build(
     :raises ModelFileError: with a sentence, and one of the codes of
         :func:`policytool.formats.rewriting.write`; those of reading, where the source is damaged.
     """
-    place = Place.of(source, target, overwrite=overwrite, in_place=in_place, directory=False)
-    with told(shown or str(source), source if in_place else target):
-        builder = _builder(content)
-        expected = builder.document(content, place.target.name)
-        refuse_collisions(content)
+    place = OutputPlace.of(source, target, overwrite=overwrite, in_place=in_place, directory=False)
+    with report_failures(shown or str(source), source if in_place else target):
+        creator = _creator(content)
+        expected = creator.document(content, place.target.name)
+        refuse_collisions(content, creator.state_group)
         replacing = Replacing(place, backup=backup and in_place)
         with atomic.Draft.beside(place.target) as draft, open_values(source, document) as values:
-            counts = builder.write(draft.path, content, values)
+            counts = creator.write(draft.path, content, values)
             draft.flush()
             replacing.written()
             path = draft.ensure_name()  # libhdf5 opens no file without a name
             with contextlib.ExitStack() as stack:
-                _compare(path, content, expected, values)
-                builder.check(path, content)
+                _compare(path, expected, _tensors(content, creator.state_group), values)
+                creator.check(path, content)
                 replacing.compared()
                 if verify is not None:
                     verify(
@@ -90,20 +91,23 @@ def document(content: Content, path: str) -> Document:
 
     :raises ModelFileError: for content that no file can hold.
     """
-    with told(path, Path(path)):
-        return _builder(content).document(content, path)
+    with report_failures(path, Path(path)):
+        return _creator(content).document(content, path)
 
 
-def _builder(content: Content) -> Builder:
-    found = next((builder for builder in BUILDERS if builder.name == content.container), None)
-    if found is None:
-        raise WriteError(
-            "not-rewritable", f"{content.container} files are not written from nothing"
-        )
-    return found
+def _creator(content: Content) -> Creator:
+    for found in FORMATS:
+        if found.document_format == content.container and found.creator is not None:
+            return found.creator
+    raise WriteError("not-rewritable", f"{content.container} files are not written from nothing")
 
 
-def _compare(draft: Path, content: Content, expected: Document, values: Values | None) -> None:
+def _compare(
+    draft: Path,
+    expected: Document,
+    tensors: Sequence[tuple[Tensor, Placement]],
+    values: Values | None,
+) -> None:
     """
     Read a draft as any file is read, and hold it against what was to be written.
 
@@ -131,7 +135,7 @@ def _compare(draft: Path, content: Content, expected: Document, values: Values |
     if replace(found, parts={}) != replace(expected, parts={}):
         raise differs("the list of variables")
     with open_values(draft, found) as written:
-        for tensor, placement in _tensors(content):
+        for tensor, placement in tensors:
             if not _is_same(placement, tensor, values, written):
                 raise differs("/".join(tensor.path))
 
@@ -151,12 +155,11 @@ def _is_same(
         ) from error
 
 
-def _tensors(content: Content) -> list[tuple[Tensor, Placement]]:
+def _tensors(content: Content, state_group: tuple[str, ...]) -> list[tuple[Tensor, Placement]]:
     """Return the variables as a document of the new file has them, each with its placement."""
-    prefix = (hdf5.OPTIMIZER,) if content.container == h5.BUILDER.name else ()
     pairs = [
         *(((), placement) for placement in content.placements),
-        *((prefix, placement) for placement in content.state),
+        *((state_group, placement) for placement in content.state),
     ]
     return [
         (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from policytool.formats import casting
-from policytool.formats.rewriting import WriteError
-from policytool.formats.stored_values import BLOCK, ValuesError
+from policytool.formats.rewriting.base import WriteError
+from policytool.formats.stored_values.base import BLOCK, ValuesError
 from policytool.formats.stored_values.numbers import numpy_dtype
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.new_model import Assembly, Placement
-    from policytool.formats.stored_values import Values
+    from policytool.formats.stored_values.base import Values
 
     Array = npt.NDArray[Any]
 

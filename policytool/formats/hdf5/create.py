@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.creating.base import Builder, ascii_json, flat, read_back, walked
+from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walked
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5 import read as layout
 from policytool.formats.hdf5.library import Contents, attribute_names
 from policytool.formats.hdf5.rewriting import storage
-from policytool.formats.rewriting import WriteError
-from policytool.formats.rewriting.base import differs
+from policytool.formats.rewriting.base import WriteError, differs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.new_model import Content, Placement
     from policytool.formats.rewriting.base import Counted
-    from policytool.formats.stored_values import Values
+    from policytool.formats.stored_values.base import Values
 
 _BACKEND: Final = "backend"
 _TENSORFLOW: Final = "tensorflow"
@@ -133,4 +132,6 @@ def _refuse_unreadable(content: Content) -> None:
             )
 
 
-BUILDER: Final = Builder(name="h5", write=write, document=document, check=check)
+CREATOR: Final = Creator(
+    state_group=(layout.OPTIMIZER,), write=write, document=document, check=check
+)

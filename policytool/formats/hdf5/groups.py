@@ -18,7 +18,7 @@ from policytool.formats.rewriting import WriteError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.new_model import Placement
     from policytool.formats.stored_values import Values
 
@@ -75,7 +75,7 @@ def group_at(root: h5py.Group, path: Sequence[str]) -> h5py.Group:
 
 
 def variable(
-    opened: Opened, root: h5py.Group, placement: Placement, values: Values | None
+    opened: OpenHdf5, root: h5py.Group, placement: Placement, values: Values | None
 ) -> Counts | None:
     """
     Make the dataset of a variable; return what casts did to its values, None where there were none.

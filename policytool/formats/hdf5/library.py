@@ -111,7 +111,7 @@ class Contents:
 
 
 @contextmanager
-def opened(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.File]:
+def open_checked(probe: Probe, source: str | Window, what: str = "") -> Iterator[h5py.File]:
     """
     Open HDF5 for reading, without file locks.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Format, Probe, parse_json
+from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
 from policytool.releases.naming import USUAL_VARIABLES
 
@@ -56,7 +56,7 @@ def read(probe: Probe) -> Document:
     """Return a whole model, or a document without a config for weights alone."""
     from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
 
-    with _hdf5.opened(probe, str(probe.path)) as file:
+    with _hdf5.open_checked(probe, str(probe.path)) as file:
         config = _hdf5.attribute_text(probe, file, CONFIG)
         training = _hdf5.attribute_text(probe, file, TRAINING)
         writer = Writer(
@@ -140,6 +140,3 @@ def _weights_alone(
         writer=writer,
         observations=tuple(contents.observations),
     )
-
-
-FORMAT: Final = Format(name="h5", title="HDF5", recognise=recognise, read=read)

@@ -15,7 +15,7 @@ from policytool.formats.hdf5.rewriting import attributes, storage, tensors, wipe
 from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting.links import find
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild, by_address, rebuild
-from policytool.formats.rewriting.base import WriteError, Writer, edited
+from policytool.formats.rewriting.base import Rewriter, WriteError, edited
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.edits import Cast
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Changes, Counted
 
 _PARTS: Final = (layout.CONFIG, layout.TRAINING)
@@ -38,7 +38,7 @@ def texts(path: Path) -> Mapping[str, str]:
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     """Return what casts would do to the values."""
     with storage.reading(path) as opened:
-        return measured(opened, _rooted(casts))
+        return _measure(opened, _rooted(casts))
 
 
 def write(source: Path, draft: Path, changes: Changes) -> Counted:
@@ -70,14 +70,14 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
         comparing.compare(opened, made, _wanted(opened, changes))
 
 
-def measured(opened: Opened, casts: Mapping[tuple[str, ...], Cast]) -> Counted:
+def _measure(opened: OpenHdf5, casts: Mapping[tuple[str, ...], Cast]) -> Counted:
     """Return what casts, by their path from the root, would do to the values."""
     by_address(opened.root, casts)  # makes sure that they are all there
     found = {path: find(opened.root, path) for path in casts}
-    return {cast.tensor: tensors.measured(found[path], cast) for path, cast in casts.items()}
+    return {cast.tensor: tensors.measure(found[path], cast) for path, cast in casts.items()}
 
 
-def _wanted(opened: Opened, changes: Changes) -> Rebuild:
+def _wanted(opened: OpenHdf5, changes: Changes) -> Rebuild:
     if changes.state is not None:
         raise WriteError(
             "not-rewritable", "the optimizer's state of an HDF5 model cannot be arranged anew"
@@ -85,7 +85,7 @@ def _wanted(opened: Opened, changes: Changes) -> Rebuild:
     return Rebuild(casts=_rooted(changes.casts), texts=edited(_texts(opened), changes.edits))
 
 
-def _texts(opened: Opened) -> Mapping[str, str]:
+def _texts(opened: OpenHdf5) -> Mapping[str, str]:
     found = {part: attributes.stored_text(opened.root, part.encode()) for part in _PARTS}
     return {part: text.decode("utf-8") for part, text in found.items() if text is not None}
 
@@ -111,6 +111,4 @@ def _is_state(cast: Cast) -> bool:
     return cast.path is None and cast.tensor[:1] == (layout.OPTIMIZER,)
 
 
-WRITER: Final = Writer(
-    name="h5", format="h5", texts=texts, measure=measure, write=write, compare=compare
-)
+REWRITER: Final = Rewriter(texts=texts, measure=measure, write=write, compare=compare)

@@ -1,38 +1,95 @@
-"""The values of HDF5 files: whole models, and weights alone."""
+"""The values of HDF5 files: whole models, weights alone, and the files of Keras 3's layout."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats.hdf5 import datasets as _hdf5
-from policytool.formats.hdf5 import library as opening
+from policytool.formats.hdf5 import library
 from policytool.formats.hdf5.read import WEIGHTS
+from policytool.formats.stored_values.base import ValuesError, by_number
+from policytool.releases import dtypes
+from policytool.support import limits
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from contextlib import ExitStack
+    from pathlib import Path
 
     import h5py
 
-    from policytool.formats import Probe
+    from policytool.formats.base import Probe
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.stored_values.base import Array, Values
+
+_LARGE: Final = 64 * 2**20
+"""Bytes of values that need not be stored, in all datasets together."""
 
 
-@contextmanager
-def opened(probe: Probe, document: Document) -> Iterator[Hdf5Values]:
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
     """
     Open the values of a file.
 
     :raises ModelFileError: where it is truncated or damaged where it begins.
     """
-    with crash_guard.lean():
-        file = opening.open_file(probe, str(probe.path))
-        try:
-            yield Hdf5Values(file, document)
-        finally:
-            opening.close(file)
+    if reason := reason_not_to_read((probe.path,), document):
+        return UnreadValues(reason)
+    stack.enter_context(crash_guard.lean())
+    file = library.open_file(probe, str(probe.path))
+    stack.callback(library.close, file)
+    return Hdf5Values(file, document)
+
+
+def open_files(probe: Probe, paths: Sequence[Path], document: Document, stack: ExitStack) -> Values:
+    """
+    Open the values of one model in several files of Keras 3's layout.
+
+    :raises ModelFileError: where one is truncated or damaged where it begins.
+    """
+    if reason := reason_not_to_read(paths, document):
+        return UnreadValues(reason)
+    stack.enter_context(crash_guard.lean())
+    files = []
+    for path in paths:
+        files.append(library.open_file(probe, str(path), path.name))
+        stack.callback(library.close, files[-1])
+    return KerasValues(files)
+
+
+def reason_not_to_read(files: Iterable[Path], document: Document) -> str:
+    """
+    Return why no values are read: they would be too many for the bytes of the files; an empty text
+    within the bound.
+
+    Each dataset alone may be within the bound: one that is stored once can stand at any number of
+    places, and small ones need not be stored at all.
+    """
+    stored = max(sum(file.stat().st_size for file in files), 1)
+    claims = (
+        dtypes.itemsize(tensor.dtype) * math.prod(tensor.shape or ())
+        for tensor in (*(document.tensors or ()), *document.state)
+    )
+    # a larger one is not read for itself
+    claimed = sum(claim for claim in claims if claim <= stored * limits.H5_RATIO.value)
+    beyond = limits.H5_RATIO.beyond(-(-claimed // stored)) if claimed > _LARGE else ""
+    return f"all datasets together would become {beyond}" if beyond else ""
+
+
+class UnreadValues:
+    """The values of a file that has more of them than are read."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def blocks(self, _tensor: Tensor) -> Iterator[Array]:
+        """Raise the reason for every tensor."""
+        raise ValuesError(self._reason)
+
+    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors as they are."""
+        return tensors
 
 
 class Hdf5Values:
@@ -66,3 +123,21 @@ class Hdf5Values:
             names = _hdf5.names(self._root, (*self._prefix, *path), "weight_names")
             self._orders[path] = {name: place for place, name in reversed(list(enumerate(names)))}
         return self._orders[path]
+
+
+class KerasValues:
+    """The values of the files that hold a model's weights in Keras 3's layout."""
+
+    def __init__(self, files: Sequence[h5py.File]) -> None:
+        self._roots = [file.id for file in files]
+
+    def blocks(self, tensor: Tensor) -> Iterator[Array]:
+        """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
+        root = next((root for root in self._roots if _hdf5.holds(root, tensor.path)), None)
+        if root is None:
+            raise ValuesError("the file has no values for it")
+        yield from _hdf5.blocks(root, tensor.path, tensor)
+
+    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors by their paths, whose numbers are the layer's own order."""
+        return by_number(tensors)

@@ -1,1 +1,15 @@
 """``.keras`` archives."""
+
+from typing import Final
+
+from policytool.formats.format import Format
+from policytool.formats.keras_archive import read
+
+FORMAT: Final = Format(
+    package=__name__,
+    document_format="keras",
+    title=".keras",
+    suffixes=(".keras",),
+    recognise=read.recognise,
+    read=read.read,
+)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.creating.base import Builder, ascii_json, flat, read_back, walked
+from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walked
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5.rewriting import attributes, storage
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.new_model import Content, Placement
     from policytool.formats.rewriting.base import Counted
-    from policytool.formats.stored_values import Values
+    from policytool.formats.stored_values.base import Values
     from policytool.support.text.jsontext import Json
 
 _WEIGHTS: Final = f"model{layout.WEIGHTS_SUFFIX}"
@@ -78,7 +78,7 @@ def check(draft: Path, content: Content) -> None:
     :raises WriteError: where they are not those that were to be written.
     """
     with (
-        _archive.opened(draft) as (_, archive),
+        _archive.open_archive(draft) as (_, archive),
         _archive.weights(archive, draft, archive.getinfo(_WEIGHTS), draft) as opened,
     ):
         for group in content.groups:
@@ -117,4 +117,4 @@ def _metadata(content: Content) -> Json:
     return version | {"date_saved": _NO_DATE} | dict(content.spelled)
 
 
-BUILDER: Final = Builder(name="keras", write=write, document=document, check=check)
+CREATOR: Final = Creator(write=write, document=document, check=check)

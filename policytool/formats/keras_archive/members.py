@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool.formats.hdf5.rewriting import storage
+from policytool.formats.keras_archive.window import member_start
 from policytool.formats.rewriting.base import WriteError
 from policytool.formats.rewriting.blocks import Range
 from policytool.support.files import atomic, opening
@@ -19,10 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.formats.hdf5.rewriting.storage import Opened
-
-_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
-"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
 
 _EXTRA: Final = struct.Struct("<HH")
 _ZIP64: Final = 1
@@ -30,7 +28,7 @@ _BLOCK: Final = 2**20
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
+def open_archive(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
     """
     Open an archive for reading.
 
@@ -128,7 +126,7 @@ def add_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Non
 @contextmanager
 def weights(
     archive: zipfile.ZipFile, path: Path, info: zipfile.ZipInfo, scratch: Path
-) -> Iterator[Opened]:
+) -> Iterator[OpenHdf5]:
     """
     Open a member as HDF5: where it stands, or inflated into a file without a name beside
     ``scratch``.
@@ -148,12 +146,10 @@ def weights(
 
 
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Return where a member's bytes begin; only its local header knows."""
     with opening.regular_file(path) as descriptor:
-        header = os.pread(descriptor, _LOCAL_HEADER.size, info.header_offset)
-    if len(header) < _LOCAL_HEADER.size:
+        start = member_start(descriptor, info.header_offset)
+    if start is None:
         raise WriteError(
             "write-failed", f"is a damaged zip archive: {info.filename} has no header of its own"
         )
-    _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
-    return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)
+    return start

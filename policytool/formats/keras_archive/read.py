@@ -9,7 +9,6 @@ A member that someone compressed is inflated into a temporary file, within bound
 from __future__ import annotations
 
 import io
-import struct
 import zlib
 from collections import Counter
 from contextlib import contextmanager, suppress
@@ -19,10 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from policytool.formats.base import Format, Probe
 from policytool.formats.document import Document, Observation
 from policytool.formats.keras_archive import parts as _keras
-from policytool.formats.keras_archive.window import Window
+from policytool.formats.keras_archive.window import Window, member_start
 from policytool.support import limits
 from policytool.support.files import opening
 
@@ -30,14 +28,12 @@ if TYPE_CHECKING:
     import zipfile
     from collections.abc import Iterator, Mapping
 
+    from policytool.formats.base import Probe
     from policytool.formats.hdf5.library import Contents
     from policytool.formats.keras_archive.npz import Arrays
     from policytool.support.limits import Limit
 
 SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
-_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
-"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
-
 _STORED: Final = 0
 """``zipfile.ZIP_STORED``: not compressed."""
 
@@ -75,7 +71,7 @@ def read(probe: Probe) -> Document:
     observations: list[Observation] = []
     with (
         opening.regular_stream(probe.path) as stream,
-        told(probe),
+        zip_failures(probe),
         zipfile.ZipFile(stream) as archive,
     ):
         members = _members(probe, archive, observations)
@@ -99,8 +95,8 @@ def read(probe: Probe) -> Document:
 
 
 @contextmanager
-def told(probe: Probe) -> Iterator[None]:
-    """Turn what ``zipfile`` raises into a sentence; of a disk that fails it tells as of damage."""
+def zip_failures(probe: Probe) -> Iterator[None]:
+    """Turn what ``zipfile`` raises into a sentence; a disk that fails is reported as damage."""
     import zipfile
 
     try:
@@ -323,7 +319,14 @@ def weights_source(
                 f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes and "
                 f"says {info.file_size}",
             )
-        yield Window(stream.fileno(), _data_offset(probe, stream, info), info.file_size)
+        start = member_start(stream.fileno(), info.header_offset)
+        if start is None:
+            raise probe.failure(
+                "truncated",
+                f"is a damaged zip archive: {info.filename} has no header of its own; copy or "
+                "download it again",
+            )
+        yield Window(stream.fileno(), start, info.file_size)
         return
     import tempfile
 
@@ -342,7 +345,7 @@ def _walked(
 
     with (
         weights_source(probe, archive, info, stream) as source,
-        _hdf5.opened(probe, source, info.filename) as file,
+        _hdf5.open_checked(probe, source, info.filename) as file,
     ):
         return _hdf5.walk(probe, file)
 
@@ -359,22 +362,3 @@ def _arrays(
         else io.BufferedReader(source) as file,
     ):
         return npz.arrays(probe, file, info.filename)
-
-
-def _data_offset(probe: Probe, stream: BinaryIO, info: zipfile.ZipInfo) -> int:
-    """Return where a member's bytes begin; only its local header knows."""
-    position = stream.tell()
-    stream.seek(info.header_offset)
-    header = stream.read(_LOCAL_HEADER.size)
-    stream.seek(position)
-    if len(header) < _LOCAL_HEADER.size or not header.startswith(SIGNATURES[0]):
-        raise probe.failure(
-            "truncated",
-            f"is a damaged zip archive: {info.filename} has no header of its own; copy or download "
-            "it again",
-        )
-    _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
-    return int(info.header_offset + _LOCAL_HEADER.size + name_length + extra_length)
-
-
-FORMAT: Final = Format(name="keras", title=".keras archive", recognise=recognise, read=read)

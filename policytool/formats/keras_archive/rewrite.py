@@ -19,7 +19,7 @@ from policytool.formats.keras_archive import members as _archive
 from policytool.formats.keras_archive import parts as layout
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
-from policytool.formats.rewriting.base import Changes, WriteError, Writer, differs
+from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, differs
 from policytool.formats.rewriting.blocks import equal
 from policytool.support.files import atomic
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Counted
 
 _PARTS: Final = (layout.CONFIG, layout.METADATA)
@@ -37,7 +37,7 @@ _PARTS: Final = (layout.CONFIG, layout.METADATA)
 
 def texts(path: Path) -> Mapping[str, str]:
     """Return the JSON members."""
-    with _archive.opened(path) as (_, archive):
+    with _archive.open_archive(path) as (_, archive):
         return {
             part: _texts.decoded(archive.read(part), part)
             for part in _PARTS
@@ -47,19 +47,19 @@ def texts(path: Path) -> Mapping[str, str]:
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     """Return what casts would do to the values."""
-    with _archive.opened(path) as (_, archive):
+    with _archive.open_archive(path) as (_, archive):
         source = _Source(path, archive, Path(tempfile.gettempdir()) / path.name)
         counts: dict[tuple[str, ...], Counts] = {}
         for name, wanted in source.rebuilds(Changes(casts=tuple(casts))).items():
             with source.weights(name) as opened:
-                counts |= _weights.measured(opened, wanted)
+                counts |= _weights.measure(opened, wanted)
         return counts
 
 
 def write(source: Path, draft: Path, changes: Changes) -> Counted:
     """Write the changed archive into an empty draft."""
     with (
-        _archive.opened(source) as (stream, archive),
+        _archive.open_archive(source) as (stream, archive),
         draft.open("r+b") as out,
         zipfile.ZipFile(out, "w") as made,
     ):
@@ -87,8 +87,8 @@ def write(source: Path, draft: Path, changes: Changes) -> Counted:
 def compare(source: Path, draft: Path, changes: Changes) -> None:
     """Compare a draft with its source."""
     with (
-        _archive.opened(source) as (old_stream, old_archive),
-        _archive.opened(draft) as (new_stream, new_archive),
+        _archive.open_archive(source) as (old_stream, old_archive),
+        _archive.open_archive(draft) as (new_stream, new_archive),
     ):
         old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
         new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
@@ -149,7 +149,7 @@ class _Source:
         return _weights.rebuilds(sorted(names), self.weights, changes)
 
     @contextmanager
-    def weights(self, name: str) -> Iterator[Opened]:
+    def weights(self, name: str) -> Iterator[OpenHdf5]:
         """Open a weights member."""
         with _archive.weights(
             self._archive, self._path, self._archive.NameToInfo[name], self._scratch
@@ -196,6 +196,4 @@ def _described(info: zipfile.ZipInfo) -> tuple[object, ...]:
     )
 
 
-WRITER: Final = Writer(
-    name="keras", format="keras", texts=texts, measure=measure, write=write, compare=compare
-)
+REWRITER: Final = Rewriter(texts=texts, measure=measure, write=write, compare=compare)

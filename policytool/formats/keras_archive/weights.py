@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Changes
 
-    Open = Callable[[str], AbstractContextManager[Opened]]
+    Open = Callable[[str], AbstractContextManager[OpenHdf5]]
     """Opens a weights file by its name."""
 
 
@@ -55,10 +55,10 @@ def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[s
     }
 
 
-def measured(opened: Opened, wanted: Rebuild) -> Mapping[tuple[str, ...], Counts]:
+def measure(opened: OpenHdf5, wanted: Rebuild) -> Mapping[tuple[str, ...], Counts]:
     """Return what casts would do to the values of one file."""
     found = {cast.tensor: (find(opened.root, path), cast) for path, cast in wanted.casts.items()}
-    return {tensor: tensors.measured(dataset, cast) for tensor, (dataset, cast) in found.items()}
+    return {tensor: tensors.measure(dataset, cast) for tensor, (dataset, cast) in found.items()}
 
 
 def _holder(names: Sequence[str], holders: Sequence[str]) -> str:

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 from typing import Final
 
 _BLOCK: Final = 2048
 """Bytes read at once: HDF5 places metadata in blocks of this size (``H5Pset_meta_block_size``)."""
+
+_LOCAL_HEADER: Final = struct.Struct("<4s22xHH")
+"""A member's local file header up to its two variable lengths (PKWARE APPNOTE 4.3.7)."""
+
+_LOCAL_SIGNATURE: Final = b"PK\x03\x04"
+
+
+def member_start(descriptor: int, header: int) -> int | None:
+    """
+    Return where the bytes of a zip member begin, which only its local header knows; None if there
+    is none at ``header``.
+    """
+    found = os.pread(descriptor, _LOCAL_HEADER.size, header)
+    if len(found) < _LOCAL_HEADER.size or not found.startswith(_LOCAL_SIGNATURE):
+        return None
+    _, name_length, extra_length = _LOCAL_HEADER.unpack(found)
+    return int(header + _LOCAL_HEADER.size + name_length + extra_length)
 
 
 class Window(io.RawIOBase):

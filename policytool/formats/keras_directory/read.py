@@ -5,29 +5,42 @@ An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Format, Probe
-from policytool.formats.document import Observation
+from policytool.formats.base import ASSETS, escaping_asset
 from policytool.formats.keras_archive import parts as _keras
 from policytool.support import limits
 from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from policytool.formats.document import Document
+    from policytool.formats.base import Probe
+    from policytool.formats.document import Document, Observation
     from policytool.formats.keras_archive.npz import Arrays
 
-_ASSETS: Final = "assets"
-OWN_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
+_JSON_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
 """Files that make a directory an unpacked model; a path to one of them stands for the directory."""
 
 
 def recognise(probe: Probe) -> bool:
     """Return whether the directory holds the JSON files of an unpacked model."""
-    return probe.names >= OWN_FILES
+    return probe.names >= _JSON_FILES
+
+
+def owns(path: Path) -> bool:
+    """Return whether a file is the config, the metadata or weights."""
+    return len(path.parts) == 1 and path.name.endswith((".json", _keras.WEIGHTS_SUFFIX))
+
+
+def whole(path: Path) -> Path | None:
+    """Return the directory that a file is a part of; None for a file that is no part of one."""
+    is_part = path.name in _JSON_FILES or path.name.endswith(_keras.WEIGHTS_SUFFIX)
+    parent = path.parent
+    return (
+        parent if is_part and all(os.path.isfile(parent / name) for name in _JSON_FILES) else None
+    )
 
 
 def read(probe: Probe) -> Document:
@@ -40,7 +53,7 @@ def read(probe: Probe) -> Document:
     }
     weights = []
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
-        with _hdf5.opened(probe, str(probe.path / name), name) as file:
+        with _hdf5.open_checked(probe, str(probe.path / name), name) as file:
             weights.append(_hdf5.walk(probe, file))
     return _keras.document(
         probe,
@@ -59,7 +72,7 @@ def _arrays(probe: Probe, name: str) -> Arrays:
     from policytool.formats.keras_archive import npz
     from policytool.formats.keras_archive import read as keras_zip
 
-    with keras_zip.told(probe), opening.regular_stream(probe.path / name) as stream:
+    with keras_zip.zip_failures(probe), opening.regular_stream(probe.path / name) as stream:
         return npz.arrays(probe, stream, name)
 
 
@@ -67,20 +80,8 @@ def _assets(probe: Probe) -> Iterator[Observation]:
     """
     Yield links among the assets that lead out of the directory: Keras reads vocabularies there.
     """
-    folder, root = (
-        probe.path / _ASSETS,
-        Path(os.path.realpath(probe.path)),
-    )  # which ends where links go in circles
+    folder = probe.path / ASSETS
     for path in (folder, *sorted(folder.rglob("*"))):
-        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+        if path.is_symlink() and probe.leads_out(path):
             name = path.relative_to(probe.path).as_posix()
-            yield Observation(
-                code="escaping-asset",
-                message=f"its asset {name!r} is a link out of the model; it was not followed",
-                where=_ASSETS,
-            )
-
-
-FORMAT: Final = Format(
-    name="keras-directory", title="unpacked .keras model", recognise=recognise, read=read
-)
+            yield escaping_asset(name, "is a link out of the model")

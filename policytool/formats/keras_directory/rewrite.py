@@ -11,7 +11,7 @@ from policytool.formats.hdf5.rewriting.rebuild import rebuild
 from policytool.formats.keras_archive import parts as layout
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
-from policytool.formats.rewriting.base import Changes, WriteError, Writer, edited
+from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Edit
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Counted
 
 _PARTS: Final = (layout.CONFIG, layout.METADATA)
@@ -36,7 +36,7 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     counts: dict[tuple[str, ...], Counts] = {}
     for name, wanted in _rebuilds(path, Changes(casts=tuple(casts))).items():
         with storage.reading(path / name) as opened:
-            counts |= _weights.measured(opened, wanted)
+            counts |= _weights.measure(opened, wanted)
     return counts
 
 
@@ -63,11 +63,6 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
         comparing.compare(opened, made, _wanted(source, changes))
 
 
-def owns(path: Path) -> bool:
-    """Return whether a file is the config, the metadata or weights."""
-    return len(path.parts) == 1 and path.name.endswith((".json", layout.WEIGHTS_SUFFIX))
-
-
 def _of(part: str, changes: Changes) -> list[Edit]:
     return [edit for edit in changes.edits if edit.address.part == part]
 
@@ -83,7 +78,7 @@ def _wanted(source: Path, changes: Changes) -> Rebuild:
 
 def _rebuilds(path: Path, changes: Changes) -> Mapping[str, Rebuild]:
     @contextmanager
-    def opening(name: str) -> Iterator[Opened]:
+    def opening(name: str) -> Iterator[OpenHdf5]:
         with storage.reading(path / name) as opened:
             yield opened
 
@@ -93,14 +88,6 @@ def _rebuilds(path: Path, changes: Changes) -> Mapping[str, Rebuild]:
     return _weights.rebuilds(names, opening, changes)
 
 
-WRITER: Final = Writer(
-    name="keras-directory",
-    format="keras",
-    directory=True,
-    texts=texts,
-    measure=measure,
-    write=write,
-    compare=compare,
-    members=members,
-    owns=owns,
+REWRITER: Final = Rewriter(
+    texts=texts, measure=measure, write=write, compare=compare, members=members
 )

@@ -12,9 +12,10 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.base import Format, Probe, parse_json
+from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Node, Observation, Writer
-from policytool.formats.saved_model.read import KERAS, KERAS_PREFIX
+from policytool.formats.saved_model.files import KERAS
+from policytool.formats.saved_model.read import KERAS_PREFIX
 from policytool.support import limits
 from policytool.support.text import protobuf_splice
 
@@ -169,6 +170,3 @@ def _listed(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
             position += 1
         else:
             yield label, child
-
-
-FORMAT: Final = Format(name="keras-metadata", title=KERAS, recognise=recognise, read=read)

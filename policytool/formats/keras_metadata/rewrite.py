@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import WriteError, Writer
+from policytool.formats.rewriting.base import Rewriter, measure_nothing
 from policytool.formats.saved_model import metadata as _metadata
-from policytool.formats.saved_model.read import KERAS
+from policytool.formats.saved_model.files import KERAS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from policytool.formats.edits import Cast
     from policytool.formats.rewriting.base import Changes, Counted
 
 
@@ -21,19 +20,10 @@ def texts(path: Path) -> Mapping[str, str]:
     return _metadata.texts(path, KERAS)
 
 
-def measure(path: Path, casts: Sequence[Cast]) -> Counted:
-    """Return nothing: there are no tensors to cast."""
-    if casts:
-        raise WriteError(
-            "source-changed", f"{path.name} stores no tensors, and the plan casts some; plan again"
-        )
-    return {}
-
-
 def write(source: Path, draft: Path, changes: Changes) -> Counted:
     """Write the edited file into an empty draft."""
     _metadata.write(source, draft, KERAS, changes.edits)
-    return measure(source, changes.casts)
+    return measure_nothing(source, changes.casts)
 
 
 def compare(source: Path, draft: Path, changes: Changes) -> None:
@@ -41,11 +31,4 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
     _metadata.compare(source, draft, KERAS, changes.edits)
 
 
-WRITER: Final = Writer(
-    name="keras-metadata",
-    format="keras-metadata",
-    texts=texts,
-    measure=measure,
-    write=write,
-    compare=compare,
-)
+REWRITER: Final = Rewriter(texts=texts, measure=measure_nothing, write=write, compare=compare)

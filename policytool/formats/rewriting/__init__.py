@@ -1,25 +1,22 @@
 """
-Rewriting of model files, one module for each format.
-
-To add a format, write its module and add one line to :data:`WRITERS`. Importing this package
-imports h5py and ml_dtypes: only what writes does.
+Rewriting of model files: what all formats share, and :mod:`~policytool.formats.rewriting.rewrite`,
+which finds a format's own part through :data:`policytool.formats.FORMATS`.
 """
 
-from policytool.formats.rewriting.base import Changes, WriteError, Writer
+from policytool.formats.rewriting.base import Changes, Rewriter, WriteError
 from policytool.formats.rewriting.replacement import BACKUP, Verify, Written
-from policytool.formats.rewriting.rewrite import WRITERS, make, measure, rewrite, write, writer_for
+from policytool.formats.rewriting.rewrite import make, measure, rewrite, rewriter_for, write
 
 __all__ = [
     "BACKUP",
-    "WRITERS",
     "Changes",
+    "Rewriter",
     "Verify",
     "WriteError",
-    "Writer",
     "Written",
     "make",
     "measure",
     "rewrite",
+    "rewriter_for",
     "write",
-    "writer_for",
 ]

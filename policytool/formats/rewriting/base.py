@@ -1,4 +1,4 @@
-"""What a writer is, and what it is asked to change."""
+"""What rewriting a format takes, and what changes in a file."""
 
 from __future__ import annotations
 
@@ -45,19 +45,12 @@ class Changes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Writer:
-    """A way to rewrite models of one format."""
-
-    name: str
-    format: str
-    """The document's format, such as ``h5`` or ``savedmodel``."""
-
-    directory: bool = False
+class Rewriter:
     """
-    Whether the model is a directory.
+    How models of one format are rewritten; each ``rewrite`` module declares one as ``REWRITER``.
 
-    Then ``write`` and ``compare`` are asked for one member at a time, and ``members`` says which of
-    them change.
+    For a format whose models are directories, ``write`` and ``compare`` get one file of it at a
+    time, and ``members`` says which of them change.
     """
 
     texts: Callable[[Path], Mapping[str, str]]
@@ -78,17 +71,24 @@ class Writer:
     members: Callable[[Path, Changes], tuple[str, ...]] | None = None
     """The names of the files that change in a directory."""
 
-    owns: Callable[[Path], bool] | None = None
-    """
-    Whether what has this relative path in a directory is the model's own: there a link stands for
-    what it leads to.
-    """
-
     companions: Callable[[Path], tuple[str, ...]] | None = None
     """
     The files that the model names relative to its directory, and that a copy of it needs beside
     itself.
     """
+
+
+def measure_nothing(path: Path, casts: Sequence[Cast]) -> Counted:
+    """
+    Return nothing, which is what casts do to a file without tensors.
+
+    :raises WriteError: if there are casts.
+    """
+    if casts:
+        raise WriteError(
+            "source-changed", f"{path.name} stores no tensors, and the plan casts some; plan again"
+        )
+    return {}
 
 
 def edited(

@@ -52,7 +52,7 @@ class Written:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class OutputPlace:
     """Where something new is written, links followed, and what may be replaced there."""
 
     source: Path
@@ -70,7 +70,7 @@ class Place:
     @classmethod
     def of(
         cls, source: Path, target: Path, *, overwrite: bool, in_place: bool, directory: bool
-    ) -> Place:
+    ) -> OutputPlace:
         """Return the place of ``target``, or of ``source`` where that is replaced."""
         asked = source if in_place else target
         followed = asked.is_symlink()
@@ -90,7 +90,7 @@ class Replacing:
     took.
     """
 
-    def __init__(self, place: Place, *, backup: bool) -> None:
+    def __init__(self, place: OutputPlace, *, backup: bool) -> None:
         """
         Begin.
 
@@ -180,7 +180,7 @@ def view(
 
 
 @contextmanager
-def told(shown: str, place: Path) -> Iterator[None]:
+def report_failures(shown: str, place: Path) -> Iterator[None]:
     """
     Turn every failure into the one kind that is reported.
 
@@ -200,7 +200,7 @@ def told(shown: str, place: Path) -> Iterator[None]:
         _raise(error, shown, place)
 
 
-def _free_backup(place: Place) -> Path:
+def _free_backup(place: OutputPlace) -> Path:
     """Return where the original will be kept."""
     kept = place.target.with_name(place.target.name + BACKUP)
     if (
@@ -213,7 +213,7 @@ def _free_backup(place: Place) -> Path:
     return kept
 
 
-def _check_target(place: Place) -> None:
+def _check_target(place: OutputPlace) -> None:
     target = place.target
     kind = target.lstat().st_mode if os.path.lexists(target) else None
     if kind is not None and not stat.S_ISREG(kind) and not (stat.S_ISDIR(kind) and place.directory):

@@ -8,20 +8,20 @@ import contextlib
 import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from policytool.formats.architecture import rewrite as architecture
-from policytool.formats.hdf5 import rewrite as hdf5
-from policytool.formats.keras_archive import rewrite as keras_zip
-from policytool.formats.keras_directory import rewrite as keras_directory
-from policytool.formats.keras_metadata import rewrite as keras_metadata
-from policytool.formats.rewriting.base import Changes, WriteError, Writer, differs
+from policytool.formats import FORMATS
+from policytool.formats.rewriting.base import Changes, WriteError, differs
 from policytool.formats.rewriting.blocks import same_bytes
 from policytool.formats.rewriting.companions import Companions
-from policytool.formats.rewriting.replacement import BACKUP, Place, Replacing, Written, told, view
-from policytool.formats.saved_model import rewrite as savedmodel
-from policytool.formats.tfjs import rewrite as tfjs
-from policytool.formats.yaml_architecture import rewrite as yaml_architecture
+from policytool.formats.rewriting.replacement import (
+    BACKUP,
+    OutputPlace,
+    Replacing,
+    Written,
+    report_failures,
+    view,
+)
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
 
@@ -30,28 +30,18 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast
-    from policytool.formats.rewriting.base import Counted
+    from policytool.formats.format import Format
+    from policytool.formats.rewriting.base import Counted, Rewriter
     from policytool.formats.rewriting.replacement import Verify
-
-WRITERS: Final[tuple[Writer, ...]] = (
-    hdf5.WRITER,
-    keras_zip.WRITER,
-    savedmodel.WRITER,
-    keras_directory.WRITER,
-    architecture.WRITER,
-    keras_metadata.WRITER,
-    yaml_architecture.WRITER,
-    tfjs.WRITER,
-)
-"""In the order of how often their formats are met."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Job:
     """What to write where."""
 
-    place: Place
-    writer: Writer
+    place: OutputPlace
+    format: Format
+    rewriter: Rewriter
     home: Path
     """
     The directory that the model was named in, which is not the source's where that is behind a
@@ -64,16 +54,10 @@ class _Job:
     """The directory that the source is one file of, where that file alone is replaced."""
 
 
-def writer_for(document_format: str, *, is_directory: bool) -> Writer | None:
-    """Return the writer for a document's format; None where files of it are only read."""
-    return next(
-        (
-            writer
-            for writer in WRITERS
-            if (writer.format, writer.directory) == (document_format, is_directory)
-        ),
-        None,
-    )
+def rewriter_for(document_format: str, *, is_directory: bool) -> Rewriter | None:
+    """Return the rewriter for a document's format; None for one that is only read."""
+    found = _format_for(document_format, is_directory=is_directory)
+    return found.rewriter if found is not None else None
 
 
 def measure(
@@ -84,8 +68,8 @@ def measure(
 
     :raises ModelFileError: where the file is not what the plan says, or cannot be read.
     """
-    with told(shown or str(source), source):
-        return _writer(document_format, source).measure(source, casts)
+    with report_failures(shown or str(source), source):
+        return _rewriter(document_format, source)[1].measure(source, casts)
 
 
 def write(
@@ -113,18 +97,19 @@ def write(
         ``not-writable``, ``write-failed``, ``write-differs``, ``source-changed`` and
         ``not-rewritable``.
     """
-    writer = _writer(document_format, source)
+    found, rewriter = _rewriter(document_format, source)
     job = _Job(
-        place=Place.of(
-            source, target, overwrite=overwrite, in_place=in_place, directory=writer.directory
+        place=OutputPlace.of(
+            source, target, overwrite=overwrite, in_place=in_place, directory=found.is_directory
         ),
-        writer=writer,
+        format=found,
+        rewriter=rewriter,
         home=source.parent.resolve(),
         changes=changes,
         verify=verify,
     )
-    with told(shown or str(source), source if in_place else target):
-        return _written(job, backup=backup and in_place)
+    with report_failures(shown or str(source), source if in_place else target):
+        return _write(job, backup=backup and in_place)
 
 
 def make(
@@ -144,14 +129,8 @@ def make(
     :raises ModelFileError: as :func:`write` does; what ``fill`` raises ends it too, and nothing was
         changed.
     """
-    place = Place.of(
-        source,
-        target,
-        overwrite=overwrite,
-        in_place=in_place,
-        directory=_writer("savedmodel", source).directory,
-    )
-    with told(shown or str(source), source if in_place else target):
+    place = OutputPlace.of(source, target, overwrite=overwrite, in_place=in_place, directory=True)
+    with report_failures(shown or str(source), source if in_place else target):
         replacing = Replacing(place, backup=backup and in_place)
         with atomic.DirectoryDraft.beside(place.target) as made:
             fill(made.create())
@@ -166,19 +145,19 @@ def rewrite(directory: Path, changes: Changes, document_format: str) -> None:
 
     :raises ModelFileError: as :func:`write` does.
     """
-    with told(str(directory), directory):
-        writer = _writer(document_format, directory)
-        for name in writer.members(directory, changes) if writer.members is not None else ():
+    with report_failures(str(directory), directory):
+        rewriter = _rewriter(document_format, directory)[1]
+        for name in rewriter.members(directory, changes) if rewriter.members is not None else ():
             with atomic.Draft.beside(directory / name) as draft:
-                writer.write(directory / name, draft.path, changes)
-                writer.compare(directory / name, draft.path, changes)
+                rewriter.write(directory / name, draft.path, changes)
+                rewriter.compare(directory / name, draft.path, changes)
                 draft.publish(directory / name, like=directory / name, overwrite=True)
 
 
-def _written(job: _Job, *, backup: bool) -> Written:
-    if job.writer.members is None:
+def _write(job: _Job, *, backup: bool) -> Written:
+    if job.rewriter.members is None:
         return _write_file(job, backup=backup)
-    names = job.writer.members(job.place.source, job.changes)
+    names = job.rewriter.members(job.place.source, job.changes)
     if job.place.replace and len(names) == 1:
         return _write_file(_at(job, job.place.source / names[0]), backup=backup)
     return _write_directory(job, names, backup=backup)
@@ -205,15 +184,15 @@ def _write_file(job: _Job, *, backup: bool) -> Written:
         atomic.Draft.beside(target) as draft,
     ):
         if (
-            job.writer.companions is not None
+            job.rewriter.companions is not None
             and target.parent != job.home
             and not job.place.replace
         ):
-            companions.copy(job.writer.companions(source))
-        counts = job.writer.write(source, draft.path, job.changes)
+            companions.copy(job.rewriter.companions(source))
+        counts = job.rewriter.write(source, draft.path, job.changes)
         draft.flush()
         replacing.written()
-        job.writer.compare(source, draft.path, job.changes)
+        job.rewriter.compare(source, draft.path, job.changes)
         replacing.compared()
         with contextlib.ExitStack() as stack:
             if job.verify is not None:
@@ -222,7 +201,7 @@ def _write_file(job: _Job, *, backup: bool) -> Written:
                     if job.model is not None
                     else []
                 )
-                folder = (job.model or target).name if job.writer.directory else ""
+                folder = (job.model or target).name if job.format.is_directory else ""
                 job.verify(
                     stack.enter_context(
                         view(target, {Path(target.name): draft}, folder=folder, others=others)
@@ -243,14 +222,14 @@ def _write_directory(job: _Job, names: Sequence[str], *, backup: bool) -> Writte
         for name in _files(job, made):
             draft = made.member(name)
             if str(name) in names:
-                counts |= job.writer.write(source / name, draft.path, job.changes)
+                counts |= job.rewriter.write(source / name, draft.path, job.changes)
             else:
                 atomic.copy_file(source / name, draft.path)
             draft.flush()
         replacing.written()
         for name, draft in made.members.items():
             if str(name) in names:
-                job.writer.compare(source / name, draft.path, job.changes)
+                job.rewriter.compare(source / name, draft.path, job.changes)
             elif not same_bytes(source / name, draft.path):
                 raise differs(str(name))
         replacing.compared()
@@ -276,7 +255,7 @@ def _files(job: _Job, made: atomic.DirectoryDraft, below: Path = Path()) -> Iter
             name.endswith(BACKUP) and name.removesuffix(BACKUP) in names
         ):
             continue
-        is_own = job.writer.owns is not None and job.writer.owns(relative)
+        is_own = job.format.owns is not None and job.format.owns(relative)
         if file.is_symlink() and not is_own:
             made.links[relative] = str(file.readlink())
         elif stat.S_ISDIR(file.stat().st_mode):
@@ -288,10 +267,21 @@ def _files(job: _Job, made: atomic.DirectoryDraft, below: Path = Path()) -> Iter
             raise WriteError("not-rewritable", f"{relative} is no regular file")
 
 
-def _writer(document_format: str, source: Path) -> Writer:
-    writer = writer_for(document_format, is_directory=source.is_dir())
-    if writer is None:
+def _rewriter(document_format: str, source: Path) -> tuple[Format, Rewriter]:
+    found = _format_for(document_format, is_directory=source.is_dir())
+    if found is None or not (rewriter := found.rewriter):
         raise ModelFileError(
             str(source), "not-rewritable", f"{document_format} files are only read"
         )
-    return writer
+    return found, rewriter
+
+
+def _format_for(document_format: str, *, is_directory: bool) -> Format | None:
+    return next(
+        (
+            found
+            for found in FORMATS
+            if (found.document_format, found.is_directory) == (document_format, is_directory)
+        ),
+        None,
+    )

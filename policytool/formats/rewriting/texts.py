@@ -6,7 +6,7 @@ import codecs
 import os
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import WriteError, Writer, differs, edited
+from policytool.formats.rewriting.base import Rewriter, WriteError, differs, edited, measure_nothing
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.text import jsonedit
@@ -99,34 +99,31 @@ def text(path: Path) -> str:
     return decoded(_content(path), _THE_FILE)
 
 
-def writer(
-    name: str,
+def text_rewriter(
     part: str,
-    measure: Callable[[Path, Sequence[Cast]], Counted],
+    measure: Callable[[Path, Sequence[Cast]], Counted] = measure_nothing,
     apply: Apply = jsonedit.apply,
     companions: Callable[[Path], tuple[str, ...]] | None = None,
-) -> Writer:
+) -> Rewriter:
     """
-    Return the writer of a format whose files are one text, in which nothing but ``part`` is edited;
-    ``measure`` refuses casts.
+    Return the rewriter of a format whose files are one text, in which nothing but ``part`` is
+    edited; ``measure`` refuses casts.
     """
 
     def texts(path: Path) -> Mapping[str, str]:
         return {part: text(path)}
 
-    def written(source: Path, draft: Path, changes: Changes) -> Counted:
+    def write_changes(source: Path, draft: Path, changes: Changes) -> Counted:
         write(source, draft, part, changes.edits, apply)
         return measure(source, changes.casts)
 
-    def compared(source: Path, draft: Path, changes: Changes) -> None:
+    def compare_changes(source: Path, draft: Path, changes: Changes) -> None:
         compare(source, draft, part, changes.edits, apply)
 
-    return Writer(
-        name=name,
-        format=name,
+    return Rewriter(
         texts=texts,
         measure=measure,
-        write=written,
-        compare=compared,
+        write=write_changes,
+        compare=compare_changes,
         companions=companions,
     )

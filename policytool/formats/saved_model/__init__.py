@@ -1,1 +1,16 @@
-"""SavedModels, with and without Keras metadata."""
+"""SavedModels."""
+
+from typing import Final
+
+from policytool.formats.format import Format
+from policytool.formats.saved_model import files, read
+
+FORMAT: Final = Format(
+    package=__name__,
+    document_format="savedmodel",
+    title="SavedModel",
+    recognise=read.recognise,
+    read=read.read,
+    owns=files.owns,
+    whole=files.whole,
+)

@@ -5,18 +5,18 @@ behind those of the model's directory.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.document import Observation
+from policytool.formats.base import ASSETS, escaping_asset
 from policytool.formats.saved_model.graph_bodies import parsed, text
 from policytool.support.text.paths import leads_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDER: Final = "assets"
+    from policytool.formats.base import Probe
+    from policytool.formats.document import Observation
+
 _COLLECTION: Final = b"saved_model_assets"
 _TYPE: Final = b"/tensorflow.AssetFileDef"
 
@@ -41,22 +41,10 @@ def assets(graph: Any) -> tuple[Any, ...]:
     return tuple(asset for asset in found if asset is not None)
 
 
-def escaping(directory: Path, graphs: Any) -> Iterator[Observation]:
+def escaping_assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
     """Yield the assets that lie outside a model's directory, by their names or by a link."""
-    folder, root = (
-        directory / FOLDER,
-        Path(os.path.realpath(directory)),
-    )  # which ends where links go in circles
     for name in sorted({text(asset.filename) for graph in graphs for asset in assets(graph)}):
         if leads_out(name):
-            yield Observation(
-                code="escaping-asset",
-                message=f"its asset {name!r} lies outside {FOLDER}; it was not followed",
-                where=FOLDER,
-            )
-        elif not Path(os.path.realpath(folder / name)).is_relative_to(root):
-            yield Observation(
-                code="escaping-asset",
-                message=f"its asset {name!r} is a link out of the model; it was not followed",
-                where=FOLDER,
-            )
+            yield escaping_asset(name, f"lies outside {ASSETS}")
+        elif probe.leads_out(probe.path / ASSETS / name):
+            yield escaping_asset(name, "is a link out of the model")

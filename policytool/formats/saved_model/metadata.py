@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.rewriting.base import WriteError, differs, edited
 from policytool.formats.rewriting.blocks import Range, equal
-from policytool.formats.saved_model.read import GRAPH, KERAS
+from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.text import protobuf_splice

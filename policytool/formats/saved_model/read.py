@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import foreign_files
-from policytool.formats.base import Format, Probe, is_serialised, parse_json
+from policytool.formats.base import Probe, is_serialised, parse_json
 from policytool.formats.document import (
     Document,
     Layout,
@@ -25,6 +25,7 @@ from policytool.formats.document import (
     Writer,
 )
 from policytool.formats.saved_model import graph as _graph
+from policytool.formats.saved_model.files import CHECKPOINT, GRAPH, KERAS, TEXT_GRAPH
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.text import jsontext
@@ -35,22 +36,12 @@ if TYPE_CHECKING:
     from policytool.formats.document import Trace
     from policytool.support.text.jsontext import Json
 
-GRAPH: Final = "saved_model.pb"
-KERAS: Final = "keras_metadata.pb"
-OWN_FILES: Final = frozenset({GRAPH, KERAS, "saved_model.pbtxt", "fingerprint.pb"})
-"""Files that make a directory a SavedModel; a path to one of them stands for the directory."""
-
-ASSETS: Final = "assets"
 ARCHITECTURE: Final = "assets/saved_model.json"
 """Where ``export_saved_model`` of TF 1.13 to 2.0 puts the model's ``to_json()``."""
-
-CHECKPOINT: Final = ("variables", "variables")
-"""Where the checkpoint of a SavedModel lies: its prefix, below the model's directory."""
 
 MISSING: Final = "missing-shard"
 """The code of the observation that the checkpoint is not whole."""
 
-OWN_DIRECTORIES: Final = frozenset({"variables", ASSETS, "assets.extra"})
 SERVE: Final = b"serve"
 """The tag that loaders look for (tensorflow/python/saved_model/tag_constants.py)."""
 
@@ -73,7 +64,7 @@ _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 
 def recognise(probe: Probe) -> bool:
     """Return whether the directory holds a SavedModel's graph."""
-    return bool({GRAPH, "saved_model.pbtxt"} & probe.names)
+    return bool({GRAPH, TEXT_GRAPH} & probe.names)
 
 
 def read(probe: Probe) -> Document:
@@ -113,7 +104,7 @@ def read(probe: Probe) -> Document:
     if tensors or any(node.variable for node in nodes.values()):
         observations += _missing(probe)
     ops = _ops(probe, saved.meta_graphs, graph, definition, observations)
-    observations += (*graph_assets.escaping(probe.path, saved.meta_graphs), *_others(probe))
+    observations += (*graph_assets.escaping_assets(probe, saved.meta_graphs), *_others(probe))
     return Document(
         path=probe.shown,
         format="savedmodel",
@@ -394,7 +385,7 @@ def _others(probe: Probe) -> Iterator[Observation]:
     """
     Yield what else in the directory a loader could take for the model: releases choose differently.
     """
-    others = sorted(probe.names & {"saved_model.pbtxt", "saved_model.cpb"}) + (
+    others = sorted(probe.names & {TEXT_GRAPH, "saved_model.cpb"}) + (
         ["config.json"] if {"config.json", "metadata.json"} <= probe.names else []
     )
     if others:
@@ -493,6 +484,3 @@ def _signatures(graph: Any) -> Iterator[Signature]:
             for tensor in sorted(entry.value.outputs, key=lambda tensor: tensor.key)
         }
         yield Signature(name=_text(entry.key), inputs=inputs, outputs=outputs)
-
-
-FORMAT: Final = Format(name="savedmodel", title="SavedModel", recognise=recognise, read=read)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import Changes, WriteError, Writer, edited
+from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edited
 from policytool.formats.saved_model import metadata as _metadata
-from policytool.formats.saved_model.read import GRAPH, KERAS, OWN_DIRECTORIES, OWN_FILES
+from policytool.formats.saved_model.files import GRAPH, KERAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from policytool.formats.rewriting.base import Counted
 
 _FILES: Final = (KERAS, GRAPH)
-_DEEPEST: Final = 2
-"""
-``variables/variables.index``: a link any deeper stays one, and so no circle of links is followed.
-"""
 
 
 def texts(path: Path) -> Mapping[str, str]:
@@ -64,16 +60,6 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
     _metadata.compare(source, draft, source.name, _of(source.name, changes))
 
 
-def owns(path: Path) -> bool:
-    """
-    Return whether it is one of a SavedModel's files, or a file or folder of its variables and
-    assets, linked at one level at the most.
-    """
-    return (len(path.parts) == 1 and path.name in OWN_FILES) or (
-        len(path.parts) <= _DEEPEST and path.parts[0] in OWN_DIRECTORIES
-    )
-
-
 def _of(file: str, changes: Changes) -> list[Edit]:
     return [edit for edit in changes.edits if _is_in(edit.address.part, file)]
 
@@ -82,14 +68,6 @@ def _is_in(part: str, file: str) -> bool:
     return part.partition("#")[0] == file
 
 
-WRITER: Final = Writer(
-    name="savedmodel",
-    format="savedmodel",
-    directory=True,
-    texts=texts,
-    measure=measure,
-    write=write,
-    compare=compare,
-    members=members,
-    owns=owns,
+REWRITER: Final = Rewriter(
+    texts=texts, measure=measure, write=write, compare=compare, members=members
 )

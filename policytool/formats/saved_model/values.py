@@ -9,14 +9,22 @@ from policytool.formats.checkpoint import tensors as _checkpoint
 from policytool.formats.checkpoint.bundle import keys_of, open_bundle
 from policytool.formats.document import Layout
 from policytool.formats.saved_model import read as savedmodel
+from policytool.formats.saved_model.files import CHECKPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import ExitStack
 
-    from policytool.formats import Probe
+    from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle
     from policytool.formats.document import Document, Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.stored_values.base import Array, Values
+
+
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """Return the values of a model; its files are opened when one of them is read."""
+    del stack
+    return SavedModelValues(probe, document)
 
 
 class SavedModelValues:
@@ -41,7 +49,7 @@ class SavedModelValues:
 
     @cached_property
     def _bundle(self) -> Bundle:
-        return open_bundle(self._probe.path.joinpath(*savedmodel.CHECKPOINT))
+        return open_bundle(self._probe.path.joinpath(*CHECKPOINT))
 
     @cached_property
     def _keys(self) -> Mapping[int, str]:

@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Format, Probe, parse_json
+from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.support import limits
 
@@ -56,7 +56,7 @@ def read(probe: Probe) -> Document:
     tensors: list[Tensor] = []
     names: dict[str, str] = {}
     for path in shards(probe, observations):
-        with _hdf5.opened(probe, str(path), path.name) as file:
+        with _hdf5.open_checked(probe, str(path), path.name) as file:
             contents = _hdf5.walk(probe, file, attributes=True)
         tensors += contents.tensors
         names.update(contents.names)
@@ -128,8 +128,3 @@ def _beside(probe: Probe, name: str) -> Path:
             f"names the shard {name}, which is not here; copy it to the map's directory too",
         )
     return path
-
-
-FORMAT: Final = Format(
-    name="sharded-weights", title="weights in shards", recognise=recognise, read=read
-)

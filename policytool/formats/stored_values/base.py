@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from policytool.support.errors import PolicytoolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import ExitStack
 
     import numpy as np
     import numpy.typing as npt
 
-    from policytool.formats.document import Tensor
+    from policytool.formats.base import Probe
+    from policytool.formats.document import Document, Tensor
 
     Array = npt.NDArray[Any]
     DType = np.dtype[Any]
+    OpenValues = Callable[[Probe, Document, ExitStack], "Values"]
+    """Opens the values of a document's variables; the stack closes what it opened."""
 
 BLOCK: Final = 4 * 2**20
 """The most bytes of a tensor that are held at once, but for chunks, which no release writes."""

@@ -1,1 +1,15 @@
 """TensorFlow.js layers models."""
+
+from typing import Final
+
+from policytool.formats.format import Format
+from policytool.formats.tfjs import read
+
+FORMAT: Final = Format(
+    package=__name__,
+    document_format="tfjs",
+    title="TensorFlow.js layers model",
+    suffixes=(".json",),
+    recognise=read.recognise,
+    read=read.read,
+)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from policytool.formats.base import Format, Probe, is_serialised, parse_json, written_by
+from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.releases import dtypes
 from policytool.support import limits
@@ -34,7 +35,6 @@ _CONFIG: Final = "model_config"
 _TRAINING: Final = "training_config"
 _VARS: Final = "vars"
 _GRAPH: Final = "graph-model"
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BEGINNING: Final = re.compile(
     rb"""\s*\{\s*"(?:modelTopology|weightsManifest|generatedBy|convertedBy|userDefinedMetadata)"\s*:
        | \s*\{\s*"format"\s*:\s*"(?:layers|graph)-model" """,
@@ -44,7 +44,7 @@ _BEGINNING: Final = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class TensorLocation:
     """Where the values of a tensor lie."""
 
     tensor: Tensor
@@ -60,7 +60,7 @@ class Place:
 
 def recognise(probe: Probe) -> bool:
     """Return whether the file begins like a ``model.json``."""
-    return _BEGINNING.match(probe.head.removeprefix(_BYTE_ORDER_MARK)) is not None
+    return _BEGINNING.match(probe.head.removeprefix(BOM_UTF8)) is not None
 
 
 def read(probe: Probe) -> Document:
@@ -109,7 +109,7 @@ def read(probe: Probe) -> Document:
         training_pointer=f"/{_TOPOLOGY}/{_TRAINING}",
         layout=layout,
         tensors=tensors,
-        writer=written_by(topology),
+        writer=writer_of(topology),
         observations=tuple(observations),
     )
 
@@ -136,7 +136,7 @@ def shards(model: Json) -> tuple[str, ...]:
     )
 
 
-def places(probe: Probe) -> tuple[Place, ...]:
+def places(probe: Probe) -> tuple[TensorLocation, ...]:
     """
     Return where the values of each tensor lie, in the order of the manifest.
 
@@ -149,7 +149,7 @@ def places(probe: Probe) -> tuple[Place, ...]:
         for entry in _listed(probe, group, "weights"):
             tensor = _tensor(probe, entry)
             found.append(
-                Place(
+                TensorLocation(
                     tensor=tensor,
                     paths=paths,
                     offset=offset,
@@ -191,7 +191,7 @@ def escapes(path: str) -> bool:
 
 def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
     data = probe.content(limits.JSON_BYTES, "json-limit", "is JSON of")
-    model = parse_json(probe, data.removeprefix(_BYTE_ORDER_MARK), "the file", observations)
+    model = parse_json(probe, data.removeprefix(BOM_UTF8), "the file", observations)
     if not isinstance(model, dict):
         raise probe.failure(
             "tfjs-not-keras",
@@ -280,8 +280,3 @@ def _about_storage(
             "whoever loads the file gets floats again"
         )
         yield Observation(code="tfjs-quantized", message=message, where=MANIFEST)
-
-
-FORMAT: Final = Format(
-    name="tfjs", title="TensorFlow.js layers model", recognise=recognise, read=read
-)

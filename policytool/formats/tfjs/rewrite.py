@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.edits import Cast
-    from policytool.formats.rewriting.base import Counted, Writer
+    from policytool.formats.rewriting.base import Counted, Rewriter
 
 
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
@@ -54,4 +54,4 @@ def companions(path: Path) -> tuple[str, ...]:
     return names
 
 
-WRITER: Final[Writer] = texts.writer("tfjs", PART, measure, companions=companions)
+REWRITER: Final[Rewriter] = texts.text_rewriter(PART, measure, companions=companions)

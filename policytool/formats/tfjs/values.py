@@ -18,14 +18,21 @@ from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import ExitStack
     from pathlib import Path
 
-    from policytool.formats import Probe
-    from policytool.formats.document import Tensor
-    from policytool.formats.stored_values.base import Array
+    from policytool.formats.base import Probe
+    from policytool.formats.document import Document, Tensor
+    from policytool.formats.stored_values.base import Array, Values
 
 _STRING: Final = "string"
 _VARS: Final = "vars"
+
+
+def open_values(probe: Probe, document: Document, stack: ExitStack) -> Values:
+    """Return the values of a model; its files are opened when one of them is read."""
+    del document, stack
+    return TfjsValues(probe)
 
 
 class TfjsValues:
@@ -66,7 +73,7 @@ class TfjsValues:
         )
 
     @cached_property
-    def _places(self) -> Mapping[Tensor, tfjs.Place]:
+    def _places(self) -> Mapping[Tensor, tfjs.TensorLocation]:
         try:
             return {place.tensor: place for place in tfjs.places(self._probe)}
         except ModelFileError as error:  # it was read a moment ago
@@ -93,11 +100,8 @@ class TfjsValues:
 
     def _shard(self, name: str) -> Path:
         """Return the path of a shard: a file of the model's own directory."""
-        directory = self._probe.path.parent
-        path = directory / name
-        # with a separator behind it
-        home = os.path.join(os.path.realpath(directory), "")  # noqa: PTH118  # with a separator behind it
-        if tfjs.escapes(name) or not os.path.realpath(path).startswith(home):
+        path = self._probe.path.parent / name
+        if tfjs.escapes(name) or self._probe.leads_out(path):
             raise ValuesError("its shard lies outside the model's directory, which is not left")
         if not path.is_file():
             raise ValuesError("its shard is missing")

@@ -7,9 +7,10 @@ It stores no variables.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.base import Format, Probe, is_serialised, written_by
+from policytool.formats.base import Probe, is_serialised, writer_of
 from policytool.formats.document import Document, Observation
 from policytool.support import limits
 from policytool.support.text import yamltext
@@ -23,7 +24,6 @@ PART: Final = "model"
 PYTHON_OBJECTS: Final = "python-objects"
 """The observation's code for tags that name classes of Python."""
 
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BEGINNING: Final = re.compile(
     rb"""(?:[ \t]*(?:\#[^\n]*)?\r?\n | %YAML[^\n]*\n | ---[ \t]*\r?\n)*   # before a document
          (?:["']?(?:backend|keras_version)["']?[ \t]*:[ \t][^\n]*\n){0,2}
@@ -38,14 +38,14 @@ def recognise(probe: Probe) -> bool:
     Return whether the file begins with the keys that ``to_yaml()`` writes, ``class_name`` among the
     first three.
     """
-    return _BEGINNING.match(probe.head.removeprefix(_BYTE_ORDER_MARK)) is not None
+    return _BEGINNING.match(probe.head.removeprefix(BOM_UTF8)) is not None
 
 
 def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
     data = probe.content(limits.YAML_BYTES, "yaml-limit", "is YAML of")
     try:
-        found = yamltext.parse(data.removeprefix(_BYTE_ORDER_MARK).decode("utf-8"))
+        found = yamltext.parse(data.removeprefix(BOM_UTF8).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise probe.failure(
             "invalid-yaml", f"the file is not UTF-8 text (byte {error.start})"
@@ -64,7 +64,7 @@ def read(probe: Probe) -> Document:
         format="yaml",
         parts={PART: config},
         config_part=PART,
-        writer=written_by(config),
+        writer=writer_of(config),
         observations=tuple(_observations(found)),
     )
 
@@ -84,6 +84,3 @@ def _observations(found: Parsed) -> Iterator[Observation]:
             message=f"the file has values as calls of Python classes ({names}), of which only the "
             "arguments are read; PyYAML 5.2 and later refuse them",
         )
-
-
-FORMAT: Final = Format(name="yaml", title="architecture YAML", recognise=recognise, read=read)

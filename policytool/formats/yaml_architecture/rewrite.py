@@ -6,7 +6,6 @@ import copy
 import re
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.architecture.rewrite import measure
 from policytool.formats.rewriting import texts
 from policytool.formats.rewriting.base import WriteError
 from policytool.formats.yaml_architecture.read import PART
@@ -17,7 +16,7 @@ from policytool.support.text.jsontext import ABSENT, Absent, place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.formats.rewriting.base import Writer
+    from policytool.formats.rewriting.base import Rewriter
     from policytool.support.text.jsonedit import Change
     from policytool.support.text.jsontext import Json
 
@@ -79,4 +78,4 @@ def _edit(value: Json, edits: Sequence[Change]) -> Json:
     return holder[""]
 
 
-WRITER: Final[Writer] = texts.writer("yaml", PART, measure, apply)
+REWRITER: Final[Rewriter] = texts.text_rewriter(PART, apply=apply)

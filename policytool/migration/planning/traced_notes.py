@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Kind
-from policytool.formats.saved_model.read import GRAPH, KERAS
+from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.migration.plan import Note, Severity
 from policytool.support.shorten import some
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.checkpoint import bundle as checkpoints
-from policytool.formats.saved_model.read import CHECKPOINT
+from policytool.formats.saved_model.files import CHECKPOINT
 from policytool.model.model import Source
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, graph_ops

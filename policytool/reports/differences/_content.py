@@ -9,8 +9,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparison.result import POLICIES, Aspect, Pairing, Presence, Verdict
+from policytool.formats import TITLES
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.reports._words import FORMATS, generation_words, loss_scale_words
+from policytool.reports._words import generation_words, loss_scale_words
 from policytool.reports.layout import Cell, clean
 from policytool.support.text.jsontext import ABSENT
 
@@ -157,7 +158,7 @@ def about(side: Side, view: View) -> str:
     )
     facts = [
         clean(side.path),
-        FORMATS.get(side.format, side.format),
+        TITLES.get(side.format, side.format),
         generation_words(side.generation),
         *([f"written by {written}"] if written else []),
     ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
+from policytool.formats import TITLES
 from policytool.formats.discovery import shown
 from policytool.formats.edits import Kind
 from policytool.migration.plan import Severity
@@ -18,7 +19,6 @@ from policytool.releases import generations
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Policy
 from policytool.reports._words import (
-    FORMATS,
     generation_words,
     loader_lines,
     loader_ranges,
@@ -54,7 +54,7 @@ class Change:
 def subject(migration: Migration) -> list[str]:
     """Return what the file is, in words."""
     plan = migration.plan
-    facts = [FORMATS.get(plan.format, plan.format), generation_words(plan.generation)]
+    facts = [TITLES.get(plan.format, plan.format), generation_words(plan.generation)]
     return (
         [*facts, f"the model's policy is {plan.base_policy}"]
         if plan.base_policy is not None

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats import TITLES
 from policytool.releases.behaviour import Proof
-from policytool.reports._words import FORMATS
 from policytool.support.shorten import some
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
         "converted",
         (
             f"for {conversion.target}, as "
-            f"{FORMATS.get(content.container, content.container)}{variables}{state}"
+            f"{TITLES.get(content.container, content.container)}{variables}{state}"
         ),
         "good",
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TestArchitecture(FormatContract):
-    name = "json"
+    package = "architecture"
     document_format = ("json",)
     samples = (
         MIXED_JSON,

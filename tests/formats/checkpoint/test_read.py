@@ -30,7 +30,7 @@ FLOAT: Final = ("float32", (2,), b"\0" * 8)
 
 
 class TestCheckpoint(FormatContract):
-    name = "checkpoint"
+    package = "checkpoint"
     document_format = ("weights",)
     samples = tuple(WRITTEN / f"{name}.index" for name in ("saver", "training", "listed"))
 

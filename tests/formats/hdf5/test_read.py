@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TestHdf5(FormatContract):
-    name = "h5"
+    package = "hdf5"
     document_format = ("h5", "weights")
     samples = (
         MIXED_H5,

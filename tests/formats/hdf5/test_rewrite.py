@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from policytool.formats import casting, rewriting
-from policytool.formats.hdf5.rewrite import WRITER
+from policytool.formats.hdf5.rewrite import REWRITER
 from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild
@@ -112,7 +112,7 @@ def test_texts_keep_their_type(
     before = _kind(path)
     new = rewrite(path, changes)
     assert _kind(new) == before
-    assert WRITER.texts(new)["model_config"] == CONFIG.replace(
+    assert REWRITER.texts(new)["model_config"] == CONFIG.replace(
         '"float32"', '"a dtype of another length"'
     )
 
@@ -125,7 +125,7 @@ def test_texts_keep_their_bytes_beyond_ascii(cset: int, changes: Changes, tmp_pa
     config = json.dumps(sequential(dense(other="é ü 層")), ensure_ascii=False)
     _typed(path, b"model_config", config.encode(), _string(None, cset, h5t.STR_NULLTERM))
     new = rewrite(path, changes)
-    assert WRITER.texts(new)["model_config"] == config.replace(
+    assert REWRITER.texts(new)["model_config"] == config.replace(
         '"float32"', '"a dtype of another length"'
     )
     assert _kind(new) == _kind(path)
@@ -159,7 +159,7 @@ def test_every_releases_texts_keep_their_type(release: str, tmp_path: Path) -> N
 
 def _assert_forgotten(old: Path, new: Path) -> None:
     """No 64 bytes of an old text that are not in the new one are left anywhere in the file."""
-    raw, before, after = new.read_bytes(), WRITER.texts(old), WRITER.texts(new)
+    raw, before, after = new.read_bytes(), REWRITER.texts(old), REWRITER.texts(new)
     kept = "\0".join(after.values()).encode()
     for text in before.values():
         data = text.encode()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TestKerasZip(FormatContract):
-    name = "keras"
+    package = "keras_archive"
     document_format = ("keras",)
     samples = (
         MIXED_KERAS,

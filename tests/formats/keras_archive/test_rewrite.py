@@ -21,7 +21,7 @@ import pytest
 
 from policytool.formats import casting, rewriting
 from policytool.formats.edits import Cast, Slot
-from policytool.formats.keras_archive.rewrite import WRITER
+from policytool.formats.keras_archive.rewrite import REWRITER
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
 from tests.conftest import UNPACKED
@@ -202,7 +202,7 @@ def test_config_keeps_its_byte_order_mark(tmp_path: Path) -> None:
     assert zipfile.ZipFile(new).read("config.json") == text.replace(
         b'"float32"', b'"a dtype of another length"'
     )
-    assert WRITER.texts(new)["config.json"].startswith("{")
+    assert REWRITER.texts(new)["config.json"].startswith("{")
 
 
 def test_bfloat16_is_stored_as_keras_does(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TestKerasDirectory(FormatContract):
-    name = "keras-directory"
+    package = "keras_directory"
     document_format = ("keras",)
     samples = (UNPACKED,)
     parts = ("config.json", "metadata.json", "model.weights.h5")

@@ -35,7 +35,7 @@ def lone(path: Path, directory: Path) -> Path:
 
 
 class TestKerasMetadata(FormatContract):
-    name = "keras-metadata"
+    package = "keras_metadata"
     document_format = ("keras-metadata",)
     samples = SAMPLES
 

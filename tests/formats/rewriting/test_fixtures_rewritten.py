@@ -39,8 +39,8 @@ def _rewritable(path: Path) -> Document | None:
         document = document_of(path)
     except ModelFileError:
         return None
-    writer = rewriting.writer_for(document.format, is_directory=path.is_dir())
-    return document if writer is not None and document.config_part is not None else None
+    rewriter = rewriting.rewriter_for(document.format, is_directory=path.is_dir())
+    return document if rewriter is not None and document.config_part is not None else None
 
 
 @pytest.mark.parametrize("release", RELEASES)

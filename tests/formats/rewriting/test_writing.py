@@ -198,7 +198,7 @@ def test_missing_directories_and_formats_are_told(model: Path, tmp_path: Path) -
     with pytest.raises(ModelFileError) as caught:
         rewriting.write(model, tmp_path / "new", Changes(), document_format="savedmodel")
     assert caught.value.code == "not-rewritable"
-    assert rewriting.writer_for("weights", is_directory=False) is None
+    assert rewriting.rewriter_for("weights", is_directory=False) is None
 
 
 def test_times_and_counts_are_told(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TestSavedModel(FormatContract):
-    name = "savedmodel"
+    package = "saved_model"
     document_format = ("savedmodel",)
     samples = (
         MIXED_SAVEDMODEL,

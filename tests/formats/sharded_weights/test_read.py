@@ -24,7 +24,7 @@ MAP: Final = FIXTURES / "keras3.15/sharded.weights.json"
 
 
 class TestShardedWeights(FormatContract):
-    name = "sharded-weights"
+    package = "sharded_weights"
     document_format = ("weights",)
     samples = (MAP,)
 

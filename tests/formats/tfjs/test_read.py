@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
-from policytool.formats import FORMATS, Probe
+from policytool.formats import FORMATS, Probe, tfjs
 from policytool.formats.document import Layout
 from policytool.formats.tfjs.read import escapes, is_shard
 from policytool.support.errors import ModelFileError
@@ -39,7 +39,7 @@ def written(directory: Path, model: object) -> Path:
 
 
 class TestTensorFlowJs(FormatContract):
-    name = "tfjs"
+    package = "tfjs"
     document_format = ("tfjs",)
     samples = (
         MIXED_TFJS,
@@ -83,8 +83,8 @@ def test_every_form_of_the_file_is_read(model: dict[str, Any], tmp_path: Path) -
     from the file's root.
     """
     path = written(tmp_path, model)
-    assert [found.name for found in FORMATS if found.recognise(Probe(path, "model.json"))] == [
-        "tfjs"
+    assert [found for found in FORMATS if found.recognise(Probe(path, "model.json"))] == [
+        tfjs.FORMAT
     ]
     layer = policytool.inspect(path).layers[1]
     assert (layer.path, layer.policy, [variable.shape for variable in layer.variables]) == (
@@ -162,9 +162,7 @@ def test_weights_without_a_topology_hold_no_policy(tmp_path: Path) -> None:
 def test_keras_3_names_its_tensors_by_place() -> None:
     """The converter copies the paths of a ``.keras``."""
     path = TFJS / "from_keras3.15/model.json"
-    document = next(found for found in FORMATS if found.name == "tfjs").read(
-        Probe(path, "model.json")
-    )
+    document = tfjs.FORMAT.read(Probe(path, "model.json"))
     assert document.layout is Layout.OBJECT_PATHS
 
 

@@ -24,7 +24,7 @@ MODEL = (
 
 
 class TestYaml(FormatContract):
-    name = "yaml"
+    package = "yaml_architecture"
     document_format = ("yaml",)
     samples = (
         MIXED_YAML,
@@ -70,7 +70,7 @@ def test_every_way_to_begin_is_recognised(text: str, tmp_path: Path) -> None:
 def test_other_text_files_are_not_claimed(text: str, tmp_path: Path) -> None:
     """A settings file beside a model is none."""
     (tmp_path / "a.yaml").write_text(text, encoding="utf-8")
-    assert not yaml_architecture.FORMAT.recognise(Probe(tmp_path / "a.yaml", "a.yaml"))
+    assert not yaml_architecture.recognise(Probe(tmp_path / "a.yaml", "a.yaml"))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.formats import format_detection
-from policytool.formats.edits import REWRITTEN, Kind
+from policytool.formats import REWRITTEN, format_detection
+from policytool.formats.edits import Kind
 from policytool.migration import planning
 from policytool.migration.planning.options import RETARGETS, Options
 from policytool.migration.planning.planned_document import applied

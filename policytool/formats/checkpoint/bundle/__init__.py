@@ -24,7 +24,7 @@ from policytool.formats.checkpoint.bundle._objects import (
     OBJECT_GRAPH_KEY,
     Attribute,
     ObjectGraph,
-    Slot,
+    SlotVariable,
     Trackable,
 )
 from policytool.formats.checkpoint.bundle._table import is_table
@@ -38,7 +38,7 @@ __all__ = [
     "Entry",
     "ObjectGraph",
     "Part",
-    "Slot",
+    "SlotVariable",
     "Trackable",
     "is_table",
     "keys_of",

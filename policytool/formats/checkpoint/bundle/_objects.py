@@ -37,7 +37,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Slot:
+class SlotVariable:
     """A variable that an optimizer keeps for another, such as Adam's ``m``."""
 
     variable: int
@@ -55,7 +55,7 @@ class Trackable:
     """Names and nodes of what it holds, in the file's order."""
 
     attributes: tuple[Attribute, ...] = ()
-    slots: tuple[Slot, ...] = ()
+    slots: tuple[SlotVariable, ...] = ()
 
     @property
     def value(self) -> Attribute | None:
@@ -108,10 +108,10 @@ def _node(
     )
 
 
-def _slots(message: Any, count: int) -> Iterator[Slot]:
+def _slots(message: Any, count: int) -> Iterator[SlotVariable]:
     for slot in message.slots:
         if 0 <= slot.original_node < count and 0 <= slot.node < count:
-            yield Slot(variable=slot.original_node, name=_text(slot.name), node=slot.node)
+            yield SlotVariable(variable=slot.original_node, name=_text(slot.name), node=slot.node)
 
 
 def _text(raw: bytes) -> str:

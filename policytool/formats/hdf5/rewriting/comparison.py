@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from policytool.formats.edits import Cast, Slot
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
-    from policytool.formats.hdf5.rewriting.storage import Opened, Storage
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5, Storage
 
     Pair = tuple[h5g.GroupID, h5g.GroupID, tuple[bytes, ...]]
 
 
-def compare(source: Opened, draft: Opened, changes: Rebuild) -> None:
+def compare(source: OpenHdf5, draft: OpenHdf5, changes: Rebuild) -> None:
     """
     Compare a file with its source.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.edits import Cast, Slot
-    from policytool.formats.hdf5.rewriting.storage import Opened
+    from policytool.formats.hdf5.rewriting.storage import OpenHdf5
 
 STATE: str = "optimizer"
 """The group that holds the optimizer's state where no slot says otherwise."""
@@ -74,7 +74,7 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
     return found
 
 
-def rebuild(source: Opened, target: Opened, changes: Rebuild) -> dict[tuple[str, ...], Counts]:
+def rebuild(source: OpenHdf5, target: OpenHdf5, changes: Rebuild) -> dict[tuple[str, ...], Counts]:
     """
     Fill an empty file; return what the casts did.
 
@@ -90,7 +90,7 @@ def rebuild(source: Opened, target: Opened, changes: Rebuild) -> dict[tuple[str,
 class _Work:
     """The making of one file."""
 
-    def __init__(self, source: Opened, target: Opened, changes: Rebuild) -> None:
+    def __init__(self, source: OpenHdf5, target: OpenHdf5, changes: Rebuild) -> None:
         self._source, self._target, self._changes = source, target, changes
         self._old, self._new = source.root, target.root
         self._casts = by_address(self._old, changes.casts)

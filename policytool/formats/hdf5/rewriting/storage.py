@@ -144,7 +144,7 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Opened:
+class OpenHdf5:
     """An open HDF5 file and where its bytes are."""
 
     file: h5py.File
@@ -157,7 +157,7 @@ class Opened:
 
 
 @contextmanager
-def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[Opened]:
+def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[OpenHdf5]:
     """
     Open a file, or a part of one, for reading.
 
@@ -166,12 +166,12 @@ def reading(path: Path, *, start: int = 0, size: int | None = None) -> Iterator[
     """
     with regular_file(path) as descriptor:
         storage = Storage(descriptor, start=start, size=size)
-        with _told(storage), h5py.File(storage, "r") as file:
-            yield Opened(file=file, storage=storage)
+        with _failures(storage), h5py.File(storage, "r") as file:
+            yield OpenHdf5(file=file, storage=storage)
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[Opened]:
+def changing(path: Path) -> Iterator[OpenHdf5]:
     """
     Open a draft to change it where it stands; formats of new parts are those that the oldest
     readers know.
@@ -181,12 +181,12 @@ def changing(path: Path) -> Iterator[Opened]:
     """
     with opened(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
-        with _told(storage), h5py.File(storage, "r+", libver=("earliest", "latest")) as file:
-            yield Opened(file=file, storage=storage)
+        with _failures(storage), h5py.File(storage, "r+", libver=("earliest", "latest")) as file:
+            yield OpenHdf5(file=file, storage=storage)
 
 
 @contextmanager
-def making(path: Path) -> Iterator[Opened]:
+def making(path: Path) -> Iterator[OpenHdf5]:
     """
     Make a file in an empty draft, in the oldest formats that hold what is put in it: those that
     every release reads.
@@ -196,12 +196,12 @@ def making(path: Path) -> Iterator[Opened]:
     """
     with opened(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
-        with _told(storage), h5py.File(storage, "w", libver=("earliest", "latest")) as file:
-            yield Opened(file=file, storage=storage)
+        with _failures(storage), h5py.File(storage, "w", libver=("earliest", "latest")) as file:
+            yield OpenHdf5(file=file, storage=storage)
 
 
 @contextmanager
-def creating(path: Path, like: Opened) -> Iterator[Opened]:
+def creating(path: Path, like: OpenHdf5) -> Iterator[OpenHdf5]:
     """
     Make a file in an empty draft, with the creation properties, the user block and the format
     version of ``like``.
@@ -211,18 +211,18 @@ def creating(path: Path, like: Opened) -> Iterator[Opened]:
     """
     with opened(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
-        with _told(storage):
+        with _failures(storage):
             properties = like.file.id.get_create_plist()
             block = os.pread(
                 like.storage.descriptor, properties.get_userblock(), like.storage.start
             )
             with h5py.File(_created(storage, properties, like)) as file:
-                yield Opened(file=file, storage=storage)
+                yield OpenHdf5(file=file, storage=storage)
             if block:
                 write_all(descriptor, block, 0)
 
 
-def _created(storage: Storage, properties: h5p.PropFCID, like: Opened) -> h5f.FileID:
+def _created(storage: Storage, properties: h5p.PropFCID, like: OpenHdf5) -> h5f.FileID:
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
     access.set_libver_bounds(_lowest_format(like, properties.get_userblock()), h5f.LIBVER_LATEST)
@@ -230,7 +230,7 @@ def _created(storage: Storage, properties: h5p.PropFCID, like: Opened) -> h5f.Fi
     return h5f.create(repr(storage).encode(), h5f.ACC_TRUNC, fcpl=properties, fapl=access)
 
 
-def _lowest_format(like: Opened, offset: int) -> int:
+def _lowest_format(like: OpenHdf5, offset: int) -> int:
     """
     Return the bound that makes HDF5 write a superblock of the same version (HDF5 file format,
     section II.A).
@@ -255,7 +255,7 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def _told(storage: Storage) -> Iterator[None]:
+def _failures(storage: Storage) -> Iterator[None]:
     """Turn what h5py raises into what went wrong: the system's failure, or a sentence."""
     try:
         yield

@@ -1,0 +1,96 @@
+"""What a format declares of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from policytool.formats.base import Probe
+    from policytool.formats.creating.base import Creator
+    from policytool.formats.document import Document
+    from policytool.formats.rewriting.base import Rewriter
+    from policytool.formats.stored_values.base import OpenValues
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Format:
+    """
+    A way in which models are stored; each package of a format declares one as ``FORMAT``.
+
+    The package's modules ``rewrite``, ``create`` and ``values`` are imported when they are used:
+    reading a model needs none of them, and they cost time at start. A format whose package lacks
+    one of them cannot do what it is for.
+    """
+
+    package: str
+    """The full name of the package."""
+
+    document_format: str
+    """What :attr:`policytool.formats.document.Document.format` says of its whole models."""
+
+    title: str
+    """What reports call its documents."""
+
+    suffixes: tuple[str, ...] = ()
+    """How its files end, the usual suffix first; empty for directories and where any will do."""
+
+    recognise: Callable[[Probe], bool]
+    """By content; exactly one format recognises a file."""
+
+    read: Callable[[Probe], Document]
+    """
+    Read without executing anything, following no link out of the file.
+
+    :raises ModelFileError: with a sentence and a code of its own for each way in which the file can
+        be wrong.
+    """
+
+    owns: Callable[[Path], bool] | None = None
+    """
+    Whether a file or folder with this relative path in the directory is part of the model; None for
+    a format whose models are files.
+    """
+
+    whole: Callable[[Path], Path | None] | None = None
+    """Return the model that a file is a part of; None for a file that is no part of one."""
+
+    parts_are_models: bool = False
+    """Whether a part is a model itself if a user names it, as a shard of HDF5 is."""
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether its models are directories."""
+        return self.owns is not None
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether its models can be rewritten; others are only read."""
+        return find_spec(f"{self.package}.rewrite") is not None
+
+    @property
+    def rewriter(self) -> Rewriter | None:
+        """How its models are rewritten."""
+        found: Rewriter | None = self._declared("rewrite", "REWRITER")
+        return found
+
+    @property
+    def creator(self) -> Creator | None:
+        """How its models are written from nothing."""
+        found: Creator | None = self._declared("create", "CREATOR")
+        return found
+
+    @property
+    def open_values(self) -> OpenValues | None:
+        """How the values of its variables are opened."""
+        found: OpenValues | None = self._declared("values", "open_values")
+        return found
+
+    def _declared(self, module: str, name: str) -> Any:  # noqa: ANN401  # typed by what calls it
+        path = f"{self.package}.{module}"
+        return getattr(import_module(path), name) if find_spec(path) is not None else None

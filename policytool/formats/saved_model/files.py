@@ -1,0 +1,44 @@
+"""The files of a SavedModel: their names, and which of them are the model's own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.base import ASSETS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GRAPH: Final = "saved_model.pb"
+TEXT_GRAPH: Final = "saved_model.pbtxt"
+KERAS: Final = "keras_metadata.pb"
+CHECKPOINT: Final = ("variables", "variables")
+"""Where the checkpoint of a SavedModel lies: its prefix, below the model's directory."""
+
+_OWN_FILES: Final = frozenset({GRAPH, KERAS, TEXT_GRAPH, "fingerprint.pb"})
+_OWN_DIRECTORIES: Final = frozenset({CHECKPOINT[0], ASSETS, "assets.extra"})
+_DEEPEST: Final = 2
+"""
+``variables/variables.index``: a link any deeper stays one, and so no circle of links is followed.
+"""
+
+
+def owns(path: Path) -> bool:
+    """
+    Return whether it is one of a SavedModel's files, or a file or folder of its variables and
+    assets, linked at one level at the most.
+    """
+    return (len(path.parts) == 1 and path.name in _OWN_FILES) or (
+        len(path.parts) <= _DEEPEST and path.parts[0] in _OWN_DIRECTORIES
+    )
+
+
+def whole(path: Path) -> Path | None:
+    """Return the SavedModel that a file is a part of; None for a file that is no part of one."""
+    parent = path.parent
+    if path.name in _OWN_FILES and os.path.isfile(parent / GRAPH):
+        return parent
+    if parent.name in _OWN_DIRECTORIES and os.path.isfile(parent.parent / GRAPH):
+        return parent.parent
+    return None
