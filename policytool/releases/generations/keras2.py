@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.generations import _recurrent, keras1, spellings
-from policytool.releases.generations._base import Generation, Release, Unsaid
+from policytool.releases.generations._base import Generation, Unsaid
 
 if TYPE_CHECKING:
     from policytool.releases.policy import Policy, PolicyMap
@@ -25,9 +25,6 @@ def render(policy: Policy | PolicyMap) -> str:
 GENERATION: Final = Generation(
     id="keras2.0-2.3",
     title=TITLE,
-    releases=tuple(
-        Release(id=f"keras2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(4)
-    ),
     parse=spellings.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases.generations import _attention, _recurrent, spellings
-from policytool.releases.generations._base import Generation, Release
+from policytool.releases.generations._base import Generation
 from policytool.releases.policy import PolicyMap
 from policytool.support.errors import SpellingError
 
@@ -35,9 +35,6 @@ def render(policy: Policy | PolicyMap) -> str:
 GENERATION: Final = Generation(
     id="keras3.0-3.3",
     title=TITLE,
-    releases=tuple(
-        Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4)
-    ),
     parse=spellings.parse_name,
     render=render,
     composites={**_recurrent.CELLS, **_attention.KERAS3},
