@@ -5,9 +5,9 @@ thereby changes the order of its layers.
 A mask that a layer takes from its input is an argument of the call, made by ops from the input of
 the Embedding or Masking that it began with (``Layer.__call__`` and ``compute_mask``); a tensor of
 another float dtype than the layer's goes through a ``Cast``. Measured with models of TF 2.15: Keras
-3.0 and 3.3 change a tensor's dtype without an op, 3.6 has the op in the graph, 3.10 and later (of
-the targets, the newest) note the call as it was before the cast, with the mask only where the layer took
-one bare tensor of its own dtype.
+3.0 and 3.3 change a tensor's dtype without an op, 3.6 has the op in the graph, 3.10 and later note
+the call as it was before the cast, with the mask only where the layer took one bare tensor of its
+own dtype.
 """
 
 from __future__ import annotations
