@@ -12,12 +12,13 @@ from typing import Any, Final
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.numerics import check_sides
+from policytool.releases.releases import KERAS3, newest
 from policytool.reports import rule_reference
 from policytool.rules import BY_ID, Question
 from policytool.support.errors import ModelFileError
 
 ROOT: Final = Path(__file__).parent.parent
-NEWEST: Final = "keras3.15"
+NEWEST: Final = newest(KERAS3).id
 FIRED: Final = "fired"
 UNSAFE: Final = "unsafe"
 _LONGEST: Final = 90

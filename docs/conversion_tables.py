@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.migration.convert.rewrites import REWRITES
 from policytool.releases import behaviour
 from policytool.releases.releases import LOADERS
-from policytool.releases.targets import described
+from policytool.releases.targets import descriptions
 from policytool.reports import rule_reference
 from policytool.reports._markdown import code, prose, row
 
@@ -58,7 +58,7 @@ def targets_page() -> str:
 def _targets() -> Iterator[str]:
     yield row(("`--target`", "what it stands for"))
     yield row(("---", "---"))
-    for name, words in described():
+    for name, words in descriptions():
         yield row((code(name), prose(words)))
 
 

@@ -150,8 +150,9 @@ def loaders_page() -> str:
         "| --- | --- | --- |",
     ]
     lines += [
-        f"| {', '.join(sorted(row.formats))} | {row.first} to {row.last} | {row.reason} |"
+        f"| {', '.join(sorted(row.formats))} | {run[0]} to {run[-1]} | {row.reason} |"
         for row in REFUSALS
+        for run in _measured_runs(row.releases)
     ]
     lines += [
         "",
@@ -215,6 +216,17 @@ def outcomes(name: str) -> dict[str, dict[str, bool]]:
         }
         for file, row in recorded.items()
     }
+
+
+def _measured_runs(releases: frozenset[str]) -> list[list[str]]:
+    """Return the measured ones of some releases, each run of neighbours by itself."""
+    runs: list[list[str]] = [[]]
+    for loader in LOADERS:
+        if loader in releases:
+            runs[-1].append(loader)
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]
 
 
 def migrated_page() -> str:

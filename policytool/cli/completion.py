@@ -65,9 +65,9 @@ def targets(
     Offer the loaders that ``migrate`` writes for, releases between those that were tried among
     them, with what each stands for.
     """
-    from policytool.releases.targets import described
+    from policytool.releases.targets import descriptions
 
-    return _matching(described(), incomplete)
+    return _matching(descriptions(), incomplete)
 
 
 def policies(

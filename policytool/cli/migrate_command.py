@@ -26,7 +26,7 @@ from policytool.migration.planning.options import (
     checked_policy,
 )
 from policytool.numerics.workers import Worker
-from policytool.releases.targets import described, written_for
+from policytool.releases.targets import descriptions, target_and_containers
 from policytool.reports.layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.support.errors import UsageError
@@ -183,7 +183,7 @@ def command(
     --retrace and --verify run TensorFlow in a process of its own, and nothing else does.
     """
     if list_targets:
-        click.echo("\n".join(f"{name:<12}  {text}" for name, text in described()))
+        click.echo("\n".join(f"{name:<12}  {text}" for name, text in descriptions()))
         return Exit.CLEAN
     if in_place and output is not None:
         raise UsageError(
@@ -202,7 +202,7 @@ def command(
         )
     if output is not None and output.endswith(("/", os.sep)) and not os.path.isdir(output):
         raise UsageError(f"-o {output} is no directory that exists; make it first")
-    loader, containers = written_for(target) if target is not None else (None, ())
+    loader, containers = target_and_containers(target) if target is not None else (None, ())
     asked = Options(
         to=checked_policy(to, "--to") if to is not None else None,
         assignments=tuple(assignment(text) for text in set),

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs
 from policytool.model import custom_classes, untrusted_code
-from policytool.model.reading import KERAS2
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, Note, Side
 from policytool.numerics.check_results.devices import Device, device
@@ -23,6 +22,7 @@ from policytool.numerics.verdicts import answers, recorded_training
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases import dtypes
+from policytool.releases.releases import KERAS2
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
 from policytool.support.processes import crash_guard

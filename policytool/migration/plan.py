@@ -79,7 +79,7 @@ class Conversion:
     """How a model is written for a loader that does not take it as it is."""
 
     target: str
-    """The loader, such as ``keras3.15``."""
+    """The loader, such as ``keras3.6``."""
 
     content: Content
     changes: tuple[Change, ...] = ()

@@ -19,13 +19,14 @@ from policytool.model.tree import INPUT_CLASS, Site, Unspelled, path_of
 from policytool.releases import dtypes, generations, policy
 from policytool.releases.generations import SubPolicy, Unsaid
 from policytool.releases.policy import Auto, Policy, PolicyMap
+from policytool.releases.releases import KERAS3
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.model.tree.storage import Placed
-    from policytool.model.writer_version import Origin
+    from policytool.releases.releases import Release
 
 _DEPRECATED_CLASSES: Final = frozenset({"Policy", "PolicyV1"})
 _LOOKUP_DTYPES: Final = {
@@ -61,7 +62,7 @@ class _Reading:
 class Resolver:
     """Reads the policies of one file's layers; gathers what it has to say about them."""
 
-    origins: tuple[Origin, ...]
+    origins: tuple[Release, ...]
     floatx: str | None
     """
     The dtype that all unsaid layers of a Keras 1 or 2 model share; None where the generation has no
@@ -108,7 +109,7 @@ class Resolver:
         if site.spelled is Unspelled.ABSENT or site.spelled is None:
             return self._read_unsaid(site)
         try:
-            found = generations.parse(site.spelled, self._generation.generation)
+            found = generations.parse(site.spelled, self.origins[-1].generation)
         except SpellingError as error:
             self._observe("unknown-policy", f"{path_of(site.names)}: {error}", site)
             return _Reading(policy=None, source=Source.UNKNOWN)
@@ -120,10 +121,6 @@ class Resolver:
         if isinstance(found, PolicyMap):
             return self._read_map(site, found, source)
         return _Reading(policy=self._settled(found, site), source=source, deprecated=deprecated)
-
-    @property
-    def _generation(self) -> Origin:
-        return self.origins[-1]
 
     def _read_input(self, site: Site) -> _Reading:
         """Return the dtype of an input layer's tensor; float32 where it is unsaid."""
@@ -168,8 +165,8 @@ class Resolver:
         return _Reading(policy=answer, source=source if answer else Source.LOADER)
 
     @staticmethod
-    def _matches_in_full(origin: Origin) -> bool:
-        minor = origin.release.id.removeprefix("keras3.")
+    def _matches_in_full(release: Release) -> bool:
+        minor = release.id.removeprefix("keras3.")
         return minor.isdigit() and int(minor) >= _FULL_MATCH_SINCE
 
     def _settled(self, found: Policy, site: Site) -> Policy:
@@ -206,7 +203,7 @@ class Resolver:
         if found is None:
             return None, None
         lookup = _LOOKUP_DTYPES.get(site.class_name)
-        if lookup and self._generation.release.id.startswith("keras3"):
+        if lookup and self.origins[-1].family == KERAS3:
             return lookup, lookup
         return found.compute_dtype, found.variable_dtype
 
@@ -219,7 +216,7 @@ class Resolver:
 
 
 def floatx(
-    origins: tuple[Origin, ...], sites: Sequence[Site], variables: Sequence[Variable]
+    origins: tuple[Release, ...], sites: Sequence[Site], variables: Sequence[Variable]
 ) -> str | None:
     """
     Return the backend's ``floatx`` of a Keras 1 or standalone Keras 2 model: what its variables are

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from policytool.formats.document import Address
 from policytool.model import custom_classes, hazards
 from policytool.model.layer_graph import graphs
-from policytool.model.reading import KERAS3
 from policytool.model.tree import INPUT_CLASS, LAYERS, Unspelled, places
 from policytool.releases import dtypes, generations, policy
+from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
 
@@ -69,7 +69,7 @@ class Subject:
         The newest release of the library that loads files of this kind, as
         :mod:`policytool.model.compatibility.incompatibilities` names it.
         """
-        return "keras3.15" if self.is_keras3 else "tf_keras2.21"
+        return newest(self.analysis.family).id
 
     @cached_property
     def children(self) -> Mapping[int, tuple[int, ...]]:

@@ -198,7 +198,7 @@ class Verdict:
     """Whether a loader takes a file."""
 
     loader: str
-    """A release, such as ``tf2.4`` or ``keras3.15``."""
+    """A release, such as ``tf2.4`` or ``keras3.6``."""
 
     reason: str | None
     """Why it refuses; None where nothing known stands in the way."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from policytool.model.config_traits import Features
     from policytool.model.traced_dtypes import Tally
     from policytool.model.tree.storage import Placed
-    from policytool.model.writer_version import Origin
+    from policytool.releases.releases import Release
 
 _INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
 _TENSORFLOW_JS: Final = "float32"
@@ -44,10 +44,6 @@ _LAST_UNMIXED: Final = "tf1.4-2.0"
 
 _BEYOND: Final = "layer-limit"
 
-KERAS2: Final = "keras2"
-KERAS3: Final = "keras3"
-"""The families of releases that load each other's files."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Analysis:
@@ -57,7 +53,7 @@ class Analysis:
     """
 
     document: Document
-    origins: tuple[Origin, ...]
+    origins: tuple[Release, ...]
     """The releases that can have written the file, oldest first."""
 
     placed: Placed
@@ -66,7 +62,7 @@ class Analysis:
     @property
     def family(self) -> str:
         """Whose releases wrote the file, and load it: those of Keras 2 and 1, or of Keras 3."""
-        return KERAS3 if self.origins[-1].release.id.startswith(KERAS3) else KERAS2
+        return self.origins[-1].family
 
 
 def read(path: Path, shown: str) -> Model:
@@ -219,7 +215,7 @@ def _about_tensorflow_js(layers: tuple[Layer, ...], marks: Features) -> Iterator
 
 
 def _about_origin(
-    origins: tuple[Origin, ...], writer: Writer, *, contradiction: bool
+    origins: tuple[Release, ...], writer: Writer, *, contradiction: bool
 ) -> Iterator[Observation]:
     if contradiction:
         what = (

@@ -9,10 +9,18 @@ by comparing the same models saved by neighbouring releases and by reading ``get
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import GENERATIONS, Generation, Release
+from policytool.releases.releases import (
+    KERAS2,
+    KERAS3,
+    RELEASES,
+    Release,
+    is_known,
+    newest,
+    releases_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,33 +30,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Origin:
-    """A release and the generation it belongs to."""
-
-    release: Release
-    generation: Generation
-
-
-ORIGINS: Final[tuple[Origin, ...]] = tuple(
-    Origin(release=release, generation=generation)
-    for generation in GENERATIONS
-    for release in generation.releases
-)
-"""Every release, oldest first within standalone Keras, TensorFlow with tf_keras, and Keras 3."""
-
-_INDEX: Final = {origin.release.id: index for index, origin in enumerate(ORIGINS)}
-_ID: Final = re.compile(r"(?P<family>keras|tf_keras|tf)(?P<version>\d+\.\d+)")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """Something a config shows, and the first and last release that write it."""
+    """Something a config shows, and the releases that write it."""
 
+    releases: frozenset[str]
     shows: Callable[[Features], bool]
-    first: str
-    last: str
-    but: str | None = None
-    """A release between them that does not write it."""
+
+    @property
+    def lasts(self) -> bool:
+        """Whether no later release of a family gave it up."""
+        return any(newest(family).id in self.releases for family in (KERAS2, KERAS3))
 
 
 def _class(*names: str) -> Callable[[Features], bool]:
@@ -90,90 +81,71 @@ def _keras2(test: Callable[[Features], bool]) -> Callable[[Features], bool]:
     )
 
 
-_NEWEST: Final = ORIGINS[-1].release.id
-_NEWEST_KERAS2: Final = next(
-    origin.release.id for origin in reversed(ORIGINS) if origin.release.id.startswith("tf_keras")
-)
+def _mark(releases: str, shows: Callable[[Features], bool]) -> Mark:
+    return Mark(releases=releases_in(releases), shows=shows)
+
 
 MARKS: Final[tuple[Mark, ...]] = (
     # TF 1.13 to 2.0, which share "2.2.4-tf"
-    Mark(
-        shows=_class("BatchNormalizationV1", "BatchNormalizationV2"), first="tf1.13", last="tf1.13"
-    ),
-    Mark(shows=_key("InputLayer", "ragged"), first="tf1.15", last=_NEWEST, but="tf2.0"),
-    Mark(
-        shows=_keras2(_without("InputLayer", "ragged")),
-        first="keras1.0",
-        last="tf2.0",
-        but="tf1.15",
-    ),
+    _mark("tf1.13", _class("BatchNormalizationV1", "BatchNormalizationV2")),
+    _mark("tf1.15, tf2.1 on, keras3.0 on", _key("InputLayer", "ragged")),
+    _mark("keras1.0 to tf1.14, tf2.0", _keras2(_without("InputLayer", "ragged"))),
     # TF 2.0 to 2.4
-    Mark(shows=_key("LossScaleOptimizer", "loss_scale"), first="tf2.0", last="tf2.3"),
-    Mark(shows=_class("TensorFlowOpLayer"), first="tf1.15", last="tf2.3"),
-    Mark(
-        shows=_class("TFOpLambda", "SlicingOpLambda", "ClassMethod"),
-        first="tf2.4",
-        last=_NEWEST_KERAS2,
-    ),
-    Mark(shows=_policy_key("Policy.loss_scale"), first="tf2.1", last="tf2.3"),
-    Mark(shows=_policy("PolicyV1"), first="tf2.4", last="tf2.8"),
-    Mark(shows=_class("LossScaleOptimizerV1"), first="tf2.4", last="tf2.8"),
-    Mark(shows=_key("LossScaleOptimizer", "inner_optimizer"), first="tf2.4", last=_NEWEST),
-    Mark(shows=_class("MultiHeadAttention"), first="tf2.4", last=_NEWEST),
+    _mark("tf2.0 to tf2.3", _key("LossScaleOptimizer", "loss_scale")),
+    _mark("tf1.15 to tf2.3", _class("TensorFlowOpLayer")),
+    _mark("tf2.4 on", _class("TFOpLambda", "SlicingOpLambda", "ClassMethod")),
+    _mark("tf2.1 to tf2.3", _policy_key("Policy.loss_scale")),
+    _mark("tf2.4 to tf2.8", _policy("PolicyV1")),
+    _mark("tf2.4 to tf2.8", _class("LossScaleOptimizerV1")),
+    _mark("tf2.4 on, keras3.0 on", _key("LossScaleOptimizer", "inner_optimizer")),
+    _mark("tf2.4 on, keras3.0 on", _class("MultiHeadAttention")),
     # Keras 2 where the version is missing
-    Mark(shows=_key("InputLayer", "batch_input_shape"), first="keras1.0", last=_NEWEST_KERAS2),
-    Mark(shows=_class("Functional"), first="tf2.3", last=_NEWEST),
-    Mark(
-        shows=lambda features: {"module", "registered_name"} <= features.root_keys,
-        first="tf2.12",
-        last=_NEWEST,
+    _mark("keras1.0 on", _key("InputLayer", "batch_input_shape")),
+    _mark("tf2.3 on, keras3.0 on", _class("Functional")),
+    _mark(
+        "tf2.12 on, keras3.0 on",
+        lambda features: {"module", "registered_name"} <= features.root_keys,
     ),
-    Mark(shows=_policy_key("Policy.module"), first="tf2.13", last=_NEWEST_KERAS2),
+    _mark("tf2.13 on", _policy_key("Policy.module")),
     # Keras 3, where to_json() has no version
-    Mark(shows=_key("InputLayer", "batch_shape"), first="keras3.0", last=_NEWEST),
-    Mark(
-        shows=_policy(
+    _mark("keras3.0 on", _key("InputLayer", "batch_shape")),
+    _mark(
+        "keras3.4 on",
+        _policy(
             "DTypePolicy",
             "FloatDTypePolicy",
             "QuantizedDTypePolicy",
             "QuantizedFloat8DTypePolicy",
             "DTypePolicyMap",
         ),
-        first="keras3.4",
-        last=_NEWEST,
     ),
-    Mark(shows=_policy("GPTQDTypePolicy"), first="keras3.12", last=_NEWEST),
-    Mark(shows=_policy("Int4DTypePolicy", "AWQDTypePolicy"), first="keras3.14", last=_NEWEST),
-    Mark(shows=_keras3(_policy("mixed-name", "quantized-name")), first="keras3.0", last="keras3.3"),
-    Mark(
-        shows=_keras3(
+    _mark("keras3.12 on", _policy("GPTQDTypePolicy")),
+    _mark("keras3.14 on", _policy("Int4DTypePolicy", "AWQDTypePolicy")),
+    _mark("keras3.0 to keras3.3", _keras3(_policy("mixed-name", "quantized-name"))),
+    _mark(
+        "keras3.0 to keras3.3",
+        _keras3(
             lambda features: features.policy_classes == {"name"} and "Dense" in features.class_names
         ),
-        first="keras3.0",
-        last="keras3.3",
     ),
-    Mark(shows=_keras3(_policy("quantized-name")), first="keras3.1", last="keras3.3"),
-    Mark(shows=_key("LayerNormalization", "rms_scaling"), first="keras3.4", last=_NEWEST),
-    Mark(shows=_keras3(_class("OrthogonalInitializer")), first="keras3.0", last="keras3.6"),
-    Mark(shows=_keras3(_class("Orthogonal")), first="keras3.7", last=_NEWEST),
-    Mark(shows=_keras3(_without("InputLayer", "ragged")), first="keras3.0", last="keras3.8"),
-    Mark(shows=_keras3(_key("InputLayer", "ragged")), first="keras3.9", last=_NEWEST),
-    Mark(shows=_keras3(lambda features: features.flat_outputs), first="keras3.11", last=_NEWEST),
-    Mark(shows=_keras3(_key("InputLayer", "optional")), first="keras3.13", last=_NEWEST),
-    Mark(shows=_keras3(_without("InputLayer", "optional")), first="keras3.0", last="keras3.12"),
-    Mark(shows=_key("Dense", "quantization_config"), first="keras3.13", last=_NEWEST),
-    Mark(shows=_keras3(_key("BatchNormalization", "renorm")), first="keras3.14", last=_NEWEST),
-    Mark(
-        shows=_keras3(_without("BatchNormalization", "renorm")), first="keras3.0", last="keras3.13"
-    ),
-    Mark(shows=_keras3(_key("GlorotUniform", "input_axes")), first="keras3.15", last=_NEWEST),
-    Mark(
-        shows=_keras3(_without("GlorotUniform", "input_axes")), first="keras3.0", last="keras3.14"
-    ),
+    _mark("keras3.1 to keras3.3", _keras3(_policy("quantized-name"))),
+    _mark("keras3.4 on", _key("LayerNormalization", "rms_scaling")),
+    _mark("keras3.0 to keras3.6", _keras3(_class("OrthogonalInitializer"))),
+    _mark("keras3.7 on", _keras3(_class("Orthogonal"))),
+    _mark("keras3.0 to keras3.8", _keras3(_without("InputLayer", "ragged"))),
+    _mark("keras3.9 on", _keras3(_key("InputLayer", "ragged"))),
+    _mark("keras3.11 on", _keras3(lambda features: features.flat_outputs)),
+    _mark("keras3.13 on", _keras3(_key("InputLayer", "optional"))),
+    _mark("keras3.0 to keras3.12", _keras3(_without("InputLayer", "optional"))),
+    _mark("keras3.13 on", _key("Dense", "quantization_config")),
+    _mark("keras3.14 on", _keras3(_key("BatchNormalization", "renorm"))),
+    _mark("keras3.0 to keras3.13", _keras3(_without("BatchNormalization", "renorm"))),
+    _mark("after keras3.14", _keras3(_key("GlorotUniform", "input_axes"))),
+    _mark("keras3.0 to keras3.14", _keras3(_without("GlorotUniform", "input_axes"))),
 )
 
 
-def candidates(writer: Writer, seen: Features) -> tuple[tuple[Origin, ...], bool]:
+def candidates(writer: Writer, seen: Features) -> tuple[tuple[Release, ...], bool]:
     """
     Return the releases that can have written the file, oldest first, and whether its marks
     contradict its version.
@@ -186,87 +158,70 @@ def candidates(writer: Writer, seen: Features) -> tuple[tuple[Origin, ...], bool
     shown = [mark for mark in MARKS if mark.shows(seen)]
     if narrowed := _narrowed(found, shown):
         return narrowed, False
-    lasting = (
-        ()
-        if writer.keras
-        else _narrowed(found, [mark for mark in shown if mark.last in {_NEWEST, _NEWEST_KERAS2}])
-    )
+    lasting = () if writer.keras else _narrowed(found, [mark for mark in shown if mark.lasts])
     return lasting or found, True
 
 
-def _narrowed(found: tuple[Origin, ...], marks: Iterable[Mark]) -> tuple[Origin, ...]:
+def _narrowed(found: tuple[Release, ...], marks: Iterable[Mark]) -> tuple[Release, ...]:
     """Return those of some releases that write all of these marks."""
     for mark in marks:
-        first, last = _INDEX[mark.first], _INDEX[mark.last]
         found = tuple(
-            origin
-            for origin in found
-            if first <= _INDEX.get(origin.release.id, last) <= last
-            and origin.release.id != mark.but
+            release for release in found if release.id in mark.releases or not is_known(release.id)
         )
     return found
 
 
-def label(origins: tuple[Origin, ...]) -> str | None:
+def label(origins: tuple[Release, ...]) -> str | None:
     """
     Return the name of a set of releases, from its first to its last: ``tf2.3-2.4``, ``keras3.4+``,
     ``tf2.4``; None where it spans families.
     """
-    ids = [origin.release.id for origin in origins]
-    if len(ids) == 1:
-        return ids[0]
-    between = [origin.release.id for origin in ORIGINS[_INDEX[ids[0]] : _INDEX[ids[-1]] + 1]]
-    families = {match["family"] for release in between if (match := _ID.fullmatch(release))}
-    majors = {release.partition(".")[0] for release in between}
-    if ids[-1] in {_NEWEST, _NEWEST_KERAS2} and families <= {"tf", "tf_keras"} | (
-        {"keras"} if majors == {"keras3"} else set()
+    first, last = origins[0], origins[-1]
+    if len(origins) == 1:
+        return first.id
+    between = RELEASES[RELEASES.index(first) : RELEASES.index(last) + 1]
+    libraries = {release.library for release in between}
+    if last is newest(last.family) and (
+        libraries <= {"tf", "tf_keras"} or first.family == last.family == KERAS3
     ):
-        return f"{ids[0]}+"
-    match = _ID.fullmatch(ids[-1])
-    return f"{ids[0]}-{match['version']}" if len(families) == 1 and match else None
+        return f"{first.id}+"
+    return f"{first.id}-{last.version}" if len(libraries) == 1 else None
 
 
-def _of_version(writer: Writer) -> tuple[Origin, ...]:
+def _of_version(writer: Writer) -> tuple[Release, ...]:
     """Return the releases that write these versions; every release where the file has none."""
-    by_keras = _of_keras(writer.keras) if writer.keras else ORIGINS
+    by_keras = _of_keras(writer.keras) if writer.keras else RELEASES
     if not writer.tensorflow:
         return by_keras
     minor = ".".join(writer.tensorflow.split(".")[:2])
     both = tuple(
-        origin for origin in by_keras if origin.release.id in {f"tf{minor}", f"tf_keras{minor}"}
+        release for release in by_keras if release.id in {f"tf{minor}", f"tf_keras{minor}"}
     )
     return both or by_keras
 
 
-def _of_keras(version: str) -> tuple[Origin, ...]:
+def _of_keras(version: str) -> tuple[Release, ...]:
     """
     Return the releases that write this ``keras_version``: whole strings (``2.2.4-tf``) before
     beginnings (``2.2.``).
     """
-    whole = tuple(origin for origin in ORIGINS if version in origin.release.keras_versions)
+    whole = tuple(release for release in RELEASES if version == release.keras_version)
     begun = tuple(
-        origin
-        for origin in ORIGINS
-        if any(
-            version.startswith(prefix)
-            for prefix in origin.release.keras_versions
-            if prefix.endswith(".")
-        )
+        release
+        for release in RELEASES
+        if release.keras_version.endswith(".") and version.startswith(release.keras_version)
     )
     return whole or begun or _unknown(version)
 
 
-def _unknown(version: str) -> tuple[Origin, ...]:
+def _unknown(version: str) -> tuple[Release, ...]:
     """
     Return a release newer than those known, read as the newest of its family; every release for
     what is no version at all.
     """
-    match = re.match(r"(\d+)\.(\d+)", version)
-    newest = {"2": ORIGINS[_INDEX[_NEWEST_KERAS2]], "3": ORIGINS[-1]}
-    if not match or match[1] not in newest:
-        return ORIGINS
-    family = "tf_keras" if match[1] == "2" else "keras"
-    release = Release(
-        id=f"{family}{match[1]}.{match[2]}", keras_versions=(f"{match[1]}.{match[2]}.",)
-    )
-    return (Origin(release=release, generation=newest[match[1]].generation),)
+    match = re.match(r"([23])\.(\d+)", version)
+    if not match:
+        return RELEASES
+    minor = f"{match[1]}.{match[2]}"
+    last = newest(KERAS3 if match[1] == "3" else KERAS2)
+    return (replace(last, id=f"{last.library}{minor}", keras_version=f"{minor}."),)

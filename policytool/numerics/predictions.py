@@ -45,7 +45,7 @@ class Side:
     path: Path
     family: str
     """
-    :data:`~policytool.model.reading.KERAS2` or :data:`~policytool.model.reading.KERAS3`, whose
+    :data:`~policytool.releases.releases.KERAS2` or :data:`~policytool.releases.releases.KERAS3`, whose
         library loads it.
     """
 

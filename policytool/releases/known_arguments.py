@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
+from policytool.releases.releases import family_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,13 +131,12 @@ def computes(activation: str, release: str) -> tuple[float, ...] | None:
     A release that was not asked computes what all of its Keras, 2 or 3, do.
     """
     groups: Facts = measured()["activations"].get(activation, {}).get("computes", {})
-    keras3 = release.startswith("keras3")
     found = []
     for values, ranges in groups.items():
         releases = _columns(ranges)
         if release in releases:
             return tuple(json.loads(values))
-        if any(one.startswith("keras3") == keras3 for one in releases):
+        if any(family_of(one) == family_of(release) for one in releases):
             found.append(values)
     asked = release in _position()
     return tuple(json.loads(found[0])) if len(found) == 1 and not asked else None
@@ -172,7 +172,7 @@ def _position() -> Mapping[str, int]:
 
 @cache
 def _columns(ranges: str) -> frozenset[str]:
-    """Return what ranges such as ``tf1.15..tf2.4 keras3.15`` stand for."""
+    """Return what ranges such as ``tf1.15..tf2.4 keras3.6`` stand for."""
     every: list[str] = measured()["columns"]
     found: set[str] = set()
     for part in ranges.split():

@@ -1,23 +1,213 @@
-"""The releases of Keras and TensorFlow that were measured."""
+"""
+Every release of Keras that is known: one row each, and the only place where the newest are named.
+
+To add a release, add its row, and measure it if it is to be a target: a test in
+``tests/releases/test_releases.py`` names the records that lack it. Facts that hold from a release
+on are written as open ranges (:func:`releases_in`), which include releases that are added later.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import KW_ONLY, dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
-LOADERS: Final = (
-    *(
-        "tf1.15",
-        "tf2.0",
-        "tf2.1",
-        "tf2.2",
-        "tf2.3",
-        "tf2.4",
-        "tf2.5",
-        "tf2.9",
-        "tf2.12",
-        "tf2.15",
-        "tf_keras2.21",
-    ),
-    *("keras3.0", "keras3.3", "keras3.6", "keras3.15"),
+from policytool.releases.generations import (
+    keras1,
+    keras2,
+    keras30,
+    keras34,
+    tf1,
+    tf21,
+    tf24,
+    tf29,
+    tf213,
 )
-"""The loaders that were asked, oldest first within a family."""
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.releases.generations import Generation, SubLayer
+
+KERAS2: Final = "keras2"
+KERAS3: Final = "keras3"
+"""The families of releases that load each other's files; Keras 1 belongs to that of Keras 2."""
+
+HDF5: Final = ("h5", "json")
+ARCHIVES: Final = ("keras", "h5", "json")
+"""What a release loads of the file formats that ``migrate`` writes a whole model in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One minor release."""
+
+    id: str
+    """``tf2.3``, ``tf_keras2.18``, ``keras3.6``."""
+
+    generation: Generation
+    """The config format that it reads and writes."""
+
+    keras_version: str
+    """What it writes as ``keras_version``: the beginning, up to a dot, or the whole string."""
+
+    formats: tuple[str, ...] = HDF5
+    """Of ``keras``, ``h5`` and ``json``, those in which files are written for it."""
+
+    _: KW_ONLY
+    measured: bool = False
+    """Whether it was asked to load every fixture; only such a release can be a target."""
+
+    own_composites: Mapping[str, tuple[SubLayer, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Where the release differs from its generation's composites."""
+
+    @property
+    def library(self) -> str:
+        """``keras`` for standalone Keras 1, 2 and 3, ``tf`` for tf.keras, or ``tf_keras``."""
+        return self.id.rstrip("0123456789.")
+
+    @property
+    def version(self) -> str:
+        """The minor version of the library, such as ``2.3``."""
+        return self.id.removeprefix(self.library)
+
+    @property
+    def family(self) -> str:
+        """:data:`KERAS2` or :data:`KERAS3`."""
+        return family_of(self.id)
+
+    @property
+    def composites(self) -> Mapping[str, tuple[SubLayer, ...]]:
+        """Class name to the sub-layers that its instances make by themselves."""
+        return {**self.generation.composites, **self.own_composites}
+
+
+RELEASES: Final[tuple[Release, ...]] = (
+    Release("keras1.0", keras1.GENERATION, "1.0."),
+    Release("keras1.1", keras1.GENERATION, "1.1."),
+    Release("keras1.2", keras1.GENERATION, "1.2."),
+    Release("keras2.0", keras2.GENERATION, "2.0."),
+    Release("keras2.1", keras2.GENERATION, "2.1."),
+    Release("keras2.2", keras2.GENERATION, "2.2."),
+    Release("keras2.3", keras2.GENERATION, "2.3."),
+    # keras_version up to TF 2.2: tensorflow/python/keras/__init__.py of each release
+    Release("tf1.4", tf1.GENERATION, "2.0.8-tf"),
+    Release("tf1.5", tf1.GENERATION, "2.1.2-tf"),
+    Release("tf1.6", tf1.GENERATION, "2.1.3-tf"),
+    Release("tf1.7", tf1.GENERATION, "2.1.4-tf"),
+    Release("tf1.8", tf1.GENERATION, "2.1.5-tf"),
+    Release("tf1.9", tf1.GENERATION, "2.1.6-tf"),
+    Release("tf1.10", tf1.GENERATION, "2.1.6-tf"),
+    Release("tf1.11", tf1.GENERATION, "2.1.6-tf"),
+    Release("tf1.12", tf1.GENERATION, "2.1.6-tf"),
+    Release("tf1.13", tf1.GENERATION, "2.2.4-tf"),
+    Release("tf1.14", tf1.GENERATION, "2.2.4-tf"),
+    Release("tf1.15", tf1.GENERATION, "2.2.4-tf", measured=True),
+    Release("tf2.0", tf1.GENERATION, "2.2.4-tf", measured=True),
+    Release("tf2.1", tf21.GENERATION, "2.3.0-tf", measured=True),
+    Release("tf2.2", tf21.GENERATION, "2.3.0-tf", measured=True),
+    Release("tf2.3", tf21.GENERATION, "2.4.", measured=True),
+    Release("tf2.4", tf24.GENERATION, "2.4.", measured=True, own_composites=tf24.CELLS_TO_TF25),
+    Release("tf2.5", tf24.GENERATION, "2.5.", measured=True, own_composites=tf24.CELLS_TO_TF25),
+    Release("tf2.6", tf24.GENERATION, "2.6."),
+    Release("tf2.7", tf24.GENERATION, "2.7."),
+    Release("tf2.8", tf24.GENERATION, "2.8."),
+    Release("tf2.9", tf29.GENERATION, "2.9.", measured=True),
+    Release("tf2.10", tf29.GENERATION, "2.10."),
+    Release("tf2.11", tf29.GENERATION, "2.11."),
+    Release("tf2.12", tf29.GENERATION, "2.12.", ARCHIVES, measured=True),
+    # the archives of 2.13 and 2.14 are laid out as neither neighbour reads them
+    Release("tf2.13", tf213.GENERATION, "2.13.", own_composites=tf213.ATTENTION_OF_TF213),
+    Release("tf2.14", tf213.GENERATION, "2.14."),
+    Release("tf2.15", tf213.GENERATION, "2.15.", ARCHIVES, measured=True),
+    Release("tf_keras2.16", tf213.GENERATION, "2.16.", ARCHIVES),
+    Release("tf_keras2.17", tf213.GENERATION, "2.17.", ARCHIVES),
+    Release("tf_keras2.18", tf213.GENERATION, "2.18.", ARCHIVES),
+    Release("tf_keras2.19", tf213.GENERATION, "2.19.", ARCHIVES),
+    Release("tf_keras2.20", tf213.GENERATION, "2.20.", ARCHIVES),
+    Release("tf_keras2.21", tf213.GENERATION, "2.21.", ARCHIVES, measured=True),
+    Release("keras3.0", keras30.GENERATION, "3.0.", ARCHIVES, measured=True),
+    Release("keras3.1", keras30.GENERATION, "3.1.", ARCHIVES),
+    Release("keras3.2", keras30.GENERATION, "3.2.", ARCHIVES),
+    Release("keras3.3", keras30.GENERATION, "3.3.", ARCHIVES, measured=True),
+    Release("keras3.4", keras34.GENERATION, "3.4.", ARCHIVES),
+    Release("keras3.5", keras34.GENERATION, "3.5.", ARCHIVES),
+    Release("keras3.6", keras34.GENERATION, "3.6.", ARCHIVES, measured=True),
+    Release("keras3.7", keras34.GENERATION, "3.7.", ARCHIVES),
+    Release("keras3.8", keras34.GENERATION, "3.8.", ARCHIVES),
+    Release("keras3.9", keras34.GENERATION, "3.9.", ARCHIVES),
+    Release("keras3.10", keras34.GENERATION, "3.10.", ARCHIVES),
+    Release("keras3.11", keras34.GENERATION, "3.11.", ARCHIVES),
+    Release("keras3.12", keras34.GENERATION, "3.12.", ARCHIVES),
+    Release("keras3.13", keras34.GENERATION, "3.13.", ARCHIVES),
+    Release("keras3.14", keras34.GENERATION, "3.14.", ARCHIVES),
+    Release("keras3.15", keras34.GENERATION, "3.15.", ARCHIVES, measured=True),
+)
+"""Oldest first within standalone Keras, TensorFlow with tf_keras, and Keras 3."""
+
+LOADERS: Final = tuple(release.id for release in RELEASES if release.measured)
+"""The names of the measured releases, in the order of :data:`RELEASES`."""
+
+_POSITION: Final = {release.id: position for position, release in enumerate(RELEASES)}
+
+
+def get(name: str) -> Release:
+    """
+    Return the release of a name.
+
+    :raises KeyError: for a name that is not in the table
+    """
+    return RELEASES[_POSITION[name]]
+
+
+def is_known(name: str) -> bool:
+    """Return whether a name is that of a release in the table."""
+    return name in _POSITION
+
+
+def family_of(name: str) -> str:
+    """Return :data:`KERAS2` or :data:`KERAS3` of a release's name, also of one not in the table."""
+    return KERAS3 if name.startswith(KERAS3) else KERAS2
+
+
+def newest(family: str) -> Release:
+    """Return the newest release of :data:`KERAS2` or :data:`KERAS3`, which is a measured one."""
+    return next(release for release in reversed(RELEASES) if release.family == family)
+
+
+def is_since(name: str, first: str) -> bool:
+    """
+    Return whether a release is another one or stands behind it in the table, where Keras 3 follows
+    Keras 2.
+
+    :raises KeyError: for a name that is not in the table
+    """
+    return _POSITION[name] >= _POSITION[first]
+
+
+def releases_in(ranges: str) -> frozenset[str]:
+    """
+    Return the names of the releases in some ranges, which commas separate: ``tf2.2``, ``tf2.1 to
+    tf2.3``, ``keras3.3 on`` and ``after keras3.6``.
+
+    The last two include every later release of the family. ``after`` is for what the newest
+    releases do: the release that began to is not known, or is the newest itself, which no range
+    names.
+
+    :raises ValueError: for a range that is empty
+    :raises KeyError: for a name that is not in the table
+    """
+    return frozenset(name for part in ranges.split(",") for name in _range(part.strip()))
+
+
+def _range(text: str) -> tuple[str, ...]:
+    first, _, last = text.removeprefix("after ").removesuffix(" on").partition(" to ")
+    is_open = text != first and not last
+    start = _POSITION[first] + text.startswith("after ")
+    end = _POSITION[newest(get(first).family).id if is_open else last or first]
+    found = tuple(release.id for release in RELEASES[start : end + 1])
+    if not found:
+        raise ValueError(f"no release is in the range {text!r}")
+    return found

@@ -4,47 +4,43 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import GENERATIONS
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import (
+    ARCHIVES,
+    KERAS2,
+    KERAS3,
+    LOADERS,
+    RELEASES,
+    get,
+    newest,
+    releases_in,
+)
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator
 
     from policytool.releases.generations import Generation
+    from policytool.releases.releases import Release
 
-_ALIASES: Final = {
-    "keras3": next(loader for loader in reversed(LOADERS) if loader.startswith("keras3")),
-    "tf_keras": next(loader for loader in reversed(LOADERS) if loader.startswith("tf_keras")),
-}
-_BETWEEN: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("tf2.6", "tf2.7", "tf2.8"), "tf2.5"),
-    **dict.fromkeys(("tf2.10", "tf2.11"), "tf2.9"),
-    **dict.fromkeys(("tf2.13", "tf2.14"), "tf2.12"),
-    **{f"tf_keras2.{minor}": "tf2.15" for minor in range(16, 21)},
-    **dict.fromkeys(("keras3.1", "keras3.2"), "keras3.0"),
-    **dict.fromkeys(("keras3.4", "keras3.5"), "keras3.3"),
-    **{f"keras3.{minor}": "keras3.6" for minor in range(7, 15)},
-}
-"""
-Releases between those that were asked, and the newest of these before each: releases of one library
-read what older ones read.
-"""
+_ALIASES: Final = {"keras3": newest(KERAS3).id, "tf_keras": newest(KERAS2).id}
 
-_WITHOUT_ARCHIVES: Final = frozenset({"tf2.13", "tf2.14"})
-"""
-Releases whose ``.keras`` archives are laid out as neither of their neighbours reads them: they are
-written HDF5.
-"""
 
-_ARCHIVES: Final = frozenset({"tf2.12", "tf2.15"})
-"""Releases of TensorFlow whose Keras reads ``.keras`` archives."""
+def _releases_between() -> Iterator[tuple[Release, Release]]:
+    """
+    Yield each release that was not measured and is newer than one of its family that was, and the
+    newest of these: releases of one library read what older ones read.
+    """
+    before: Release | None = None
+    for release in RELEASES:
+        if release.measured:
+            before = release
+        elif before is not None and before.family == release.family:
+            yield release, before
 
-_BARE_SINCE: Final = "tf2.5"
-"""
-The first loader that reads a mixed policy as a bare name; those that do are written the canonical
-spelling.
-"""
+
+_BETWEEN: Final = {release.id: before for release, before in _releases_between()}
+_READ_BARE_NAMES: Final = releases_in("tf2.5 on, keras3.0 on")
+"""Those that read a mixed policy as a bare name, and are written the canonical spelling."""
 
 
 def names() -> tuple[str, ...]:
@@ -64,7 +60,7 @@ def target(name: str) -> str:
     found = _ALIASES.get(name, name)
     if name in _BETWEEN:
         raise UsageError(
-            f"--target {name} was not tried; the newest before it that was is {_BETWEEN[name]}, "
+            f"--target {name} was not tried; the newest before it that was is {_BETWEEN[name].id}, "
             "and migrate takes both names"
         )
     if found not in LOADERS:
@@ -74,36 +70,39 @@ def target(name: str) -> str:
     return found
 
 
-def written_for(name: str) -> tuple[str, tuple[str, ...]]:
+def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
     """
     Return the loader whose files are written for a target's name, and the containers that it takes,
     the empty tuple where it takes what that loader does.
 
     :raises UsageError: for a name that is none.
     """
-    if name in _BETWEEN:
-        return _BETWEEN[name], ("h5", "json") if name in _WITHOUT_ARCHIVES else ()
-    return target(name), ()
+    if name not in _BETWEEN:
+        return target(name), ()
+    formats, before = get(name).formats, _BETWEEN[name]
+    return before.id, () if formats == before.formats else formats
 
 
-def described() -> tuple[tuple[str, str], ...]:
+def descriptions() -> tuple[tuple[str, str], ...]:
     """Return each name that ``--target`` takes, and what it stands for."""
     aliases = (
         (alias, f"the newest that was tried: {loader}") for alias, loader in _ALIASES.items()
     )
     between = (
-        (name, f"written as for {loader}{', in HDF5' if name in _WITHOUT_ARCHIVES else ''}")
-        for name, loader in _BETWEEN.items()
+        (
+            name,
+            f"written as for {before.id}"
+            + (", in HDF5" if get(name).formats != before.formats else ""),
+        )
+        for name, before in _BETWEEN.items()
     )
-    return (*aliases, *((loader, _words(loader)) for loader in reversed(LOADERS)), *between)
+    return (*aliases, *((loader, _words(get(loader))) for loader in reversed(LOADERS)), *between)
 
 
-def _words(loader: str) -> str:
-    """Return a release and its generation in words."""
-    return (
-        f"{writer_of(loader).title}; "
-        f"{'.keras, HDF5' if loader.startswith(('keras3', 'tf_keras')) or loader in _ARCHIVES else 'HDF5'}, JSON"
-    )
+def _words(release: Release) -> str:
+    """Return the generation and the file formats of a release in words."""
+    formats = ".keras, HDF5, JSON" if release.formats == ARCHIVES else "HDF5, JSON"
+    return f"{release.generation.title}; {formats}"
 
 
 def libraries(loader: str, targets: Iterable[str]) -> tuple[str, ...]:
@@ -111,21 +110,7 @@ def libraries(loader: str, targets: Iterable[str]) -> tuple[str, ...]:
     Return the libraries that load a file, as the newest release of each: the one that loads files
     of its kind, then those of the targets.
     """
-    keras3, keras2 = _ALIASES["keras3"], _ALIASES["tf_keras"]
-    return tuple(
-        dict.fromkeys(
-            (loader, *(keras3 if name.startswith("keras3") else keras2 for name in targets))
-        )
-    )
-
-
-def writer_of(loader: str) -> Generation:
-    """Return the generation that a loader belongs to."""
-    return next(
-        generation
-        for generation in GENERATIONS
-        if any(release.id == loader for release in generation.releases)
-    )
+    return tuple(dict.fromkeys((loader, *(newest(get(name).family).id for name in targets))))
 
 
 def generation_of(loader: str | None) -> Generation | None:
@@ -133,6 +118,4 @@ def generation_of(loader: str | None) -> Generation | None:
     Return the generation whose spelling a loader needs; None where it reads bare names, as the
     newest do.
     """
-    if loader is None or LOADERS.index(loader) >= LOADERS.index(_BARE_SINCE):
-        return None
-    return writer_of(loader)
+    return None if loader is None or loader in _READ_BARE_NAMES else get(loader).generation

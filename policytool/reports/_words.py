@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import REWRITTEN
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import LOADERS, get
 from policytool.reports._traced import contradictions
 
 if TYPE_CHECKING:
@@ -120,17 +120,12 @@ def loader_ranges(loaders: Sequence[str]) -> str:
         if (
             last
             and LOADERS.index(loader) == LOADERS.index(last) + 1
-            and _family(loader) == _family(last)
+            and get(loader).library == get(last).library
         ):
             parts[-1].append(loader)
         else:
             parts.append([loader])
     return ", ".join(
-        generation_words(part[0])
-        + (f" to {part[-1].removeprefix(_family(part[-1]))}" if len(part) > 1 else "")
+        generation_words(part[0]) + (f" to {get(part[-1]).version}" if len(part) > 1 else "")
         for part in parts
     )
-
-
-def _family(loader: str) -> str:
-    return loader.rstrip("0123456789.")

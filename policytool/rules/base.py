@@ -44,7 +44,7 @@ class Question:
 
     targets: tuple[str, ...] = ()
     """
-    The loaders that are to take it, such as ``tf2.15`` and ``keras3.15``; see
+    The loaders that are to take it, such as ``tf2.15`` and ``keras3.6``; see
     :mod:`policytool.releases.targets`.
     """
 

@@ -14,7 +14,7 @@ import pytest
 
 from policytool.cli.completion import SHELLS
 from policytool.cli.main import COMMANDS
-from policytool.releases.targets import described, names
+from policytool.releases.targets import descriptions, names
 from policytool.rules import RULES
 from tests.conftest import run, run_process
 
@@ -48,7 +48,7 @@ def offered(*words: str) -> list[str]:
         (("audit", "--target", ""), set(names())),
         (
             ("migrate", "--target", "keras3."),
-            {name for name, _ in described() if name.startswith("keras3.")},
+            {name for name, _ in descriptions() if name.startswith("keras3.")},
         ),
         (("migrate", "--target", "tf2.1"), {"tf2.1", "tf2.10", "tf2.14", "tf2.15"}),
         (("migrate", "--to", "mixed_"), {"mixed_float16", "mixed_bfloat16"}),

@@ -14,7 +14,7 @@ import pytest
 
 import policytool
 from policytool.commands.migrate import Status
-from policytool.releases.targets import described
+from policytool.releases.targets import descriptions
 from policytool.support.errors import ModelFileError, UsageError
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, UNPACKED, run
 from tests.helpers import small_models
@@ -499,7 +499,9 @@ def test_targets_are_listed(place: Path) -> None:
     """
     ended = run("migrate", "--list-targets")
     assert (ended.code, ended.err) == (0, "")
-    assert [line.split()[0] for line in ended.out.splitlines()] == [name for name, _ in described()]
+    assert [line.split()[0] for line in ended.out.splitlines()] == [
+        name for name, _ in descriptions()
+    ]
     assert "list-targets" not in run("migrate", "--show-settings").out
     assert names(place) == set()
 

@@ -58,7 +58,7 @@ def compiled() -> list[Compiled]:
         if "compiled" in row:
             analysis = reading.analysed(format_detection.document(FIXTURES / file, file))
             evidence = training_incompatibilities.evidence(
-                analysis.document, keras3=analysis.origins[-1].release.id.startswith("keras3")
+                analysis.document, keras3=analysis.origins[-1].id.startswith("keras3")
             )
             assert evidence is not None
             found.append(Compiled(file=file, format=analysis.document.format, evidence=evidence))

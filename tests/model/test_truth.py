@@ -380,9 +380,9 @@ def test_the_generation_holds_the_release(case: Case) -> None:
 
 
 def _covers(generation: str, release: str) -> bool:
-    from policytool.model.writer_version import ORIGINS
+    from policytool.releases.releases import RELEASES
 
-    names = [origin.release.id for origin in ORIGINS]
+    names = [known.id for known in RELEASES]
     wanted = names.index(".".join(release.split(".")[:2]))
     first, separator, last = generation.rstrip("+").partition("-")
     start = names.index(first)

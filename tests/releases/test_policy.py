@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.model.policy_map import UnclearPolicyError, resolve
-from policytool.model.writer_version import ORIGINS
 from policytool.releases import dtypes, generations, policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Auto, Dynamic, Fixed, LossScale, Policy, PolicyMap, Unscaled
+from policytool.releases.releases import RELEASES
 from policytool.support.errors import PolicyNameError, SpellingError
 from tests.helpers.paths import FIXTURES
 
-ORDER: Final = [origin.release.id for origin in ORIGINS]
+ORDER: Final = [release.id for release in RELEASES]
 ASKED: Final = {
     file.parent.name: answers
     for file in sorted(FIXTURES.glob("*/policies.json"))

@@ -31,6 +31,7 @@ from policytool.model.loaded_model import Subject
 from policytool.model.model import Obstacle
 from policytool.releases import layer_classes
 from policytool.releases.behaviour import Proof
+from policytool.releases.releases import KERAS3, get
 from policytool.support.errors import SpellingError, UsageError
 
 if TYPE_CHECKING:
@@ -123,10 +124,7 @@ def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
         return False
     if subject.is_saved_object:
         return any(doubt.class_name in layer_classes.builtin_classes() for doubt in doubts)
-    misread = (
-        any(subject.document.tensors or ())
-        or subject.analysis.origins[-1].release.id == _MISCOUNTING
-    )
+    misread = any(subject.document.tensors or ()) or subject.analysis.origins[-1].id == _MISCOUNTING
     return (
         subject.is_keras3
         and misread
@@ -147,9 +145,9 @@ def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
     revived = (
         subject.is_saved_object
         and target in _REVIVING
-        and all(origin.release.id != target for origin in subject.analysis.origins)
+        and all(release.id != target for release in subject.analysis.origins)
     )
-    if target.startswith("keras3") != subject.is_keras3 or revived:
+    if get(target).family != subject.analysis.family or revived:
         return None
     edited = planning.planned(subject, options)
     if any(refusal.code != _NEEDED for refusal in edited.refusals):
@@ -177,7 +175,7 @@ def _containers(subject: Subject, target: str, taken: tuple[str, ...]) -> tuple[
     if subject.document.format in _CONFIG_ALONE:
         return ("json",)
     own = _CONTAINERS.get(subject.document.format, "h5")
-    order = dict.fromkeys(("keras" if target.startswith("keras3") else own, "h5", "keras"))
+    order = dict.fromkeys(("keras" if get(target).family == KERAS3 else own, "h5", "keras"))
     known = {
         container
         for container in order

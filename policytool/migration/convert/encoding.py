@@ -27,22 +27,6 @@ _MODULES: Final = {
 _BACKEND: Final = "tensorflow"
 _FUNCTIONAL: Final = "Functional"
 _SEQUENTIAL: Final = "Sequential"
-_FUNCTIONAL_MODULES: Final = {
-    "tf2.12": "keras.engine.functional",
-    "tf2.15": "keras.src.engine.functional",
-    "tf_keras2.21": "tf_keras.src.engine.functional",
-}
-"""
-Where releases of Keras 2 that write archives have the class; TF 2.13 and 2.14 have it where 2.15
-has.
-"""
-
-_OP_LAYER_MODULES: Final = {
-    "tf2.12": "keras.layers.core.tf_op_layer",
-    "tf_keras2.21": "tf_keras.src.layers.core.tf_op_layer",
-}
-"""Where they have the layers of ops, as above."""
-
 _KERAS3_FUNCTIONAL: Final = "keras.src.models.functional"
 _MODEL_BEFORE: Final = "tf2.3"
 """The first release that calls functional models ``Functional`` and not ``Model``."""
@@ -172,10 +156,10 @@ class _Writer:
             return (
                 _KERAS3_FUNCTIONAL
                 if self._target.is_keras3
-                else _FUNCTIONAL_MODULES.get(self._target.loader, "keras.src.engine.functional")
+                else f"{self._target.package}.engine.functional"
             )
         if class_name in keras2_graph.KEEPS_STRUCTURE:
-            return _OP_LAYER_MODULES.get(self._target.loader, "keras.src.layers.core.tf_op_layer")
+            return f"{self._target.package}.layers.core.tf_op_layer"
         return "keras" if unit.role is Role.MODEL else "keras.layers"
 
     @staticmethod

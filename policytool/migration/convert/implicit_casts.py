@@ -5,9 +5,9 @@ thereby changes the order of its layers.
 A mask that a layer takes from its input is an argument of the call, made by ops from the input of
 the Embedding or Masking that it began with (``Layer.__call__`` and ``compute_mask``); a tensor of
 another float dtype than the layer's goes through a ``Cast``. Measured with models of TF 2.15: Keras
-3.0 and 3.3 change a tensor's dtype without an op, 3.6 has the op in the graph, 3.10 and later (of
-the targets, 3.15) note the call as it was before the cast, with the mask only where the layer took
-one bare tensor of its own dtype.
+3.0 and 3.3 change a tensor's dtype without an op, 3.6 has the op in the graph, 3.10 and later note
+the call as it was before the cast, with the mask only where the layer took one bare tensor of its
+own dtype.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ between the two.
 """
 
 _OP_SINCE: Final = "keras3.6"
-_NOTED_BEFORE: Final = "keras3.15"
+_NOTED_BEFORE: Final = "keras3.10"
 _OR_SINCE: Final = "keras3.6"
-_BROADCAST_SINCE: Final = "keras3.15"
+_BROADCAST_AFTER: Final = "keras3.6"
 _RECURRENT: Final = frozenset(
     {"RNN", "LSTM", "GRU", "SimpleRNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "Bidirectional"}
 )
@@ -219,10 +219,10 @@ class _Reading:
         masks = [self.masks.get(parent) for parent in parents]
         if not any(masks):
             return
-        more = 4 if self.target.since(_BROADCAST_SINCE) else 3
+        more = 4 if self.target.after(_BROADCAST_AFTER) else 3
         found = [(start, ops + more) for mask in masks for start, ops in mask or ()]
         found += [(parent, 3) for parent, mask in zip(parents, masks, strict=True) if mask is None]
-        if self.target.since(_BROADCAST_SINCE):
+        if self.target.after(_BROADCAST_AFTER):
             found += [
                 (parent, 4) for parent, mask in zip(parents, masks, strict=True) if mask is not None
             ]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert._walking import Graph, tensors
 from policytool.migration.convert.implicit_casts import Edges, implied
 from policytool.migration.convert.traversal import mapped
+from policytool.releases.releases import releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from policytool.migration.convert.target import Target
 
 _NOT_MET: Final = -1
-_AS_GIVEN: Final = "tf_keras2.21"
-"""The release that does not sort keyword arguments."""
+_AS_GIVEN: Final = releases_in("after tf2.15")
+"""The releases that do not sort keyword arguments."""
 
 _NONE: Final[Edges] = MappingProxyType({})
 
@@ -40,7 +41,7 @@ def ordered(root: Unit, target: Target) -> Unit:
     Return a model with the units of it, and of all functional models in it, in the order in which
     the target has them.
     """
-    by_name = target.loader != _AS_GIVEN
+    by_name = target.loader not in _AS_GIVEN
 
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:

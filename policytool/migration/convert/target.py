@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.model.reading import KERAS2, KERAS3
-from policytool.releases.releases import LOADERS
-from policytool.releases.targets import generation_of, writer_of
+from policytool.releases.releases import ARCHIVES, KERAS3, get, is_since
+from policytool.releases.targets import generation_of
 
 if TYPE_CHECKING:
     from policytool.releases.generations import Generation
-
-_ARCHIVES_SINCE = "tf2.12"
-"""The first loader that reads ``.keras`` archives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,32 +22,44 @@ class Target:
 
     @property
     def family(self) -> str:
-        """:data:`~policytool.model.reading.KERAS2` or :data:`~policytool.model.reading.KERAS3`."""
-        return KERAS3 if self.loader.startswith(KERAS3) else KERAS2
+        """:data:`~policytool.releases.releases.KERAS2` or its ``KERAS3``."""
+        return get(self.loader).family
 
     @property
     def is_keras3(self) -> bool:
         """Whether the release is one of Keras 3."""
         return self.family == KERAS3
 
+    @property
+    def is_tf_keras(self) -> bool:
+        """Whether the release is one of tf_keras."""
+        return get(self.loader).library == "tf_keras"
+
+    @property
+    def package(self) -> str:
+        """Where the release has its private modules."""
+        if self.is_tf_keras:
+            return "tf_keras.src"
+        return "keras.src" if self.since("tf2.13") else "keras"
+
     def since(self, loader: str) -> bool:
-        """
-        Return whether the release is this one or a later one, in the order of
-        :data:`policytool.releases.releases.LOADERS`.
-        """
-        return LOADERS.index(self.loader) >= LOADERS.index(loader)
+        """Return whether the release is this one or a later one; Keras 3 is later than Keras 2."""
+        return is_since(self.loader, loader)
+
+    def after(self, loader: str) -> bool:
+        """Return whether the release is a later one than this; see :meth:`since`."""
+        return not is_since(loader, self.loader)
 
     @property
     def generation(self) -> Generation:
         """The generation that the release belongs to."""
-        return writer_of(self.loader)
+        return get(self.loader).generation
 
     @property
     def keras_version(self) -> str:
         """What the release writes as its version, as far as minor releases are told apart."""
-        release = next(release for release in self.generation.releases if release.id == self.loader)
-        first = release.keras_versions[0]
-        return f"{first}0" if first.endswith(".") else first
+        version = get(self.loader).keras_version
+        return f"{version}0" if version.endswith(".") else version
 
     @property
     def reads_bare_names(self) -> bool:
@@ -61,7 +69,7 @@ class Target:
     @property
     def reads_archives(self) -> bool:
         """Whether the release reads ``.keras`` archives."""
-        return self.since(_ARCHIVES_SINCE)
+        return get(self.loader).formats == ARCHIVES
 
     @property
     def says_modules(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.planning.keep import held
+from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.options import Outputs
 from policytool.releases import policy
 
@@ -31,16 +31,18 @@ def base_policy(subject: Subject) -> str | None:
     depends on the model's structure alone and ties go to the first, so a second migration to the
     same policy finds that policy as the base and changes nothing.
     """
-    return _of_root(subject) or _most_common(subject, _voters(subject, _always_held(subject)))
+    return _of_root(subject) or _most_common(subject, _voters(subject, _always_kept(subject)))
 
 
-def _always_held(subject: Subject) -> set[int]:
+def _always_kept(subject: Subject) -> set[int]:
     """
     Return the layers that some 16-bit policy leaves in float32; which one is asked for must not
     decide who votes.
     """
     return {
-        index for name in _SIXTEEN_BITS for index in held(subject, policy.named(name), Outputs.KEEP)
+        index
+        for name in _SIXTEEN_BITS
+        for index in layers_to_keep(subject, policy.named(name), Outputs.KEEP)
     }
 
 
@@ -53,23 +55,23 @@ def _of_root(subject: Subject) -> str | None:
     )
 
 
-def _voters(subject: Subject, held: Collection[int]) -> list[int]:
+def _voters(subject: Subject, kept: Collection[int]) -> list[int]:
     """
     Return the floating layers that say what the model's policy is: those with weights, else all but
-    inputs; a held layer only where there is no other.
+    inputs; a kept layer only where there is no other.
     """
     floating = [
         index
         for index, site in enumerate(subject.sites)
         if subject.is_floating(index) and not subject.is_input(index) and site.sub_policy is None
     ]
-    free = [index for index in floating if index not in held]
+    free = [index for index in floating if index not in kept]
     weighted = [index for index in floating if subject.has_weights(index)]
     return next(
         (
             found
             for found in (
-                [index for index in weighted if index not in held],
+                [index for index in weighted if index not in kept],
                 free,
                 weighted,
                 floating,

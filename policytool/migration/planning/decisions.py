@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.plan import Refusal
 from policytool.migration.planning import set_patterns
 from policytool.migration.planning.base import base_policy
-from policytool.migration.planning.keep import held
+from policytool.migration.planning.keep import layers_to_keep
 from policytool.model.layer_policies import keras_path
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes, policy
@@ -125,7 +125,7 @@ def _decide_assigned(
 
 def _decide_followers(subject: Subject, options: Options, decisions: Decisions) -> None:
     target = policy.named(options.to or "")
-    kept = held(subject, target, options.outputs)
+    kept = layers_to_keep(subject, target, options.outputs)
     decisions.base = base_policy(subject)
     for index in range(len(subject.sites)):
         if (

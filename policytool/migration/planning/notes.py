@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import Note, Severity
-from policytool.migration.planning.keep import held
+from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_elsewhere
 from policytool.migration.planning.stored_dtypes import stores_dtypes
 from policytool.model.tree import MODEL_CLASSES
@@ -89,7 +89,7 @@ def _about_storage(subject: Subject, decisions: Decisions) -> Iterator[Note]:
 def _about_exceptions(
     subject: Subject, options: Options, decisions: Decisions, to: str
 ) -> Iterator[Note]:
-    kept = held(subject, policy.named(to), options.outputs)
+    kept = layers_to_keep(subject, policy.named(to), options.outputs)
     exceptions = [
         layer.path
         for index, layer in enumerate(subject.layers)

@@ -1,48 +1,31 @@
-"""
-Dtypes that stand in the operations of a graph themselves, and follow what the layers around them
-compute in.
-
-An op layer of TF 1.15 to 2.3 has its dtype written into its ``node_def``; the casts that Keras 3.5
-to 3.9 record have theirs in their config.
-"""
+"""Which dtypes the operations of a graph take and make, as their class and config say it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.document import Address
-from policytool.formats.edits import Edit, Kind
-from policytool.migration.plan import Refusal
-from policytool.releases import dtypes
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.migration.planning.decisions import Decisions
-    from policytool.model.layer_graph import Graph, Node
-    from policytool.model.loaded_model import Subject
+    from policytool.model.layer_graph import Node
     from policytool.support.text.jsontext import Json
 
 NODE_DEF: Final = "TensorFlowOpLayer"
-_ENUM: Final = {
+ENUMS: Final = {
     "float16": "DT_HALF",
     "bfloat16": "DT_BFLOAT16",
     "float32": "DT_FLOAT",
     "float64": "DT_DOUBLE",
 }
-_OF_ENUM: Final = {value: key for key, value in _ENUM.items()}
-_INPUT_TYPES: Final = ("T", "SrcT")
-"""
-The attributes of a ``node_def`` that name the dtype of its inputs; ``DstT`` of a Cast is its own.
-"""
+"""What a ``node_def`` calls the dtypes."""
 
+_OF_ENUM: Final = {value: key for key, value in ENUMS.items()}
 
 _RESIZES: Final = "image.resize"
 """TensorFlow's own interpolation, which gives float32 whatever it takes."""
 
 _CONSTANT_VALUE: Final = "_CONSTANT_VALUE"
 """What a node of TF 2.4 on begins with where its first argument is no tensor of Keras."""
-
 
 _UNPROMOTED: Final = frozenset(
     {"Conv", "ConvTranspose", "DepthwiseConv", "SeparableConv", "CDist", "Meshgrid", "Polar"}
@@ -90,7 +73,7 @@ Bessel function.
 """
 
 
-def unpromoted(node: Node, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
+def parents_of_one_dtype(node: Node, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
     """
     Return the nodes whose dtypes have to be one where an operation of Keras 3 promotes nothing, and
     whether they have to be float32.
@@ -118,7 +101,7 @@ def cast_target(node: Node) -> str | None:
     config = node.entry.get("config")
     config = config if isinstance(config, dict) else {}
     if node.class_name == NODE_DEF:
-        return _OF_ENUM.get(str(_attribute(config, "DstT")))
+        return _OF_ENUM.get(str(node_def_type(config, "DstT")))
     if node.class_name == "Cast":
         return str(config.get("dtype"))
     if str(config.get("function")).startswith(_RESIZES):
@@ -144,7 +127,8 @@ def begins_with_constant(node: Node) -> bool:
     return False
 
 
-def _attribute(config: Mapping[str, Json], name: str) -> Json:
+def node_def_type(config: Mapping[str, Json], name: str) -> Json:
+    """Return what the ``node_def`` in a config has as the type of an attribute."""
     value: Json = config.get("node_def")
     for key in ("attr", name, "type"):
         value = value.get(key) if isinstance(value, dict) else None
@@ -161,97 +145,3 @@ def _values_of(key: str, value: Json) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _values_of(key, item)
-
-
-def node_def_edits(
-    subject: Subject, node: Node, old: frozenset[str], new: frozenset[str], decisions: Decisions
-) -> Iterator[Edit]:
-    """Yield the edits that give an op of TF 1.15 to 2.3 the dtype its inputs have now."""
-    config = node.entry.get("config")
-    if len(old) != 1 or len(new) != 1 or old == new or not isinstance(config, dict):
-        return
-    (was,), (will,) = old, new
-    for name in _INPUT_TYPES:
-        if _attribute(config, name) == _ENUM.get(was):
-            if config.get("constants") and not _are_whole(config["constants"]):
-                path = subject.layers[node.site].path if node.site is not None else node.name
-                message = (
-                    f"{path} has constants of dtype {was} in its op, and its inputs would be "
-                    f"{will}; keep what feeds it in {was} with --set"
-                )
-                decisions.refusals.append(Refusal(code="op-constants", message=message, path=path))
-                return
-            for address in _configs(subject, node):
-                yield Edit(
-                    kind=Kind.NUMERICS,
-                    address=Address(
-                        part=address.part, pointer=f"{address.pointer}/node_def/attr/{name}/type"
-                    ),
-                    path=subject.layers[node.site].path if node.site is not None else None,
-                    before=_ENUM[was],
-                    after=_ENUM[will],
-                    reason=f"its op is written for {was}, and its inputs are {will} now",
-                )
-
-
-def _configs(subject: Subject, node: Node) -> list[Address]:
-    """Return every place where the config of an op layer stands."""
-    if node.site is None:
-        return [Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config")]
-    ending = "/config/dtype"
-    places = [
-        address for address in subject.addresses[node.site] if address.pointer.endswith(ending)
-    ]
-    return [
-        Address(part=address.part, pointer=address.pointer.removesuffix("/dtype"))
-        for address in places
-    ]
-
-
-def _are_whole(constants: Json) -> bool:
-    """
-    Return whether constants are whole numbers alone: axes and indices, whose dtype does not follow
-    the op's.
-    """
-    pending = [constants]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-        elif isinstance(value, float):
-            return False
-    return True
-
-
-def cast_edits(subject: Subject, graph: Graph, node: Node, decisions: Decisions) -> Iterator[Edit]:
-    """
-    Yield the edit that lets a recorded cast follow the layers it casts for; a cast that someone
-    wrote feeds other dtypes and stays.
-    """
-    consumers = [graph.nodes[name].site for name in graph.children().get(node.name, ())]
-    config = node.entry.get("config")
-    written = config.get("dtype") if isinstance(config, dict) else None
-    sites = [site for site in consumers if site is not None and site not in subject.graphs]
-    if (
-        not sites
-        or len(sites) != len(consumers)
-        or any(subject.layers[site].compute_dtype != written for site in sites)
-    ):
-        return
-    computed = {
-        dtype for site in sites if (dtype := decisions.compute_dtype(subject, site)) is not None
-    }
-    will = max(sorted(computed), key=dtypes.itemsize) if computed else written
-    if isinstance(written, str) and will is not None and will != written:
-        yield Edit(
-            kind=Kind.NUMERICS,
-            address=Address(
-                part=subject.document.config_part or "", pointer=f"{node.pointer}/config/dtype"
-            ),
-            path=None,
-            before=written,
-            after=will,
-            reason=f"the cast {node.name} follows the layers it casts for",
-        )

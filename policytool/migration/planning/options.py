@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import dtypes, policy
-from policytool.releases.targets import written_for
+from policytool.releases.targets import target_and_containers
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def asked(
     :raises UsageError: for policies that no layer can have, and for a name that is no loader.
     """
     pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
-    loader, containers = written_for(target) if target is not None else (None, ())
+    loader, containers = target_and_containers(target) if target is not None else (None, ())
     policy_name = checked_policy(to, "to") if to is not None else None
     return Options(
         to=policy_name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.plan import Refusal
-from policytool.migration.planning import operations
+from policytool.migration.planning import operation_edits, operations
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
 from policytool.model import custom_classes
@@ -137,11 +137,11 @@ def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
         ]
         for node in graph.nodes.values():
             if node.class_name == operations.NODE_DEF:
-                edits += operations.node_def_edits(
+                edits += operation_edits.node_def_edits(
                     subject, node, _taken(node, old), _taken(node, new), decisions
                 )
             elif subject.is_keras3 and node.site is None and node.class_name == "Cast":
-                edits += operations.cast_edits(subject, graph, node, decisions)
+                edits += operation_edits.cast_edits(subject, graph, node, decisions)
     return tuple(edits)
 
 
@@ -175,7 +175,9 @@ def _joined(subject: Subject, node: Node) -> tuple[tuple[str, ...], bool]:
     take, and its operations promote, but for a few.
     """
     if subject.is_keras3 or node.site is None:
-        return operations.unpromoted(node, is_operation=subject.is_keras3 and node.site is None)
+        return operations.parents_of_one_dtype(
+            node, is_operation=subject.is_keras3 and node.site is None
+        )
     if subject.sites[node.site].class_name in GRAPH_OPS:
         return node.parents, operations.begins_with_constant(node)
     if _is_strict(subject, node):

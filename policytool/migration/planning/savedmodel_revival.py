@@ -22,7 +22,7 @@ from policytool.model import custom_classes, custom_names
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import dtype_support
 from policytool.releases.policy import Policy
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import is_since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -68,11 +68,7 @@ def loaders(
     if not document.nodes or not any(edit.kind is Kind.NUMERICS for edit in edits):
         return verdicts
     used = {name for metadata in document.parts.values() for name in _activations(metadata)}
-    later = {
-        name: LOADERS.index(first)
-        for name, first in custom_names.FIRST_BUILT.items()
-        if name in used
-    }
+    later = {name: first for name, first in custom_names.FIRST_BUILT.items() if name in used}
     return tuple(_with(verdict, _revives_more(verdict.loader, later)) for verdict in verdicts)
 
 
@@ -87,10 +83,10 @@ def _with(verdict: Verdict, reason: str | None) -> Verdict:
     )
 
 
-def _revives_more(loader: str, later: Mapping[str, int]) -> str | None:
+def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
     if loader in _REVIVING:
         return REVIVES_ALL
-    unknown = sorted(name for name, first in later.items() if LOADERS.index(loader) < first)
+    unknown = sorted(name for name, first in later.items() if not is_since(loader, first))
     return (
         (
             f"no activation {unknown[0]} there: the layer is revived from what was traced, and "

@@ -249,7 +249,7 @@ def _dialect(subject: Subject) -> Dialect:
         if isinstance(module, str) and "." in module
         else "keras"
     )
-    newest = all(origin.release.id.startswith("tf_keras") for origin in subject.analysis.origins)
+    newest = all(release.library == "tf_keras" for release in subject.analysis.origins)
     return Dialect(
         keras3=subject.is_keras3,
         archive=subject.document.format == "keras",

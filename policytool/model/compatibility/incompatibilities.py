@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import KERAS2, KERAS3, LOADERS, family_of, releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,15 +31,9 @@ class Evidence:
     releases: frozenset[str]
     """The releases that can have written the file."""
 
-    def written_by(self, first: str, last: str) -> bool:
-        """Return whether every release that can have written the file lies between two loaders."""
-        known = [
-            LOADERS.index(release) if release in LOADERS else None for release in self.releases
-        ]
-        return all(
-            index is not None and LOADERS.index(first) <= index <= LOADERS.index(last)
-            for index in known
-        )
+    def written_by(self, ranges: str) -> bool:
+        """Return whether measured releases in these ranges alone can have written the file."""
+        return self.releases <= releases_in(ranges).intersection(LOADERS)
 
     def has_key(self, class_names: str, *keys: str) -> bool:
         """Return whether an object of one of the classes has one of the config keys."""
@@ -55,14 +49,13 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Why a range of loaders refuses a kind of file."""
+    """Why some releases refuse a kind of file."""
 
     kind: Obstacle
     """What of the file stands in the way."""
 
     formats: frozenset[str]
-    first: str
-    last: str
+    releases: frozenset[str]
     reason: str
     """A sentence part that completes "refused by ...: "."""
 
@@ -70,14 +63,12 @@ class Refusal:
 
 
 def _row(
-    kind: Obstacle, formats: str, loaders: str, reason: str, shows: Callable[[Evidence], bool]
+    kind: Obstacle, formats: str, releases: str, reason: str, shows: Callable[[Evidence], bool]
 ) -> Refusal:
-    first, _, last = loaders.partition(" to ")
     return Refusal(
         kind=kind,
         formats=frozenset(formats.split()),
-        first=first,
-        last=last,
+        releases=releases_in(releases),
         reason=reason,
         shows=shows,
     )
@@ -120,11 +111,11 @@ def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
 
 
 def _is_keras3(found: Evidence) -> bool:
-    return all(release.startswith("keras3") for release in found.releases)
+    return all(family_of(release) == KERAS3 for release in found.releases)
 
 
 def _is_keras2(found: Evidence) -> bool:
-    return not any(release.startswith("keras3") for release in found.releases)
+    return all(family_of(release) == KERAS2 for release in found.releases)
 
 
 _ALL_CONFIGS: Final = "h5 json yaml keras"
@@ -147,7 +138,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "Keras 3 loads no SavedModels",
         lambda _: True,
     ),
@@ -161,20 +152,18 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.CONTAINER,
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone",
         lambda found: found.document.path.endswith(".keras"),
     ),
     _row(
         Obstacle.CONTAINER,
         "yaml",
-        "tf2.3 to tf_keras2.21",
+        "tf2.3 on",
         "TF 2.3.4 and later read no YAML, which could run code",
         lambda _: True,
     ),
-    _row(
-        Obstacle.CONTAINER, "yaml", "keras3.0 to keras3.15", "Keras 3 reads no YAML", lambda _: True
-    ),
+    _row(Obstacle.CONTAINER, "yaml", "keras3.0 on", "Keras 3 reads no YAML", lambda _: True),
     _row(
         Obstacle.CONTAINER,
         "yaml",
@@ -187,7 +176,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
-        "tf1.15 to keras3.15",
+        "tf1.15 on, keras3.0 on",
         "its layers wait for each other, so that none can be built",
         lambda found: found.features.stuck,
     ),
@@ -204,21 +193,21 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "savedmodel",
         "tf1.15 to tf2.5",
         "its metadata stands in keras_metadata.pb alone, which TF 2.6 is the first to read",
-        lambda found: found.written_by("tf2.9", "tf_keras2.21"),
+        lambda found: found.written_by("tf2.9 on"),
     ),
     _row(
         Obstacle.GRAPH,
         "savedmodel",
         "tf1.15 to tf2.9",
         "its graph has an op of TF 2.12 (DisableCopyOnRead)",
-        lambda found: found.written_by("tf2.12", "tf_keras2.21"),
+        lambda found: found.written_by("tf2.12 on"),
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
-        "tf2.1 to tf2.1",
+        "tf2.1",
         "TF 2.1 cannot read the input shapes of functional models that later releases write",
-        lambda found: found.written_by("tf2.2", "tf2.9") and _is_functional(found),
+        lambda found: found.written_by("tf2.2 to tf2.9") and _is_functional(found),
     ),
     _row(
         Obstacle.CONTAINER,
@@ -268,35 +257,35 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.CONTAINER,
         "keras",
-        "tf2.12 to tf2.12",
+        "tf2.12",
         "its model class lies in another module than keras.engine",
         _foreign_module("keras.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
-        "tf2.15 to tf2.15",
+        "tf2.15",
         "its model class lies in another module than keras.src.engine",
         _foreign_module("keras.src.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
-        "tf_keras2.21 to tf_keras2.21",
+        "after tf2.15",
         "its model class lies in a module that tf_keras lacks",
         _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "its model class lies in a module that Keras 3 lacks",
         _foreign_module("keras.src.models.functional"),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
-        "tf2.12 to tf2.12",
+        "tf2.12",
         "its variables lie under other names than TF 2.12 looks for",
         lambda found: "tf2.12" not in found.releases and found.features.root_class == "Sequential",
     ),
@@ -304,7 +293,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.MODEL,
         "json",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "Keras 2's to_json() names no module for the model",
         lambda found: _is_keras2(found) and found.features.root_class in MODEL_CLASSES,
     ),
@@ -333,14 +322,14 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
-        "tf2.1 to tf_keras2.21",
+        "tf2.1 on",
         "policies are Keras 3's dicts",
         _policy_dict(*_KERAS3_POLICIES),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
-        "keras3.0 to keras3.0",
+        "keras3.0",
         "policies are dicts of Keras 2 without a module",
         lambda found: (
             _policy_dict("Policy", "PolicyV1")(found)
@@ -350,45 +339,45 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
-        "keras3.3 to keras3.15",
+        "keras3.3 on",
         "policies are dicts of Keras 2 (Policy, PolicyV1)",
         _policy_dict("Policy", "PolicyV1"),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
-        "keras3.0 to keras3.0",
+        "keras3.0",
         "quantised policies and policy maps came later",
         _policy_dict("quantized-name", *_KERAS3_POLICIES[2:]),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
-        "keras3.3 to keras3.3",
+        "keras3.3",
         "quantised policies and policy maps are dicts, which came with Keras 3.4",
         _policy_dict(*_KERAS3_POLICIES[2:]),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
-        "keras3.6 to keras3.6",
+        "keras3.6",
         "int4, GPTQ and AWQ came after Keras 3.6",
         _policy_dict("Int4DTypePolicy", "GPTQDTypePolicy", "AWQDTypePolicy"),
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
-        "keras3.3 to keras3.3",
+        "keras3.3",
         "quantised layers, whose variables it reads in another order from HDF5",
         lambda found: (
             _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found)
-            and not found.written_by("keras3.0", "keras3.3")
+            and not found.written_by("keras3.0 to keras3.3")
         ),
     ),
     _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
-        "tf2.1 to tf2.1",
+        "tf2.1",
         "a ConvLSTM2D under a mixed policy, whose kernel TF 2.1 does not cast",
         lambda found: any(
             name == "ConvLSTM2D" and policy.startswith("mixed_")
@@ -406,14 +395,14 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "op layers of Keras 2, which Keras 3 has not",
         _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
     ),
     _row(
         Obstacle.GRAPH,
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "operations in its graph, which HDF5 cannot name",
         lambda found: bool(found.features.operations),
     ),
@@ -428,7 +417,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
-        "tf1.15 to tf_keras2.21",
+        "tf1.15 on",
         "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older "
         "saved",
         lambda found: found.features.half_ops and not found.features.half_policies,
@@ -437,24 +426,23 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.MODEL,
         "h5",
-        "tf1.15 to keras3.15",
+        "tf1.15 on, keras3.0 on",
         "a subclassed model, which HDF5 cannot rebuild",
         lambda found: found.features.root_class not in MODEL_CLASSES,
     ),
     _row(
         Obstacle.MODEL,
         "keras",
-        "tf2.12 to tf2.12",
+        "tf2.12",
         "a subclassed model, whose layers TF 2.15 and tf_keras have elsewhere in an archive",
         lambda found: (
-            found.features.root_class not in MODEL_CLASSES
-            and found.written_by("tf2.15", "tf_keras2.21")
+            found.features.root_class not in MODEL_CLASSES and found.written_by("tf2.15 on")
         ),
     ),
     _row(
         Obstacle.MODEL,
         "h5",
-        "tf1.15 to keras3.15",
+        "tf1.15 on, keras3.0 on",
         "a Sequential without an input shape, which has no variables to load into",
         lambda found: (
             found.features.shapeless
@@ -466,14 +454,14 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.GRAPH,
         "json keras",
-        "keras3.0 to keras3.0",
+        "keras3.0",
         "slices in its graph (GetItem), which Keras 3.0 does not read",
         lambda found: "GetItem" in found.features.operations,
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
-        "keras3.0 to keras3.0",
+        "keras3.0",
         "a Bidirectional, whose variables Keras 3.0 does not find in an archive",
         _class("Bidirectional"),
     ),
@@ -495,24 +483,21 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.MODEL,
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "nested models, whose graph Keras 3 misreads",
         lambda found: found.features.nested_in_graphs and not _is_keras3(found),
     ),
-    *(
-        _row(
-            Obstacle.MODEL,
-            "h5",
-            f"{loader} to {loader}",
-            "a functional model in a Sequential, whose graph it misreads",
-            lambda found: found.features.nested_graphs and not _is_keras3(found),
-        )
-        for loader in ("keras3.0", "keras3.15")  # 3.3 and 3.6 load it
+    _row(
+        Obstacle.MODEL,
+        "h5",
+        "keras3.0, after keras3.6",  # 3.3 and 3.6 load it
+        "a functional model in a Sequential, whose graph it misreads",
+        lambda found: found.features.nested_graphs and not _is_keras3(found),
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
-        "keras3.3 to keras3.3",
+        "keras3.3",
         "a nested model of the class Model, whose variables it counts otherwise",
         lambda found: (
             found.features.nested_graphs
@@ -523,7 +508,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.GRAPH,
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "MultiHeadAttention gets its value by name, which Keras 3 reads as no tensor from the HDF5 "
         "of Keras 2",
         lambda found: (
@@ -535,7 +520,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.KEY,
         "keras",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "the axis of a BatchNormalization is a list, as Keras 2 writes it, and Keras 3 takes a "
         "number alone",
         lambda found: "BatchNormalization" in found.features.listed_axes,
@@ -543,28 +528,28 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "an initialiser has a dtype, as TF 1 writes it, which those of Keras 3 do not take",
         lambda found: bool(found.features.dtyped_initializers - _DTYPED),
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "Discretization has trainable, a key that Keras 3 does not take",
         _key("Discretization", "trainable"),
     ),
     _row(
         Obstacle.KEY,
         "h5 keras",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "a layer's name has a slash, which Keras 3 does not take",
         lambda found: found.features.slashed,
     ),
     _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "a Hashing has another dtype than one of integers, as it has up to TF 2.5",
         lambda found: found.features.float_hashes,
     ),
@@ -578,7 +563,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.CLASS,
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "layers inside others are serialised without a module",
         lambda found: found.features.bare_nested and not _is_keras3(found),
     ),
@@ -587,13 +572,13 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5 json",
         "tf1.15 to tf2.5",
         "StringLookup says the dtype of its output, which TF 2.6 is the first to read",
-        lambda found: _class("StringLookup")(found) and found.written_by("tf2.9", "tf_keras2.21"),
+        lambda found: _class("StringLookup")(found) and found.written_by("tf2.9 on"),
     ),
     # storage
     _row(
         Obstacle.STORAGE,
         "h5",
-        "keras3.0 to keras3.0",
+        "keras3.0",
         "Keras 3.0 reads the training configuration even with compile=False",
         lambda found: found.document.training_part is not None,
     ),
@@ -607,28 +592,28 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.STORAGE,
         "savedmodel",
-        "tf1.15 to tf_keras2.21",
+        "tf1.15 on",
         "a part of its checkpoint is missing",
         _observed("missing-shard"),
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
-        "tf1.15 to keras3.15",
+        "tf1.15 on, keras3.0 on",
         "bfloat16 variables, which no Keras reads from HDF5",
         lambda found: found.opaque_storage,
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
-        "tf_keras2.21 to tf_keras2.21",
+        "after tf2.15",
         "its weights are in model.weights.npz, which it does not unpickle",
         _observed("npz-weights"),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
-        "keras3.15 to keras3.15",
+        "keras3.10 on",
         "its weights are in model.weights.npz, which Keras 3.10 and later do not load",
         _observed("npz-weights"),
     ),
@@ -642,7 +627,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
     _row(
         Obstacle.STORAGE,
         "keras",
-        "tf2.12 to tf_keras2.21",
+        "tf2.12 on",
         "bfloat16 variables, which Keras 2 does not read",
         lambda found: found.opaque_storage,
     ),

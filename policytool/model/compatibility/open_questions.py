@@ -10,7 +10,7 @@ from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import known_arguments
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import KERAS3, family_of, releases_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from policytool.model.compatibility.serialized_objects import Alike
     from policytool.model.config_traits import Features
     from policytool.model.tree import Site
-    from policytool.model.writer_version import Origin
+    from policytool.releases.releases import Release
 
 UNTRIED: Final = frozenset({"keras1"})
 """Generations that no fixture stands for."""
@@ -42,12 +42,12 @@ them.
 """
 
 _CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
-_KERAS3: Final = frozenset(loader for loader in LOADERS if loader.startswith("keras3"))
-_BEFORE_VOCABULARIES: Final = frozenset({"tf2.3", "tf2.4", "tf2.5"})
-_BEFORE_AXES: Final = frozenset({"keras3.0", "keras3.3", "keras3.6"})
+_KERAS3: Final = releases_in("keras3.0 on")
+_BEFORE_VOCABULARIES: Final = releases_in("tf2.3 to tf2.5")
+_BEFORE_AXES: Final = releases_in("keras3.0 to keras3.6")
 """The releases of Keras 3 that leave out an axis that is a number, too."""
 
-_UNPICKLING: Final = frozenset({"tf2.12", "tf2.15", "keras3.0", "keras3.3", "keras3.6"})
+_UNPICKLING: Final = releases_in("tf2.12 to tf2.15, keras3.0 to keras3.6")
 """Those whose ``NpzIOStore`` has ``allow_pickle=True``."""
 
 _LAST: Final = -1
@@ -79,7 +79,7 @@ class Doubt:
 
 
 def of(
-    evidence: Evidence, origins: Sequence[Origin], sites: Sequence[Site], found: Sequence[Alike]
+    evidence: Evidence, origins: Sequence[Release], sites: Sequence[Site], found: Sequence[Alike]
 ) -> tuple[Doubt, ...]:
     """Return what is left open about a model."""
     about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
@@ -159,7 +159,7 @@ def _ordered(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     own layers, which is sometimes another.
     """
     inputs = [site for site in sites if site.parent == 0 and site.class_name == INPUT_CLASS]
-    keras3 = any(release.startswith("keras3") for release in evidence.releases)
+    keras3 = any(family_of(release) == KERAS3 for release in evidence.releases)
     if evidence.document.format == "h5" and len(inputs) > 1 and not keras3:
         reason = (
             "Keras 3.6 may order the layers of a model with several inputs otherwise than the file"
@@ -170,7 +170,7 @@ def _ordered(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
                 reason=reason,
                 layers=tuple(path_of(site.names) for site in inputs),
             ),
-            loaders=frozenset({"keras3.6"}),
+            loaders=releases_in("keras3.6"),
         )
 
 
@@ -238,8 +238,8 @@ def _merged(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
         yield replace(doubt, cause=replace(doubt.cause, layers=tuple(dict.fromkeys(layers[key]))))
 
 
-def _untried(origins: Sequence[Origin]) -> Iterator[Doubt]:
-    if any(origin.generation.id in UNTRIED for origin in origins):
+def _untried(origins: Sequence[Release]) -> Iterator[Doubt]:
+    if any(release.generation.id in UNTRIED for release in origins):
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="files of Keras 1 were not tried"))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Layout
 from policytool.model import optimizer_config
 from policytool.releases.policy import Dynamic
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
@@ -90,11 +90,10 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What a range of loaders makes of a kind of training configuration."""
+    """What some releases make of a kind of training configuration."""
 
     format: str
-    first: str
-    last: str
+    releases: frozenset[str]
     reason: str
     """A sentence part."""
 
@@ -110,11 +109,10 @@ _ARCHIVE: Final = (
 
 
 def _row(
-    form: str, loaders: str, reason: str, shows: Callable[[Evidence], bool], advice: str = _ANEW
+    form: str, releases: str, reason: str, shows: Callable[[Evidence], bool], advice: str = _ANEW
 ) -> Row:
-    first, _, last = loaders.partition(" to ")
     return Row(
-        format=form, first=first, last=last or first, reason=reason, shows=shows, advice=advice
+        format=form, releases=releases_in(releases), reason=reason, shows=shows, advice=advice
     )
 
 
@@ -178,7 +176,7 @@ REFUSALS: Final[tuple[Row, ...]] = (
     ),
     _row(
         "h5",
-        "tf2.4 to tf_keras2.21",
+        "tf2.4 on",
         "its loss scale grows by another number than 2, the only one since TF 2.4",
         _multiplies,
     ),
@@ -205,38 +203,38 @@ REFUSALS: Final[tuple[Row, ...]] = (
     ),
     _row(
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "the optimizer's learning rate is called lr, as Keras up to 2.2 wrote it",
         lambda found: "lr" in found.inner,
     ),
     _row(
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "the learning rate is a schedule that is named without its module, where Keras 3 does not "
         "find it",
         _schedule_alone,
     ),
     _row(
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "LossScaleOptimizer is spelled as Keras 2 does",
         lambda found: found.wrapper is not None and "name" not in found.wrapper,
     ),
     _row(
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "the loss is saved under a short name such as 'mse', which Keras 3 does not find in HDF5",
         _loss_named(_SHORT_LOSSES),
     ),
     _row(
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "the loss has a name that Keras 3 has not",
         _loss_named(_OLD_LOSSES),
     ),
     _row(
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "the loss is an object of Keras 2, with arguments that Keras 3 does not take",
         lambda found: any(map(_is_loss_of_keras2, found.losses)),
     ),
@@ -246,7 +244,7 @@ REFUSALS: Final[tuple[Row, ...]] = (
 LOST: Final[tuple[Row, ...]] = (
     _row(
         "h5",
-        "tf2.12 to tf_keras2.21",
+        "tf2.12 on",
         "no Keras restores the state of LossScaleOptimizerV3 from HDF5: training goes on with step "
         "0 and empty slots",
         lambda found: found.outer == "LossScaleOptimizerV3" and _has_slots(found),
@@ -254,7 +252,7 @@ LOST: Final[tuple[Row, ...]] = (
     ),
     _row(
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "Keras 3 restores nothing of a loss-scaling optimizer from HDF5: training goes on with "
         "step 0 and empty slots",
         lambda found: found.wrapper is not None and _has_slots(found),
@@ -262,14 +260,14 @@ LOST: Final[tuple[Row, ...]] = (
     ),
     _row(
         "h5",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "Keras 3 restores the number of steps from HDF5 and none of the optimizer's slots",
         lambda found: found.wrapper is None and _has_slots(found),
         "save models that are to be trained on as .keras",
     ),
     _row(
         "keras",
-        "keras3.0 to keras3.15",
+        "keras3.0 on",
         "the state is that of a loss-scaling optimizer, the config has the plain one: training "
         "goes on with step 0 and empty slots",
         lambda found: found.keras3 and found.wrapper is None and _state_at(found, *INNER_STATE),
@@ -277,7 +275,7 @@ LOST: Final[tuple[Row, ...]] = (
     ),
     _row(
         "keras",
-        "tf2.12 to tf_keras2.21",
+        "tf2.12 on",
         "the archive has no state of its optimizer, which is one of optimizers.legacy: training "
         "goes on with step 0 and empty slots",
         lambda found: (
@@ -312,13 +310,8 @@ def evidence(document: Document, *, keras3: bool) -> Evidence | None:
 
 def first(rows: tuple[Row, ...], found: Evidence, loader: str) -> Row | None:
     """Return the first row that applies to a loader; None where none does."""
-    position = LOADERS.index(loader)
     for row in rows:
-        if (
-            row.format == found.document.format
-            and LOADERS.index(row.first) <= position <= LOADERS.index(row.last)
-            and row.shows(found)
-        ):
+        if row.format == found.document.format and loader in row.releases and row.shows(found):
             return row
     return None
 

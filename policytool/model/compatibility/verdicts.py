@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from policytool.model.compatibility.serialized_objects import Alike
     from policytool.model.config_traits import Features
     from policytool.model.tree import Site
-    from policytool.model.writer_version import Origin
+    from policytool.releases.releases import Release
 
 _EVERYWHERE: Final = "float32"
 """
@@ -46,7 +46,7 @@ NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
 
 
 def verdicts(
-    document: Document, origins: Sequence[Origin], features: Features, sites: Sequence[Site]
+    document: Document, origins: Sequence[Release], features: Features, sites: Sequence[Site]
 ) -> tuple[Verdict, ...]:
     """
     Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for what
@@ -60,7 +60,7 @@ def verdicts(
     evidence = Evidence(
         document=document,
         features=features,
-        releases=frozenset(origin.release.id for origin in origins),
+        releases=frozenset(release.id for release in origins),
     )
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
     found = serialized_objects.objects(sites)
@@ -75,7 +75,7 @@ def _verdict(
     found: Sequence[Alike],
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
-    causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if _reaches(row, loader)]
+    causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
     objections = tuple(_objections(loader, found))
     left = [
         doubt.cause for doubt in open_questions if doubt.loaders is None or loader in doubt.loaders
@@ -183,7 +183,3 @@ def _unbuildable(loader: str, features: Features) -> Iterator[Cause]:
                 reason=f"the initialiser {initializer} makes no {dtype} variables there",
                 class_name=initializer,
             )
-
-
-def _reaches(row: Refusal, loader: str) -> bool:
-    return LOADERS.index(row.first) <= LOADERS.index(loader) <= LOADERS.index(row.last)

@@ -9,14 +9,15 @@ from policytool.model.tree import configs, objects, storage
 from policytool.model.tree.duplicate_metadata import places
 from policytool.model.tree.site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, path_of
 from policytool.model.tree.storage import NOT_WEIGHTS
+from policytool.releases.releases import KERAS3
 
 if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.model.tree.storage import Placed
-    from policytool.model.writer_version import Origin
+    from policytool.releases.releases import Release
 
 
-def build(document: Document, origin: Origin) -> Placed:
+def build(document: Document, release: Release) -> Placed:
     """
     Return the layers of a document that has a config, in model order, and their variables.
 
@@ -26,13 +27,11 @@ def build(document: Document, origin: Origin) -> Placed:
         sites = objects.sites(document)
     else:
         part = document.config_part or ""
-        composites = {**origin.generation.composites, **origin.release.composites}
-        keras3 = origin.release.id.startswith("keras3")
         sites = configs.sites(
             Address(part=part, pointer=document.config_pointer),
             document.config,
-            composites,
-            keras3=keras3,
+            release.composites,
+            keras3=release.family == KERAS3,
         )
     return storage.place(document, sites)
 

@@ -19,7 +19,7 @@ from policytool.releases.generations import (
     tf29,
     tf213,
 )
-from policytool.releases.generations._base import Generation, Release, SubLayer, SubPolicy, Unsaid
+from policytool.releases.generations._base import Generation, SubLayer, SubPolicy, Unsaid
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
@@ -57,4 +57,4 @@ def parse(value: Json, first: Generation) -> Policy | PolicyMap:
         raise SpellingError(str(error)) from error
 
 
-__all__ = ["GENERATIONS", "Generation", "Release", "SubLayer", "SubPolicy", "Unsaid", "parse"]
+__all__ = ["GENERATIONS", "Generation", "SubLayer", "SubPolicy", "Unsaid", "parse"]

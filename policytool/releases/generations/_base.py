@@ -55,30 +55,11 @@ class SubLayer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
-    """One minor release."""
-
-    id: str
-    """``tf2.3``, ``tf_keras2.21``, ``keras3.6``."""
-
-    keras_versions: tuple[str, ...]
-    """What it writes as ``keras_version``: beginnings that end in a dot, or whole strings."""
-
-    composites: Mapping[str, tuple[SubLayer, ...]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """Where this release differs from its generation's :attr:`Generation.composites`."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Generation:
-    """A family of releases with one spelling."""
+    """A family of releases with one spelling; :mod:`policytool.releases.releases` names them."""
 
     id: str
     title: str
-    releases: tuple[Release, ...]
-    """Oldest first."""
-
     parse: Callable[[Json], Policy | PolicyMap]
     """
     Return the policy that a config's ``dtype`` value spells.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
-from policytool.releases.generations._base import Generation, Release, Unsaid
+from policytool.releases.generations._base import Generation, Unsaid
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ def single_dtype(policy: Policy | PolicyMap, title: str) -> str:
 GENERATION: Final = Generation(
     id="keras1",
     title=TITLE,
-    releases=tuple(
-        Release(id=f"keras1.{minor}", keras_versions=(f"1.{minor}.",)) for minor in range(3)
-    ),
     parse=policy_formats.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
 from policytool.releases.generations import _recurrent, keras1
-from policytool.releases.generations._base import Generation, Release, Unsaid
+from policytool.releases.generations._base import Generation, Unsaid
 
 if TYPE_CHECKING:
     from policytool.releases.policy import Policy, PolicyMap
@@ -26,9 +26,6 @@ def render(policy: Policy | PolicyMap) -> str:
 GENERATION: Final = Generation(
     id="keras2.0-2.3",
     title=TITLE,
-    releases=tuple(
-        Release(id=f"keras2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(4)
-    ),
     parse=policy_formats.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
 from policytool.releases.generations import _attention, _recurrent
-from policytool.releases.generations._base import Generation, Release
+from policytool.releases.generations._base import Generation
 from policytool.releases.policy import PolicyMap
 from policytool.support.errors import SpellingError
 
@@ -36,9 +36,6 @@ def render(policy: Policy | PolicyMap) -> str:
 GENERATION: Final = Generation(
     id="keras3.0-3.3",
     title=TITLE,
-    releases=tuple(
-        Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4)
-    ),
     parse=policy_formats.parse_name,
     render=render,
     composites={**_recurrent.CELLS, **_attention.KERAS3},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.releases import policy as policies
 from policytool.releases import policy_formats
 from policytool.releases.generations import _attention, _recurrent
-from policytool.releases.generations._base import Generation, Release
+from policytool.releases.generations._base import Generation
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import PolicyNameError, SpellingError
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 TITLE: Final = "Keras 3.4 and later"
-NEWEST_MINOR: Final = 15
-"""The newest release that was tried; later ones are read as it."""
 
 _PLAIN: Final = frozenset({"DTypePolicy", "FloatDTypePolicy"})
 _QUANTIZED: Final = {
@@ -125,10 +123,6 @@ def _serialized(module: str, class_name: str, config: dict[str, Json]) -> Json:
 GENERATION: Final = Generation(
     id="keras3.4+",
     title=TITLE,
-    releases=tuple(
-        Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",))
-        for minor in range(4, NEWEST_MINOR + 1)
-    ),
     parse=parse,
     render=render,
     composites={**_recurrent.CELLS, **_attention.KERAS3},

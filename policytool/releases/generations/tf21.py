@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
 from policytool.releases.generations import _recurrent
-from policytool.releases.generations._base import Generation, Release
+from policytool.releases.generations._base import Generation
 from policytool.releases.policy import Auto
 
 if TYPE_CHECKING:
@@ -43,11 +43,6 @@ def render(policy: Policy | PolicyMap) -> Json:
 GENERATION: Final = Generation(
     id="tf2.1-2.3",
     title=TITLE,
-    releases=(
-        Release(id="tf2.1", keras_versions=("2.3.0-tf",)),
-        Release(id="tf2.2", keras_versions=("2.3.0-tf",)),
-        Release(id="tf2.3", keras_versions=("2.4.",)),
-    ),
     parse=parse,
     render=render,
     composites=_recurrent.CELLS_TO_TF25,

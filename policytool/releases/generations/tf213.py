@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
 from policytool.releases.generations import _attention, _recurrent
-from policytool.releases.generations._base import Generation, Release
+from policytool.releases.generations._base import Generation
 
 if TYPE_CHECKING:
     from policytool.releases.policy import Policy, PolicyMap
@@ -39,18 +39,12 @@ def render(policy: Policy | PolicyMap) -> Json:
     }
 
 
+ATTENTION_OF_TF213: Final = _attention.WITH_GLOBAL_POLICY
+"""What TF 2.13 has in place of this generation's own."""
+
 GENERATION: Final = Generation(
     id="tf2.13+",
     title=TITLE,
-    releases=(
-        Release(id="tf2.13", keras_versions=("2.13.",), composites=_attention.WITH_GLOBAL_POLICY),
-        Release(id="tf2.14", keras_versions=("2.14.",)),
-        Release(id="tf2.15", keras_versions=("2.15.",)),
-        *(
-            Release(id=f"tf_keras2.{minor}", keras_versions=(f"2.{minor}.",))
-            for minor in range(16, 22)
-        ),
-    ),
     parse=parse,
     render=render,
     composites={**_recurrent.CELLS, **_attention.WITH_OWN_POLICY},

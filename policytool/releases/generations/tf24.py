@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
 from policytool.releases.generations import _attention, _recurrent
-from policytool.releases.generations._base import Generation, Release
+from policytool.releases.generations._base import Generation
 
 if TYPE_CHECKING:
     from policytool.releases.policy import Policy, PolicyMap
@@ -43,20 +43,12 @@ def render(policy: Policy | PolicyMap) -> Json:
     )
 
 
+CELLS_TO_TF25: Final = _recurrent.CELLS_TO_TF25
+"""What TF 2.4 and 2.5 have in place of this generation's own."""
+
 GENERATION: Final = Generation(
     id="tf2.4-2.8",
     title=TITLE,
-    releases=(
-        *(
-            Release(
-                id=f"tf2.{minor}",
-                keras_versions=(f"2.{minor}.",),
-                composites=_recurrent.CELLS_TO_TF25,
-            )
-            for minor in (4, 5)
-        ),
-        *(Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(6, 9)),
-    ),
     parse=parse,
     render=render,
     composites={**_recurrent.CELLS, **_attention.WITH_GLOBAL_POLICY},

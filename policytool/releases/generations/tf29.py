@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy_formats
 from policytool.releases.generations import _attention, _recurrent
-from policytool.releases.generations._base import Generation, Release
+from policytool.releases.generations._base import Generation
 
 if TYPE_CHECKING:
     from policytool.releases.policy import Policy, PolicyMap
@@ -36,9 +36,6 @@ def render(policy: Policy | PolicyMap) -> Json:
 GENERATION: Final = Generation(
     id="tf2.9-2.12",
     title=TITLE,
-    releases=tuple(
-        Release(id=f"tf2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(9, 13)
-    ),
     parse=parse,
     render=render,
     composites={**_recurrent.CELLS, **_attention.WITH_GLOBAL_POLICY},

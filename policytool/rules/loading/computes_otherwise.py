@@ -35,7 +35,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     """Yield a finding for each target and activation."""
     if case.subject is None or not question.targets:
         return
-    writer = case.subject.analysis.origins[-1].release.id
+    writer = case.subject.analysis.origins[-1].id
     for name, layers in _used(case).items():
         written = known_arguments.computes(name, writer)
         for target in question.targets:

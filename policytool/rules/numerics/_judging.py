@@ -35,8 +35,6 @@ Half way from float16's largest finite number to what would be the next: what is
 infinite.
 """
 
-KERAS2: Final = "tf_keras2.21"
-
 
 def subject_of(case: Case, question: Question) -> Subject | None:
     """

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import custom_classes, optimizer_config
 from policytool.model.rounded_weights import compute_dtype
+from policytool.releases.releases import KERAS2, newest
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import (
-    KERAS2,
     ROUNDS_TO_ZERO,
     SMALLEST_NORMAL,
     libraries,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from policytool.rules.finding import Finding
 
 _USED: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
-    KERAS2: {
+    newest(KERAS2).id: {
         "GroupNormalization": frozenset({"float16", "mixed_float16"}),
         "LayerNormalization": frozenset({"float16"}),
     }

@@ -60,7 +60,7 @@ def _reason(verdicts: Sequence[Verdict], target: str) -> str | None:
 def _those(subject: Subject, reason: str) -> list[Spelled]:
     """Return the policies that are refused for a reason: those by which alone it would be seen."""
     analysis = subject.analysis
-    releases = frozenset(origin.release.id for origin in analysis.origins)
+    releases = frozenset(release.id for release in analysis.origins)
     blank = Evidence(document=analysis.document, features=config_traits.of({}), releases=releases)
     rows = [
         row

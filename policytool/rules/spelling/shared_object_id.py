@@ -49,7 +49,7 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     subject = case.subject
     if subject is None or (
         case.document.format == "keras"
-        and {origin.release.id for origin in subject.analysis.origins} != {_SHARING}
+        and {release.id for release in subject.analysis.origins} != {_SHARING}
     ):
         return
     for objects in _numbered(subject).values():

@@ -24,7 +24,7 @@ from policytool.model.compatibility.training_incompatibilities import (
     Evidence,
     first,
 )
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import KERAS3, LOADERS
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def _document(file: str, *, migrated: bool) -> Document:
 
 
 def _evidence(document: Document) -> Evidence:
-    keras3 = (
-        reading.analysed(replace(document, traces=())).origins[-1].release.id.startswith("keras3")
-    )
+    keras3 = reading.analysed(replace(document, traces=())).family == KERAS3
     found = training_incompatibilities.evidence(document, keras3=keras3)
     assert found is not None
     return found

@@ -264,7 +264,7 @@ def test_every_row_applies_to_some_fixture() -> None:
             found = Evidence(
                 document=document,
                 features=marks,
-                releases=frozenset(origin.release.id for origin in origins),
+                releases=frozenset(release.id for release in origins),
             )
             unseen = [
                 row for row in unseen if document.format not in row.formats or not row.shows(found)
@@ -316,10 +316,10 @@ def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
     assert all(STUCK in {cause.reason for cause in verdict.causes} for verdict in found.loaders)
 
 
-def test_rows_name_known_loaders_in_order() -> None:
-    """Each row's range is one of the loaders that were asked."""
+def test_rows_stand_for_measured_releases() -> None:
+    """Each row's range holds a release that was asked."""
     for row in REFUSALS:
-        assert LOADERS.index(row.first) <= LOADERS.index(row.last), row.reason
+        assert row.releases.intersection(LOADERS), row.reason
 
 
 def test_neighbours_are_told_as_a_range() -> None:

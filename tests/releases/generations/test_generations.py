@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.model.writer_version import ORIGINS
 from policytool.releases import generations
 from policytool.releases.generations import (
     GENERATIONS,
@@ -24,6 +23,7 @@ from policytool.releases.generations import (
     tf29,
     tf213,
 )
+from policytool.releases.releases import get
 from tests.contracts.generation_contract import GenerationContract
 from tests.helpers.paths import FIXTURES
 
@@ -93,8 +93,7 @@ def test_sub_layers_are_those_of_the_live_layers(file: Path) -> None:
     own policy or the global one.
     """
     release = ".".join(file.parent.name.split(".")[:2])
-    origin = next(origin for origin in ORIGINS if origin.release.id == release)
-    said = {**origin.generation.composites, **origin.release.composites}
+    said = get(release).composites
     asked = json.loads(file.read_text(encoding="utf-8"))["composites"]
     for class_name, parts in asked.items():
         if class_name not in said or not isinstance(parts, list):

@@ -19,6 +19,7 @@ from policytool.migration.planning.optimizers import Dialect
 from policytool.model import optimizer_config
 from policytool.releases import known_arguments
 from policytool.releases.policy import Dynamic, Fixed
+from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ The last release that has the old style alone: what it takes of optimizers is wh
 ``optimizers.legacy`` takes.
 """
 
+_WITH_OLD_SCALES: Final = releases_in("tf2.0 to tf2.3")
 _SCHEDULE_OF_ITS_OWN: Final = "Nadam"
 """
 The optimizer whose ``decay`` is that of its momentum (``schedule_decay`` in Keras 1 and 2), not
@@ -213,7 +215,7 @@ def serialised(found: Optimizer, target: Target, told: Log) -> Json:
     if scale is None:
         return inner
     try:
-        if target.loader in {"tf2.0", "tf2.1", "tf2.2", "tf2.3"}:
+        if target.loader in _WITH_OLD_SCALES:
             return {
                 "class_name": "LossScaleOptimizer",
                 "config": {"optimizer": inner, "loss_scale": _old_scale(scale)},
@@ -263,23 +265,11 @@ def _is_wrapped(found: Optimizer, target: Target) -> bool:
 
 
 def _dialect(target: Target) -> Dialect:
-    package = (
-        "tf_keras.src"
-        if target.loader.startswith("tf_keras")
-        else "keras.src"
-        if target.since("tf2.15")
-        else "keras"
-    )
-    unwrapped = (
-        _NEVER_WRAPPED
-        if target.loader.startswith("tf_keras")
-        else _NEVER_WRAPPED | _WRAPPED_BY_TF_KERAS
-    )
     return Dialect(
         keras3=target.is_keras3,
         archive=target.container == "keras",
-        package=package,
-        unwrapped=unwrapped,
+        package=target.package,
+        unwrapped=(_NEVER_WRAPPED if target.is_tf_keras else _NEVER_WRAPPED | _WRAPPED_BY_TF_KERAS),
     )
 
 

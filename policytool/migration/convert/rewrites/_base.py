@@ -44,7 +44,7 @@ class Situation:
     @property
     def source_release(self) -> str:
         """The newest release that can have written the file, such as ``tf2.4`` or ``keras3.6``."""
-        return self.subject.analysis.origins[-1].release.id
+        return self.subject.analysis.origins[-1].id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

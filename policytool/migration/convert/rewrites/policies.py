@@ -25,8 +25,8 @@ _QUANTISING: Final = "keras3.3"
 
 _FIRST_MODES: Final = frozenset({"int8", "float8"})
 
-_CONFIGURING: Final = "keras3.15"
-"""The first loader whose layers say how they are quantised."""
+_NOT_CONFIGURING: Final = "keras3.6"
+"""The last measured release whose layers do not say how they are quantised."""
 
 _DEFAULTS: Final = {
     "Int8QuantizationConfig": ("weight_quantizer", "activation_quantizer"),
@@ -61,8 +61,9 @@ def _quantises(mode: str, situation: Situation) -> bool:
     3.3, the others after 3.6.
     """
     return (
-        situation.target.since(_QUANTISING if mode in _FIRST_MODES else _CONFIGURING)
-        and situation.to_keras3
+        situation.to_keras3
+        and situation.target.since(_QUANTISING)
+        and (mode in _FIRST_MODES or situation.target.after(_NOT_CONFIGURING))
     )
 
 
@@ -75,7 +76,7 @@ def _without_default(unit: Unit, situation: Situation) -> Unit:
     if (
         not isinstance(found, Thing)
         or isinstance(found.config, str | None)
-        or situation.target.since(_CONFIGURING)
+        or situation.target.after(_NOT_CONFIGURING)
     ):
         return unit
     known = _DEFAULTS.get(found.class_name)
@@ -168,7 +169,8 @@ def _of(site: int | None, subject: Subject) -> tuple[Policy | None, tuple[str, .
 REWRITE: Final = Rewrite(
     name="policies",
     applies=lambda situation: (
-        situation.from_keras3 and not (situation.to_keras3 and situation.target.since(_CONFIGURING))
+        situation.from_keras3
+        and not (situation.to_keras3 and situation.target.after(_NOT_CONFIGURING))
     ),
     apply=_apply,
 )

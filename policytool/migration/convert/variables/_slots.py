@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import LOADERS, get, is_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,16 +146,12 @@ def _record(class_name: str, release: str) -> dict[str, Any] | None:
         return found
     later = [
         name
-        for name in LOADERS[LOADERS.index(release) :]
-        if _of_keras3(name) == _of_keras3(release)
+        for name in LOADERS
+        if is_since(name, release) and get(name).family == get(release).family
     ]  # TF 2.1 has layers that 2.4 was asked about
     return next(
         (record for name in later for record in records if name in record["releases"]), None
     )
-
-
-def _of_keras3(release: str) -> bool:
-    return release.startswith("keras3")
 
 
 @cache
@@ -168,6 +164,6 @@ def _asked(release: str) -> str:
     if release not in LOADERS:
         return asked[0]
     return next(
-        (name for name in reversed(asked) if LOADERS.index(name) <= LOADERS.index(release)),
+        (name for name in reversed(asked) if is_since(release, name)),
         asked[0],
     )

@@ -29,7 +29,7 @@ KEEP_RULES: Final[tuple[KeepRule, ...]] = (
 """The first rule that names a layer gives the reason."""
 
 
-def held(subject: Subject, policy: Policy, choice: Outputs) -> Mapping[int, str]:
+def layers_to_keep(subject: Subject, policy: Policy, choice: Outputs) -> Mapping[int, str]:
     """
     Return the sites that stay in float32 under this policy, with the reason; none for a policy that
     computes in 32 bits or more.
@@ -44,4 +44,4 @@ def held(subject: Subject, policy: Policy, choice: Outputs) -> Mapping[int, str]
     return found
 
 
-__all__ = ["KEEP_RULES", "KeepRule", "held"]
+__all__ = ["KEEP_RULES", "KeepRule", "layers_to_keep"]

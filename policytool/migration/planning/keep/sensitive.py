@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep._base import KeepRule
 from policytool.model import custom_classes
+from policytool.releases.releases import KERAS2, KERAS3, newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from policytool.model.tree import Site
     from policytool.releases.policy import Policy
 
-_KERAS2: Final = frozenset({"tf_keras2.21"})
-_BOTH: Final = frozenset({"tf_keras2.21", "keras3.15"})
+_KERAS2: Final = frozenset({newest(KERAS2).id})
+_KERAS3: Final = frozenset({newest(KERAS3).id})
+_BOTH: Final = _KERAS2 | _KERAS3
 _HALF: Final = frozenset({"float16", "mixed_float16"})
 _ANY_16: Final = frozenset({"float16", "mixed_float16", "bfloat16", "mixed_bfloat16"})
 
@@ -108,7 +110,7 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
     # activation
     _row(
         "Activation Dense",
-        frozenset({"keras3.15"}),
+        _KERAS3,
         _HALF,
         "its activation is sparsemax, which fails in float16",
         lambda config: config.get("activation") == "sparsemax",

@@ -29,6 +29,7 @@ from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLIC
 from policytool.migration.convert.rewrites.operations._dtypes import Dtypes, of_network
 from policytool.migration.convert.traversal import mapped, references
 from policytool.releases import keras_operations
+from policytool.releases.releases import KERAS3, newest
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Call, Value
@@ -216,12 +217,12 @@ def _held(unit: Unit, situation: Situation) -> Unit:
             f"{unit.path} is {unit.class_name}, an operation that {loader} does not have",
         )
         return unit
-    newest = keras_operations.signature("keras3.15", module, unit.class_name)
+    latest = keras_operations.signature(newest(KERAS3).id, module, unit.class_name)
     config: dict[str, Value] = {}
     for key, value in unit.config.items():
         if key in signature.config or key in signature.required:
             config[key] = value
-        elif newest is None or newest.config.get(key) != value:
+        elif latest is None or latest.config.get(key) != value:
             situation.log.refuse(
                 "operation",
                 unit,

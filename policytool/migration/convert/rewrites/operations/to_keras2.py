@@ -14,7 +14,7 @@ from policytool.migration.convert.traversal import references
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
 from policytool.releases.policy import named
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import KERAS3, is_since, newest
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument, Call, Unit
@@ -74,7 +74,7 @@ def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -
 
 def is_before_lambdas(loader: str) -> bool:
     """Return whether a release of Keras 2 has no op layers that are rebuilt from a config."""
-    return LOADERS.index(loader) < LOADERS.index(_FIRST_LAMBDA)
+    return not is_since(loader, _FIRST_LAMBDA)
 
 
 def _put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -> Reference:
@@ -104,10 +104,10 @@ def _judge_rest(row: Row, unit: Unit) -> None:
     Refuse keys of the operation's config that the function has no words for, but those that say
     what it does anyway.
     """
-    newest = keras_operations.signature("keras3.15", row.module, row.op)
+    latest = keras_operations.signature(newest(KERAS3).id, row.module, row.op)
     known = {pair.keras3 for pair in row.pairs if pair.place is Place.CONFIG}
     for key, value in unit.config.items():
-        if key not in known and (newest is None or newest.config.get(key) != value):
+        if key not in known and (latest is None or latest.config.get(key) != value):
             raise UnsayableError(
                 f"is {unit.class_name} with {key}, which tf.{row.functions[0]} does not take"
             )

@@ -1,0 +1,124 @@
+"""
+Edits of the dtypes that stand in the operations of a graph themselves, and follow what the layers
+around them compute in.
+
+An op layer of TF 1.15 to 2.3 has its dtype written into its ``node_def``; the casts that Keras 3.5
+to 3.9 record have theirs in their config.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.document import Address
+from policytool.formats.edits import Edit, Kind
+from policytool.migration.plan import Refusal
+from policytool.migration.planning.operations import ENUMS, node_def_type
+from policytool.releases import dtypes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.migration.planning.decisions import Decisions
+    from policytool.model.layer_graph import Graph, Node
+    from policytool.model.loaded_model import Subject
+    from policytool.support.text.jsontext import Json
+
+_INPUT_TYPES: Final = ("T", "SrcT")
+"""
+The attributes of a ``node_def`` that name the dtype of its inputs; ``DstT`` of a Cast is its own.
+"""
+
+
+def node_def_edits(
+    subject: Subject, node: Node, old: frozenset[str], new: frozenset[str], decisions: Decisions
+) -> Iterator[Edit]:
+    """Yield the edits that give an op of TF 1.15 to 2.3 the dtype its inputs have now."""
+    config = node.entry.get("config")
+    if len(old) != 1 or len(new) != 1 or old == new or not isinstance(config, dict):
+        return
+    (was,), (will,) = old, new
+    for name in _INPUT_TYPES:
+        if node_def_type(config, name) == ENUMS.get(was):
+            if config.get("constants") and not _are_whole(config["constants"]):
+                path = subject.layers[node.site].path if node.site is not None else node.name
+                message = (
+                    f"{path} has constants of dtype {was} in its op, and its inputs would be "
+                    f"{will}; keep what feeds it in {was} with --set"
+                )
+                decisions.refusals.append(Refusal(code="op-constants", message=message, path=path))
+                return
+            for address in _configs(subject, node):
+                yield Edit(
+                    kind=Kind.NUMERICS,
+                    address=Address(
+                        part=address.part, pointer=f"{address.pointer}/node_def/attr/{name}/type"
+                    ),
+                    path=subject.layers[node.site].path if node.site is not None else None,
+                    before=ENUMS[was],
+                    after=ENUMS[will],
+                    reason=f"its op is written for {was}, and its inputs are {will} now",
+                )
+
+
+def _configs(subject: Subject, node: Node) -> list[Address]:
+    """Return every place where the config of an op layer stands."""
+    if node.site is None:
+        return [Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config")]
+    ending = "/config/dtype"
+    places = [
+        address for address in subject.addresses[node.site] if address.pointer.endswith(ending)
+    ]
+    return [
+        Address(part=address.part, pointer=address.pointer.removesuffix("/dtype"))
+        for address in places
+    ]
+
+
+def _are_whole(constants: Json) -> bool:
+    """
+    Return whether constants are whole numbers alone: axes and indices, whose dtype does not follow
+    the op's.
+    """
+    pending = [constants]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+        elif isinstance(value, float):
+            return False
+    return True
+
+
+def cast_edits(subject: Subject, graph: Graph, node: Node, decisions: Decisions) -> Iterator[Edit]:
+    """
+    Yield the edit that lets a recorded cast follow the layers it casts for; a cast that someone
+    wrote feeds other dtypes and stays.
+    """
+    consumers = [graph.nodes[name].site for name in graph.children().get(node.name, ())]
+    config = node.entry.get("config")
+    written = config.get("dtype") if isinstance(config, dict) else None
+    sites = [site for site in consumers if site is not None and site not in subject.graphs]
+    if (
+        not sites
+        or len(sites) != len(consumers)
+        or any(subject.layers[site].compute_dtype != written for site in sites)
+    ):
+        return
+    computed = {
+        dtype for site in sites if (dtype := decisions.compute_dtype(subject, site)) is not None
+    }
+    will = max(sorted(computed), key=dtypes.itemsize) if computed else written
+    if isinstance(written, str) and will is not None and will != written:
+        yield Edit(
+            kind=Kind.NUMERICS,
+            address=Address(
+                part=subject.document.config_part or "", pointer=f"{node.pointer}/config/dtype"
+            ),
+            path=None,
+            before=written,
+            after=will,
+            reason=f"the cast {node.name} follows the layers it casts for",
+        )
