@@ -27,6 +27,7 @@ from policytool.formats.rewriting import Changes
 from policytool.formats.rewriting.base import WriteError
 from policytool.support.errors import ModelFileError
 from tests.helpers.changes import cast, casts, document_of, dtype_edit, edit
+from tests.helpers.marks import examples
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, h5_model, sequential
 
@@ -417,7 +418,7 @@ def test_bfloat16_is_widened_however_it_is_stored(stored: str, tmp_path: Path) -
     through=st.sampled_from([None, "bfloat16", "float16"]),
     chunked=st.booleans(),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_cast_tensors_hold_the_cast_values(
     values: Any,
     after: str,

@@ -21,12 +21,16 @@ from policytool.model import reading
 from policytool.model.tree import Unspelled
 from policytool.releases.generations import SubPolicy
 from policytool.support.errors import ModelFileError
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.migration.plan import Plan
     from policytool.model.reading import Analysis
+
+pytestmark = THOROUGH
+
 
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 

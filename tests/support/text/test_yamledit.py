@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from policytool.support import limits
 from policytool.support.text import jsonedit, yamledit, yamltext
 from policytool.support.text.jsontext import ABSENT
+from tests.helpers.marks import ALONE, examples
 from tests.support.text.test_jsonedit import edits
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def parsed(text: str) -> Json:
     return yamltext.parse(text).value
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
     """
@@ -298,7 +299,7 @@ def test_an_edit_reaches_one_place_of_a_shared_value(
     assert yamledit.apply(ALIASED, changes) == edited
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
     data: st.DataObject,
@@ -386,6 +387,7 @@ def test_text_that_is_no_yaml_is_refused(text: str) -> None:
         yamledit.apply(text, [("/a", 1, 2)])
 
 
+@ALONE
 def test_many_edits_and_many_aliases_take_little_time() -> None:
     """A thousand edits beside a thousand aliases: each is looked up, none is searched."""
     lines = [
@@ -399,7 +401,7 @@ def test_many_edits_and_many_aliases_take_little_time() -> None:
     changes: list[jsonedit.Change] = [
         (f"/layers/{index}/config/dtype", "float16", "float32") for index in range(1000)
     ]
-    start = time.perf_counter()
+    start = time.process_time()
     edited = yamledit.apply(text, changes)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
     assert edited == text.replace("float16", "float32")
