@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 LEAST: Final = 13_103
-"""As many as all targets ran when this number was last raised; it falls only with what is tested."""
+"""As many as all targets ran when this was last raised; it falls only with what is tested."""
 
 _TOGETHER: Final = "all together"
 

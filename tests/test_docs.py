@@ -63,6 +63,7 @@ GENERATED: Final = (
 )
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", [f"docs/{page}.md" for page in GENERATED])
 def test_generated_pages_are_current(name: str) -> None:
     """What is committed is what ``make docs`` writes."""

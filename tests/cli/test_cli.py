@@ -495,6 +495,7 @@ def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: 
     assert json.loads(done.stdout.decode(encoding))["models"][0]["layers"][1]["name"] == name
 
 
+@THOROUGH
 def test_progress_goes_to_stderr() -> None:
     """A bar that was asked for leaves stdout to the report."""
     with_bar, without = (

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import policytool
 from policytool.support.errors import ModelFileError
 from policytool.support.text.jsontext import number, place, pointer, text_at
-from tests.helpers.marks import examples
+from tests.helpers.marks import THOROUGH, examples
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ PLACES: Final = {
 }
 
 
+@THOROUGH
 @settings(max_examples=examples(150))
 @given(data=st.data())
 def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> None:

@@ -114,6 +114,7 @@ def test_verdicts_are_what_the_real_loaders_said() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@THOROUGH
 def test_most_pairs_are_judged() -> None:
     """
     To leave everything open would be no answer: that a file is not judged is rare, and the newest
