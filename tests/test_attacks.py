@@ -34,6 +34,7 @@ from tests.helpers.attacks import (
     Traced,
     traced,
 )
+from tests.helpers.marks import ALONE, SLOW
 from tests.helpers.paths import FIXTURES, ROOT
 
 ATTACKS: Final[dict[str, dict[str, Any]]] = RECORD["attacks"]
@@ -297,6 +298,8 @@ def _harmless(found: Traced, place: Path) -> None:
     assert not list((place.parent / TEMPORARY).iterdir())
 
 
+@ALONE
+@SLOW
 def test_reading_touches_the_given_file_alone(place: Path) -> None:
     """
     No other file, no network, no process, within a gigabyte: the kernel's word, for all files and
@@ -305,6 +308,8 @@ def test_reading_touches_the_given_file_alone(place: Path) -> None:
     _harmless(traced(_calls(READING), place), place)
 
 
+@ALONE
+@SLOW
 def test_what_would_run_a_file_refuses_it(place: Path) -> None:
     """
     The same of ``check``, ``--verify`` and ``--retrace``, which end before TensorFlow would start.
@@ -320,6 +325,7 @@ def test_what_would_run_a_file_refuses_it(place: Path) -> None:
     assert not [path for path in (place / "verified").rglob("*") if path.is_file()]
 
 
+@ALONE
 def test_the_trace_sees_what_it_should(place: Path) -> None:
     """
     A process that opens a canary, makes the marker's like, connects and starts another is seen to

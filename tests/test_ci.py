@@ -19,6 +19,7 @@ import yaml
 
 from policytool.cli.main import cli
 from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run_process
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -221,6 +222,7 @@ def runner(models: Path) -> Runner:
     return Runner(models)
 
 
+@THOROUGH
 def test_the_action_audits(runner: Runner) -> None:
     """It writes SARIF, the summary and the exit code, goes on, and fails at its end."""
     done = runner.run(
@@ -240,6 +242,7 @@ def test_the_action_audits(runner: Runner) -> None:
     assert runner.run("Result").returncode == 1
 
 
+@THOROUGH
 def test_the_action_passes_a_good_model(runner: Runner) -> None:
     """Or findings that are not to fail the job."""
     assert runner.run("Audit", paths="models/model.keras", sarif="out.sarif").returncode == 0
@@ -258,6 +261,7 @@ def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None
     assert runner.run("Result").returncode == 2
 
 
+@THOROUGH
 def test_inputs_of_the_action_are_words_and_no_code(runner: Runner) -> None:
     """Whatever stands in them."""
     evil = "$(touch ran) `touch ran`; touch ran"
@@ -277,6 +281,7 @@ def test_an_input_of_the_action_makes_no_further_output(runner: Runner, sarif: s
     assert not (runner.files / "output").exists()
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", ["paths", "target", "fail_on", "args"])
 def test_other_inputs_of_the_action_make_no_further_output(runner: Runner, name: str) -> None:
     """Whatever their lines are."""
@@ -302,6 +307,7 @@ def commands() -> Iterator[str]:
                 yield command
 
 
+@THOROUGH
 @pytest.mark.parametrize("command", sorted(set(commands())))
 def test_commands_of_the_page_run(command: str, models: Path) -> None:
     """Each ends with the code that the page gives to its findings, and prints something."""

@@ -26,6 +26,7 @@ from policytool.reports.plans import PLAN_REPORTERS
 from policytool.rules import RULES
 from policytool.support import limits
 from tests.conftest import run, run_process, tensorflow
+from tests.helpers.marks import SLOW, THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ GENERATED: Final = (
 )
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", [f"docs/{page}.md" for page in GENERATED])
 def test_generated_pages_are_current(name: str) -> None:
     """What is committed is what ``make docs`` writes."""
@@ -150,7 +152,14 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", sorted(set(commands())))
+@THOROUGH
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=SLOW if command.startswith("policytool check") else ())
+        for command in sorted(set(commands()))
+    ],
+)
 def test_commands_of_the_readme_run(command: str, models: Path) -> None:
     """
     Each command ends as it should, which is 1 where something is found or differs, and prints

@@ -27,6 +27,7 @@ from policytool.support.errors import ModelFileError
 from policytool.support.text import protobuf_messages
 from tests.conftest import MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, Ended, run, run_process
 from tests.helpers import small_models
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import (
     Object,
@@ -834,6 +835,7 @@ def assert_printable(ended: Ended) -> None:
         assert line.isprintable(), ascii(line)
 
 
+@THOROUGH
 @pytest.mark.parametrize("form", ["table", "json"])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_lone_surrogates_are_written_somehow(form: str, encoding: str, tmp_path: Path) -> None:
@@ -847,6 +849,7 @@ def test_lone_surrogates_are_written_somehow(form: str, encoding: str, tmp_path:
         assert ended.json["models"][0]["layers"][1]["name"].startswith("half")
 
 
+@THOROUGH
 @pytest.mark.skipif(
     sys.platform in {"win32", "darwin"},
     reason="only POSIX file systems hold names that are not UTF-8",

@@ -20,9 +20,13 @@ from tests.conftest import (
     UNPACKED,
     run_process,
 )
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = THOROUGH
+
 
 FRAMEWORKS: Final = {"tensorflow", "keras", "tf_keras", "torch", "jax"}
 HEAVY: Final = {"h5py", "numpy", "rich", "google.protobuf", "yaml"}

@@ -17,6 +17,7 @@ import pytest
 
 from policytool.cli.exit_codes import Exit
 from tests.conftest import MIXED_H5, run
+from tests.helpers.marks import ALONE, SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,8 @@ def _seconds(path: Path, command: tuple[str, ...]) -> float:
     return time.process_time() - start
 
 
+@ALONE
+@SLOW
 @pytest.mark.parametrize(
     "command", [("inspect",), ("audit", "--weights"), MIGRATE], ids=["inspect", "audit", "migrate"]
 )

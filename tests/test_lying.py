@@ -16,6 +16,7 @@ import pytest
 import policytool
 from policytool.support.errors import ModelFileError
 from policytool.support.text import yamltext
+from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.small_models import keras_members, keras_zip
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 SIZE: Final = 2**27
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     ("member", "method"),
     [
@@ -95,6 +97,7 @@ def test_stored_member_has_the_size_that_is_stored(tmp_path: Path) -> None:
         policytool.inspect(path)
 
 
+@ALONE
 @pytest.mark.parametrize(
     "number",
     ["1" * 10**6, "1:" * 10**6 + "1", "1:" * 10**6 + "1.5"],

@@ -23,6 +23,7 @@ from policytool.numerics.reexport.run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from tests.conftest import MIXED_KERAS, UNPACKED, run
+from tests.helpers.marks import SLOW
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
 PYTHON: Final = os.environ.get("POLICYTOOL_COMPAT")
 """Read before the tests: their own environment has no variable of policytool's."""
 
-pytestmark = pytest.mark.skipif(
-    PYTHON is None,
-    reason="POLICYTOOL_COMPAT names no interpreter with TensorFlow; make test sets it",
-)
+pytestmark = [
+    SLOW,
+    pytest.mark.skipif(
+        PYTHON is None,
+        reason="POLICYTOOL_COMPAT names no interpreter with TensorFlow; make test sets it",
+    ),
+]
 
 CLASSES: Final = """
 from writer import api, custom_classes

@@ -17,6 +17,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.commands import inspect as inspection
 from policytool.support.version import version
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
+from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import dense, h5_model, nested, sequential
 
@@ -195,6 +196,8 @@ def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Traceback" not in ended.err
 
 
+@ALONE
+@THOROUGH
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
@@ -223,6 +226,7 @@ def test_interrupted_process_ends_with_130(tmp_path: Path, name: str) -> None:
     assert b"Traceback" not in err
 
 
+@THOROUGH
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes close differently")
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
@@ -386,6 +390,7 @@ def test_long_paths_are_shortened_in_their_middle(
     assert "dense_a" in row
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     ("option", "variables", "coloured"),
     [
@@ -408,6 +413,7 @@ def test_colour_on_a_pipe_only_where_it_is_asked_for(
     assert _ANSI.sub("", ended.out) == run_process("inspect", MIXED_H5).out
 
 
+@THOROUGH
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize(
     ("variables", "coloured"),
@@ -443,6 +449,7 @@ def test_colour_on_a_terminal_unless_it_is_refused(
     assert b"mixed_float16" in out
 
 
+@THOROUGH
 @pytest.mark.parametrize("path", [MIXED_H5, MIXED_SAVEDMODEL, NESTED], ids=lambda path: path.name)
 def test_terminal_without_box_characters_gets_ascii(path: Path) -> None:
     """Under an ASCII encoding the whole report is ASCII, and nothing is lost to question marks."""
@@ -453,6 +460,7 @@ def test_terminal_without_box_characters_gets_ascii(path: Path) -> None:
     assert "\\u" not in ended.out
 
 
+@THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path: Path) -> None:
     """A layer called in Japanese does not end the report."""
@@ -468,6 +476,7 @@ def test_names_beyond_the_terminals_encoding_are_escaped(encoding: str, tmp_path
     assert done.stderr == b""
 
 
+@THOROUGH
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("name", ["層一", "naïve", "\U0001f600"])
 def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: Path) -> None:
@@ -486,6 +495,7 @@ def test_json_is_json_whatever_the_terminal(name: str, encoding: str, tmp_path: 
     assert json.loads(done.stdout.decode(encoding))["models"][0]["layers"][1]["name"] == name
 
 
+@THOROUGH
 def test_progress_goes_to_stderr() -> None:
     """A bar that was asked for leaves stdout to the report."""
     with_bar, without = (

@@ -17,9 +17,12 @@ from policytool.cli.main import COMMANDS
 from policytool.releases.targets import descriptions, names
 from policytool.rules import RULES
 from tests.conftest import run, run_process
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = THOROUGH
 
 
 def offered(*words: str) -> list[str]:

@@ -27,6 +27,7 @@ from policytool.support.text.jsontext import ABSENT
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, run
 from tests.contracts.mutations import damaged
 from tests.helpers import small_models
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def verdicts(found: Comparison) -> set[Verdict]:
     }
 
 
+@THOROUGH
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_model_is_the_same_as_itself(release: str) -> None:
     """
@@ -156,6 +158,7 @@ def test_quantised_values_are_never_called_equal() -> None:
     }
 
 
+@THOROUGH
 @pytest.mark.parametrize("release", RELEASES)
 def test_one_model_in_two_formats_is_the_same(release: str) -> None:
     """
@@ -185,6 +188,7 @@ def test_what_keras_files_leave_out_of_the_optimizer_is_told(release: str) -> No
     assert not any(layer.differs for layer in found.layers)
 
 
+@THOROUGH
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_other_way_round_mirrors(release: str) -> None:
     """
@@ -674,6 +678,7 @@ def test_identical_models_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     "names",
     [
@@ -705,6 +710,7 @@ def test_diff_imports_no_framework(names: tuple[str, str]) -> None:
     assert not {"h5py", "google.protobuf", "rich"} & set(light.stderr.split())
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     "name", ["tf2.15/adam_autowrap_mf16.h5", "keras3.15/nested_models.keras", "tf2.15/mha_mixed"]
 )

@@ -22,6 +22,7 @@ from policytool.cli.main import COMMANDS, cli
 from policytool.cli.options import BoundOption
 from policytool.commands.batch import parallel
 from tests.conftest import FIXED_SCALE_H5, run, run_process
+from tests.helpers.marks import THOROUGH
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def test_the_listed_keys_count(key: str, monkeypatch: pytest.MonkeyPatch) -> Non
             ), ended.out
 
 
+@THOROUGH
 def test_the_printed_command_works(project: Path) -> None:
     """Names are quoted for the shell, also those with characters that a terminal obeys."""
     directory = project / "a b'c\n::error::x\x1b[2J"
@@ -424,6 +426,7 @@ def test_an_option_on_the_command_line_hides_on_its_own_account() -> None:
 # How such a file is read
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", [FILE, "pyproject.toml"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "directory", "socket"])
 def test_only_a_regular_file_is_read(kind: str, name: str, project: Path) -> None:

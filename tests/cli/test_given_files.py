@@ -21,9 +21,14 @@ import pytest
 from policytool.support import limits
 from policytool.support.files import opening
 from tests.conftest import MIXED_H5, run
+from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.special_files import make_socket, run_bounded
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+pytestmark = [
+    THOROUGH,
+    ALONE,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files"),
+]
 
 SOON: Final = ("--limit", "pipe-seconds=1")
 LATE: Final = "it did not end within the 1 seconds of pipe-seconds"

@@ -37,12 +37,16 @@ from tests.conftest import (
     Ended,
     run,
 )
+from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.numerics.test_workers import is_gone
 from tests.support.processes.test_pool import children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = [ALONE, THOROUGH]
+
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 OTHER: Final = FIXTURES / "keras3.15/int8.keras"
@@ -131,6 +135,7 @@ DELAY: Final = (
 """Makes one input take so long that the next would overtake it."""
 
 
+@SLOW
 @pytest.mark.parametrize(
     "options",
     [
@@ -234,6 +239,7 @@ def test_a_saved_plan_is_carried_out_by_processes(
     assert (place / "m1.float32.keras").exists()
 
 
+@SLOW
 @pytest.mark.parametrize(
     "options",
     [
@@ -256,6 +262,7 @@ def test_fixes_are_the_same(
     assert ("m0.h5.bak" in files(tmp_path / "two")) == (options == ("--fix",))
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("models", "rest"),
     [
@@ -544,6 +551,7 @@ def test_processes_that_lost_their_parent_leave_nothing(
 # From one process to another
 
 
+@SLOW
 @pytest.mark.parametrize(
     "options",
     [Options(to="float16"), Options(target="tf2.4", loss_scale=LossScales.KEEP)],

@@ -20,6 +20,7 @@ from policytool.reports.differences import DIFFERENCE_REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
 from policytool.support.files.atomic import Draft
 from tests.conftest import FIXED_SCALE_H5, UNPACKED, run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.small_models import dense, h5_model, keras_zip, sequential, small_saved_model
 
@@ -171,6 +172,7 @@ def test_pipes_and_devices_are_written_to_and_stay() -> None:
     assert json.loads(read[0])["version"] == 1
 
 
+@THOROUGH
 def test_a_closed_pipe_costs_no_report(project: Path) -> None:
     """What goes to files is written before stdout is."""
     path = h5_model(

@@ -15,12 +15,16 @@ import pytest
 
 from policytool.cli.exit_codes import Exit
 from tests.conftest import MIXED_H5
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
-pytestmark = pytest.mark.skipif(
-    not Path("/dev/full").exists() or shutil.which("sh") is None,
-    reason="needs a POSIX shell and /dev/full",
-)
+pytestmark = [
+    THOROUGH,
+    pytest.mark.skipif(
+        not Path("/dev/full").exists() or shutil.which("sh") is None,
+        reason="needs a POSIX shell and /dev/full",
+    ),
+]
 
 CLOSED: Final = (
     "policytool: stdout is closed, so the report has no destination; redirect stdout to a file or "

@@ -10,6 +10,7 @@ import pytest
 
 from policytool.formats import FORMATS, Format, Probe
 from policytool.model import reading
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class FormatContract:
             self.document(path)
             assert [(file.read_bytes(), file.stat().st_mtime_ns) for file in files] == before
 
+    @THOROUGH
     @pytest.mark.parametrize("seed", [1, 2])
     def test_damaged_copies_raise_nothing_but_refusals(self, seed: int) -> None:
         """

@@ -21,6 +21,7 @@ from tests.crash.campaign import WAYS, Subject, total
 from tests.crash.judging import LOST, State
 from tests.crash.paths import PATHS
 from tests.crash.run import RECORD
+from tests.helpers.marks import ALONE, SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,6 +69,8 @@ def _names(calls: list[Call]) -> list[Call]:
     ]
 
 
+@ALONE
+@SLOW
 def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
     """Killed, and on a disk that fails once or from then on, at each name that is given."""
     one = subject("json: in place")
@@ -80,6 +83,8 @@ def test_a_file_that_is_replaced_survives_every_fault(subject: Callable[..., Sub
     assert total(one.outcome) >= 9
 
 
+@ALONE
+@SLOW
 def test_so_it_does_where_a_file_system_has_less(subject: Callable[..., Subject]) -> None:
     """Neither files without names nor links."""
     one = subject("json: in place", WAYS[3])
@@ -88,6 +93,8 @@ def test_so_it_does_where_a_file_system_has_less(subject: Callable[..., Subject]
     assert total(one.outcome) >= 9
 
 
+@ALONE
+@SLOW
 def test_what_libhdf5_writes_is_faulted_too(subject: Callable[..., Subject]) -> None:
     """It writes in C, where no Python call can be made to fail."""
     one = subject("h5: in place, over an older backup")
@@ -105,6 +112,8 @@ def test_what_libhdf5_writes_is_faulted_too(subject: Callable[..., Subject]) -> 
     assert one.outcome.tallies["short writes"].codes == {3: 2}
 
 
+@ALONE
+@SLOW
 def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[..., Subject]) -> None:
     """
     At each name that is given: one whole copy is under a documented one, and the next run says how
@@ -123,6 +132,8 @@ def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[...
     assert sum(tally.left[State.ASIDE.value] for tally in one.outcome.tallies.values()) >= 1
 
 
+@ALONE
+@SLOW
 def test_what_others_write_meanwhile_stays(
     subject: Callable[..., Subject], servers: tuple[Path, runs.Server, runs.Server]
 ) -> None:

@@ -17,6 +17,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 from tests.bench.hostile import measured
 from tests.conftest import run
+from tests.helpers.marks import ALONE, SLOW
 from tests.helpers.small_models import dense, h5_model, sequential
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def _model(path: Path, fill: Callable[[h5py.File], object]) -> Path:
     return path
 
 
+@ALONE
+@SLOW
 @pytest.mark.parametrize("name", CASES)
 def test_small_files_cost_little(name: str, tmp_path: Path) -> None:
     """Reading values, converting and casting them, and comparing them."""

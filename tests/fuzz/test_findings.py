@@ -31,6 +31,7 @@ from policytool.support.errors import SpellingError
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_JSON, run
 from tests.fuzz import oracle, processes, record
 from tests.helpers import convertible_models, small_models
+from tests.helpers.marks import ALONE, THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,6 +247,7 @@ def test_settings_that_no_option_takes_are_wrong_usage(
     }
 
 
+@THOROUGH
 @pytest.mark.parametrize("command", ["inspect", "audit"])
 def test_no_process_is_started_to_read_a_file(command: str) -> None:
     """
@@ -322,6 +324,7 @@ REGULAR: Final = {
 }
 
 
+@ALONE
 @pytest.mark.parametrize("name", REGULAR)
 @pytest.mark.filterwarnings("error")
 def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:

@@ -24,6 +24,7 @@ from tests.fuzz import (
     sound_configs,
 )
 from tests.fuzz.hostile_names import Paths
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _MODELS = 120
 
 
+@THOROUGH
 @pytest.mark.parametrize("kind", hostile.DRAWN)
 def test_hostile_models_are_refused_and_sound_ones_allowed(kind: str, tmp_path: Path) -> None:
     """The same models each time; ``make fuzz`` draws others."""
@@ -43,6 +45,7 @@ def test_hostile_models_are_refused_and_sound_ones_allowed(kind: str, tmp_path: 
     assert ended.count("allowed") > _MODELS // 10
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     ("generation", "put"),
     [(generation, put) for generation, puts in hostile_configs.HOSTILE.items() for put in puts],

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.fuzz import drawn, oracle, strategies
 from tests.fuzz.targets import TARGETS
 from tests.fuzz.volume import Tally, one
+from tests.helpers.marks import THOROUGH
 
 _QUICK: Final = settings(
     max_examples=20,
@@ -36,6 +37,7 @@ def test_sound_models_are_read(config: Any) -> None:
         assert oracle.command("inspect", path, "--format", "json") == "read"
 
 
+@THOROUGH
 @pytest.mark.parametrize("kind", strategies.FORMATS)
 @_QUICK
 @given(
@@ -51,6 +53,7 @@ def test_changed_models_keep_the_contract(
     assert drawn.ended(kind, pair[1], command, rng, training)
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if not target.forked])
 def test_some_inputs_of_every_target_keep_the_contract(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

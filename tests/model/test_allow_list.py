@@ -31,6 +31,7 @@ from policytool.releases.symbols import harmful as _table
 from policytool.support.text import protobuf_messages
 from tests.conftest import run
 from tests.helpers import changed_fixtures
+from tests.helpers.marks import examples
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ NAMES: Final = st.text(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.0123456789>", min_size=1, max_size=30
 )
 UNTESTED: Final = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(200),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

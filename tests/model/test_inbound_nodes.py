@@ -14,6 +14,7 @@ from policytool.formats import format_detection
 from policytool.model import inbound_nodes
 from policytool.support.errors import ModelFileError
 from tests.conftest import run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ def test_layers_that_take_earlier_ones_can_be_built_and_a_circle_cannot(
     assert inbound_nodes.stuck(keras2(closed)) == inbound_nodes.stuck(keras3(closed))
 
 
+@THOROUGH
 def test_no_fixture_has_such_a_graph() -> None:
     """Of all releases, nested and shared layers among them."""
     seen = 0
@@ -205,6 +207,7 @@ def test_nodes_that_are_none(nodes: Any) -> None:
     )
 
 
+@THOROUGH
 @pytest.mark.parametrize("spelled", [keras2, keras3])
 def test_how_deep_a_loader_goes(spelled: Any) -> None:
     """Into the first tensor first: what it has met on the way is not entered again."""

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import policytool
 from policytool.support.errors import ModelFileError
 from policytool.support.text.jsontext import number, place, pointer, text_at
+from tests.helpers.marks import THOROUGH, examples
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ PLACES: Final = {
 }
 
 
-@settings(max_examples=150)
+@THOROUGH
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_odd_value_anywhere_is_read_around_or_refused(data: st.DataObject) -> None:
     """Whatever stands wherever, the audit ends with findings or with a sentence."""

@@ -16,6 +16,7 @@ from policytool.numerics.check_results import devices as values
 from policytool.tf_runtime.devices import parallel_devices, timing
 from policytool.tf_runtime.devices import present as devices
 from policytool.tf_runtime.library import Refused
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -361,6 +362,7 @@ class Cuda:
         return 0
 
 
+@THOROUGH
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
     counts: bool,  # noqa: FBT001  # a case

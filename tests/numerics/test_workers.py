@@ -19,9 +19,13 @@ import pytest
 from policytool.numerics import workers
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
+from tests.helpers.marks import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+pytestmark = ALONE
+
 
 FAKE: Final = """
 import json, os, signal, subprocess, sys, tempfile, time
@@ -75,7 +79,7 @@ def is_gone(pid: int) -> bool:
     Return whether a process has ended, or does within a moment; one that nobody has collected yet
     has.
     """
-    until = time.monotonic() + 2
+    until = time.monotonic() + 20
     while time.monotonic() < until:
         try:
             if (

@@ -13,6 +13,7 @@ import pytest
 
 from policytool.reports.findings import FINDING_REPORTERS
 from tests.conftest import FIXED_SCALE_H5, run, run_process
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
     assert ET.fromstring(files["junit"].read_bytes()).get("errors") == "1"  # noqa: S314  # our own
 
 
+@THOROUGH
 @pytest.mark.parametrize("name", ["junit", "json", "sarif"])
 def test_a_narrow_encoding_spoils_no_document(name: str) -> None:
     """

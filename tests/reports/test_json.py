@@ -19,6 +19,7 @@ from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
 from tests.helpers import small_models
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def _files(*kinds: str) -> Iterator[str]:
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 
 
+@THOROUGH
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
     """

@@ -26,6 +26,7 @@ from policytool.support.errors import SpellingError
 from policytool.support.text import protobuf_messages
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers import changed_fixtures
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class TestOutputNotFloat32(RuleContract):
         "tfjs4.22/global_mixed_float16/model.json",
     )
 
+    @THOROUGH
     @pytest.mark.parametrize("release", ["tf2.3", "tf2.15", "tf_keras2.21", "keras3.15"])
     def test_it_agrees_with_what_live_models_gave(self, release: str) -> None:
         """A file has a finding just where the model that it was saved from gave 16 bits."""

@@ -18,6 +18,7 @@ from policytool.support.text import jsontext, protobuf_messages
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers import changed_fixtures
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ class TestNamesForeignCode(MadeRuleContract):
     def make(self, folder: Path) -> Path:
         return _activation(folder, "os", "system")
 
+    @THOROUGH
     @pytest.mark.parametrize("named", GADGETS)
     def test_gadgets_are_named(self, named: str, tmp_path: Path) -> None:
         """

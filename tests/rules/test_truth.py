@@ -17,6 +17,7 @@ from policytool.support.text import protobuf_messages
 from tests.contracts.made_rule_contract import MadeRuleContract
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers import changed_fixtures
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.small_models import keras_zip, sequential
 
@@ -129,6 +130,7 @@ class TestUnreadableBfloat16(RuleContract):
         "tf1.15/global_bfloat16_with_float32_vars.h5",
     )
 
+    @THOROUGH
     def test_loaders_agree(self) -> None:
         """
         Each release that reads files of this kind refused the fixtures with bfloat16, and takes

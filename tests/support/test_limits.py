@@ -26,6 +26,7 @@ from policytool.support.limits import LIMITS
 from policytool.support.text import protobuf_messages
 from tests.conftest import MIXED_JSON, MIXED_YAML, Ended, run, run_process
 from tests.helpers import bundles
+from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.small_models import (
     Object,
@@ -618,6 +619,8 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
 # Limits of other processes
 
 
+@ALONE
+@THOROUGH
 def test_processes_that_read_have_the_same_limits(tmp_path: Path) -> None:
     """What the option says goes to each of them."""
     paths = [h5_model(tmp_path / f"{name}.h5", sequential()) for name in "ab"]
@@ -631,6 +634,8 @@ def test_processes_that_read_have_the_same_limits(tmp_path: Path) -> None:
         ]
 
 
+@ALONE
+@THOROUGH
 def test_answers_of_processes_are_bounded(tmp_path: Path) -> None:
     """
     A file whose report is longer than that is a failure, and the option in it lets it through.
@@ -646,6 +651,8 @@ def test_answers_of_processes_are_bounded(tmp_path: Path) -> None:
     assert run_process("inspect", *paths, "--jobs", "2", "--limit", "answer-bytes=1MiB").code == 0
 
 
+@ALONE
+@THOROUGH
 @pytest.mark.parametrize(
     ("command", "limit"), [("inspect", "read-seconds"), ("migrate", "write-seconds")]
 )

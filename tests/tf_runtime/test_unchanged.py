@@ -22,6 +22,7 @@ from policytool.support.files import opening
 from policytool.tf_runtime import unchanged
 from policytool.tf_runtime.library import Refused
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_SAVEDMODEL, UNPACKED, run, tensorflow
+from tests.helpers.marks import SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -118,6 +119,7 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
     assert told.value.code == "source-changed"
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("source", "arguments"),
     [

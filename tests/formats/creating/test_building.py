@@ -21,6 +21,7 @@ from policytool.support.errors import ModelFileError
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_TFJS, UNPACKED
 from tests.helpers.changes import held
 from tests.helpers.contents import copy_of, placed
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import h5_model, sequential
 
@@ -260,6 +261,7 @@ def test_a_slash_in_a_name_makes_groups(tmp_path: Path) -> None:
         assert group[group.attrs["weight_names"][0]].shape == (6, 2)
 
 
+@THOROUGH
 def test_names_beyond_an_object_header_are_split(tmp_path: Path) -> None:
     """
     As Keras splits them: into as many even pieces as fit, each with a number behind the attribute's

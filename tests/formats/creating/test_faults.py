@@ -34,10 +34,13 @@ from tests.formats.rewriting.test_faults import (
 )
 from tests.helpers.changes import held
 from tests.helpers.contents import copy_of, placed
+from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
     from policytool.formats.rewriting import Verify, Written
+
+pytestmark = THOROUGH
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ The last two where reading the source, or the draft, fails within libhdf5, which
 """
 
 
+@SLOW
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_a_failure_at_any_call_changes_nothing(
     scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -151,6 +155,7 @@ def test_a_failure_at_any_call_changes_nothing(
             assert held(directory) == after
 
 
+@ALONE
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a child process")
 @pytest.mark.parametrize("container", ["h5", "keras"])
 def test_a_killed_process_leaves_the_original_or_the_new_file(
@@ -178,6 +183,7 @@ def test_a_killed_process_leaves_the_original_or_the_new_file(
         assert found.get("model.h5.bak", before) == before
 
 
+@ALONE
 @pytest.mark.parametrize(
     "scenario",
     [SCENARIOS["h5-in-place"], SCENARIOS["keras-in-place"], SCENARIOS["json-in-place"]],

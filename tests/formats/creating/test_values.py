@@ -24,6 +24,7 @@ from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.new_model import Content, Placement
 from policytool.formats.stored_values import open_values
 from policytool.support.errors import ModelFileError
+from tests.helpers.marks import SLOW, examples
 from tests.helpers.small_models import sequential
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def tensor(name: str, array: Any, dtype: str | None = None) -> Tensor:
 
 
 @given(data=st.data(), container=st.sampled_from(["h5", "keras"]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_any_variables_come_back_bit_for_bit(
     data: st.DataObject, container: str, tmp_path: Path
 ) -> None:
@@ -129,7 +130,7 @@ def test_any_variables_come_back_bit_for_bit(
     after=st.sampled_from(["float16", "float32", "float64"]),
     through=st.sampled_from([None, "bfloat16", "float16"]),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 def test_cast_values_are_those_of_a_cast(
     values: Any, after: str, through: str | None, tmp_path: Path
 ) -> None:
@@ -277,6 +278,7 @@ def test_streams_are_the_same_wherever_they_are_cut(
         assert not _values.same(pieces(data, cuts), pieces(other, others))
 
 
+@SLOW
 @pytest.mark.parametrize("container", ["h5", "keras"])
 @pytest.mark.parametrize(
     "more", [{}, {"dtype": "float16"}, {"scale": (1.2,)}], ids=["plain", "cast", "scaled"]

@@ -27,6 +27,7 @@ from policytool.formats.rewriting import Changes
 from policytool.formats.rewriting.base import WriteError
 from policytool.support.errors import ModelFileError
 from tests.helpers.changes import cast, casts, document_of, dtype_edit, edit
+from tests.helpers.marks import THOROUGH, examples
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import dense, h5_model, sequential
 
@@ -131,6 +132,7 @@ def test_texts_keep_their_bytes_beyond_ascii(cset: int, changes: Changes, tmp_pa
     assert _kind(new) == _kind(path)
 
 
+@THOROUGH
 @pytest.mark.parametrize(
     "release", ["tf1.15", "tf2.1", "tf2.3", "tf2.4", "tf2.9", "tf2.15", "keras3.3", "keras3.15"]
 )
@@ -173,6 +175,7 @@ def _large_config(layers: int) -> str:
     )
 
 
+@THOROUGH
 @BOTH
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 @pytest.mark.parametrize("layers", [1, 20, 200, 1500])
@@ -417,7 +420,7 @@ def test_bfloat16_is_widened_however_it_is_stored(stored: str, tmp_path: Path) -
     through=st.sampled_from([None, "bfloat16", "float16"]),
     chunked=st.booleans(),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_cast_tensors_hold_the_cast_values(
     values: Any,
     after: str,

@@ -21,6 +21,7 @@ import pytest
 import policytool
 from policytool.cli.exit_codes import Exit
 from tests.conftest import run, tensorflow
+from tests.helpers.marks import SLOW
 from tests.helpers.small_models import dense, keras_members, keras_zip
 
 if TYPE_CHECKING:
@@ -240,6 +241,7 @@ for name in (path, written):
 """
 
 
+@SLOW
 def test_the_newest_keras_loads_no_pickles(tmp_path: Path) -> None:
     """Not even its own; and the report says so of what it wrote."""
     layer = {**dense(), "build_config": {"input_shape": [None, 6]}}

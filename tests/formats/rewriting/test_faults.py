@@ -34,11 +34,15 @@ from tests.conftest import (
     UNPACKED,
 )
 from tests.helpers.changes import all_changes, document_of, dtype_edit, edit, held
+from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import h5_model, keras_zip, sequential
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+pytestmark = THOROUGH
+
 
 ONE_FILE: Final = FIXTURES / "tf2.15/global_mixed_float16"
 """
@@ -183,6 +187,7 @@ def fault(number: int) -> BaseException:
     ]
 
 
+@SLOW
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_a_failure_at_any_call_changes_nothing(
     scenario: Scenario, draft_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -301,6 +306,7 @@ def large(tmp_path: Path) -> Path:
     return path
 
 
+@ALONE
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a child process")
 @pytest.mark.parametrize("casts", [False, True])
 def test_a_killed_process_leaves_the_original_or_the_new_file(casts: bool, large: Path) -> None:  # noqa: FBT001
@@ -356,6 +362,7 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@ALONE
 @pytest.mark.parametrize("casts", [False, True])
 @pytest.mark.parametrize("format_", ["h5", "keras"])
 def test_a_file_that_may_not_grow_is_told_as_a_full_disk(

@@ -16,12 +16,16 @@ from policytool.formats.rewriting import Changes
 from policytool.model import reading
 from policytool.support.errors import ModelFileError
 from tests.helpers.changes import OTHER, casts, document_of, dtype_edit
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.document import Document
+
+pytestmark = THOROUGH
+
 
 RELEASES = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 

@@ -17,6 +17,7 @@ from policytool.migration.convert.target import Target
 from policytool.model import reading
 from policytool.model.loaded_model import Subject
 from policytool.releases.releases import LOADERS
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ MODULES: Final = frozenset({"module", "registered_name"})
 """Which TF 2.12 leaves out of archives, and reads in them."""
 
 
+@THOROUGH
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_nothing_is_lost_on_the_way(path: Path) -> None:
     """The config that is encoded for the file's own release says what the file says."""

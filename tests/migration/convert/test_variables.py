@@ -20,6 +20,7 @@ from policytool.migration.convert.variables import placed
 from policytool.migration.convert.variables._slots import slots
 from policytool.model import reading
 from policytool.model.loaded_model import Subject
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
     }
 
 
+@THOROUGH
 @pytest.mark.parametrize(("source", "target", "own"), pairs(".keras", "keras"))
 def test_an_archive_has_the_paths_that_the_release_writes(
     source: str, target: str, own: str
@@ -105,6 +107,7 @@ def test_an_archive_has_the_paths_that_the_release_writes(
     assert {placement.path: placement.shape for placement in placements} == stored(own)
 
 
+@THOROUGH
 @pytest.mark.parametrize(("source", "target", "own"), pairs(".h5", "h5"))
 def test_a_group_has_the_variables_that_the_release_writes(
     source: str, target: str, own: str

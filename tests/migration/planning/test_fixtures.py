@@ -6,6 +6,7 @@ says.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -20,10 +21,16 @@ from policytool.model import reading
 from policytool.model.tree import Unspelled
 from policytool.releases.generations import SubPolicy
 from policytool.support.errors import ModelFileError
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.formats.document import Document
+    from policytool.migration.plan import Plan
+    from policytool.model.reading import Analysis
+
+pytestmark = THOROUGH
+
 
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 
@@ -52,20 +59,67 @@ def documents(release: str) -> tuple[Document, ...]:
     return tuple(found)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_modernising_changes_spellings_alone(release: str) -> None:
+@cache
+def analyses(release: str) -> tuple[Analysis, ...]:
+    """Return what :func:`documents` say."""
+    return tuple(map(reading.analysed, documents(release)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """A plan for a fixture, and the fixture as it then is."""
+
+    analysis: Analysis
+    plan: Plan
+    changed: Analysis | None
+    """None where the plan is refused."""
+
+    @property
+    def document(self) -> Document:
+        """The fixture."""
+        return self.analysis.document
+
+
+def _planned(analysis: Analysis, to: str | None) -> Planned:
+    made = planning.plan(analysis, Options(to=to))
+    changed = None
+    if not made.refusals:
+        changed = reading.analysed(applied(analysis.document, made.edits, made.casts))
+    return Planned(analysis=analysis, plan=made, changed=changed)
+
+
+@pytest.fixture(scope="module")
+def planned(request: pytest.FixtureRequest) -> tuple[Planned, ...]:
+    """Return the plans that take a release's fixtures to a policy; tests of the same share them."""
+    to, release = request.param
+    return tuple(_planned(analysis, to) for analysis in analyses(release))
+
+
+def to_each(*policies: str | None) -> pytest.MarkDecorator:
+    """Ask for the plans of every release to each of the policies."""
+    return pytest.mark.parametrize(
+        "planned",
+        [(to, release) for to in policies for release in RELEASES],
+        ids=lambda pair: f"{pair[0]}-{pair[1]}",
+        indirect=True,
+        scope="module",
+    )
+
+
+@to_each(None)
+def test_modernising_changes_spellings_alone(planned: tuple[Planned, ...]) -> None:
     """
     No layer computes otherwise, nothing deprecated is left, and no stored tensor changes but those
     that nobody reads.
     """
-    for document in documents(release):
-        analysis = reading.analysed(document)
-        made = planning.plan(analysis, Options())
+    for one in planned:
+        document, made = one.document, one.plan
         assert not made.refusals, (document.path, made.refusals)
         assert all(edit.kind is Kind.SPELLING for edit in made.edits), document.path
         assert all(cast.before == "bfloat16" for cast in made.casts), document.path
-        changed = reading.analysed(applied(document, made.edits, made.casts)).model
-        for before, after in zip(analysis.model.layers, changed.layers, strict=True):
+        assert one.changed is not None
+        layers = zip(one.analysis.model.layers, one.changed.model.layers, strict=True)
+        for before, after in layers:
             assert (before.path, before.compute_dtype, before.variable_dtype) == (
                 after.path,
                 after.compute_dtype,
@@ -74,39 +128,42 @@ def test_modernising_changes_spellings_alone(release: str) -> None:
             assert not after.deprecated, (document.path, after.path)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("to", [None, *RETARGETS])
-def test_a_second_plan_is_empty(release: str, to: str | None) -> None:
+@to_each(None, *RETARGETS)
+def test_a_second_plan_is_empty(
+    planned: tuple[Planned, ...], request: pytest.FixtureRequest
+) -> None:
     """Migrating twice changes nothing the second time, whatever the policy."""
-    for document in documents(release):
-        made = planning.plan(reading.analysed(document), Options(to=to))
-        if not made.refusals:
-            changed = applied(document, made.edits, made.casts)
-            again = planning.plan(reading.analysed(changed), Options(to=to))
-            assert (again.edits, again.casts, again.refusals) == ((), (), ()), document.path
+    to, _ = request.node.callspec.params["planned"]
+    for one in planned:
+        if one.changed is not None:
+            again = planning.plan(one.changed, Options(to=to))
+            assert (again.edits, again.casts, again.refusals) == ((), (), ()), one.document.path
 
 
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("to", RETARGETS)
-def test_every_layer_has_the_policy_that_was_planned(release: str, to: str) -> None:
+@to_each(*RETARGETS)
+def test_every_layer_has_the_policy_that_was_planned(
+    planned: tuple[Planned, ...], request: pytest.FixtureRequest
+) -> None:
     """
     A layer that followed the base has the target, a kept one computes in float32, and the others
     are as they were.
     """
-    for document in documents(release):
-        analysis = reading.analysed(document)
-        made = planning.plan(analysis, Options(to=to))
-        if made.refusals:
+    to, _ = request.node.callspec.params["planned"]
+    for one in planned:
+        document, made = one.document, one.plan
+        if one.changed is None:
             continue
-        kept = {one.path for one in made.kept}
-        planned = {
+        kept = {keep.path for keep in made.kept}
+        edited = {
             edit.path: edit
             for edit in made.edits
             if edit.path is not None and edit.kind is Kind.NUMERICS
         }
-        changed = reading.analysed(applied(document, made.edits, made.casts)).model
         for site, before, after in zip(
-            analysis.placed.sites, analysis.model.layers, changed.layers, strict=True
+            one.analysis.placed.sites,
+            one.analysis.model.layers,
+            one.changed.model.layers,
+            strict=True,
         ):
             if site.sub_policy is SubPolicy.OWN or (
                 isinstance(site.spelled, dict)
@@ -115,7 +172,7 @@ def test_every_layer_has_the_policy_that_was_planned(release: str, to: str) -> N
                 continue
             if before.path in kept:
                 assert after.compute_dtype == "float32", (document.path, after.path)
-            elif before.path in planned and before.class_name != "InputLayer":
+            elif before.path in edited and before.class_name != "InputLayer":
                 source = after.quantization.source if after.quantization else after.policy
                 assert source == to, (document.path, after.path)
             elif isinstance(site.spelled, Unspelled):
@@ -129,12 +186,11 @@ def test_every_layer_has_the_policy_that_was_planned(release: str, to: str) -> N
                 ), (document.path, after.path)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_float32_takes_nothing_from_a_mixed_model(release: str) -> None:
+@to_each("float32")
+def test_float32_takes_nothing_from_a_mixed_model(planned: tuple[Planned, ...]) -> None:
     """A mixed model stores float32: going to float32 casts no tensor."""
-    for document in documents(release):
-        analysis = reading.analysed(document)
-        made = planning.plan(analysis, Options(to="float32"))
+    for one in planned:
+        made = one.plan
         if made.base_policy in {"mixed_float16", "mixed_bfloat16"} and not made.refusals:
             own = [cast for cast in made.casts if cast.before != "bfloat16"]
-            assert not own, (document.path, own[:1])
+            assert not own, (one.document.path, own[:1])

@@ -20,6 +20,7 @@ from policytool.model import reading
 from policytool.model.loaded_model import dtype_places
 from policytool.model.tree import INPUT_CLASS, places
 from policytool.support.text.jsontext import pointer
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import Object, keras_object, saved_model
 
@@ -113,6 +114,7 @@ def _class_at(metadata: object, place: str) -> object:
     return metadata.get("class_name") if isinstance(metadata, dict) else None
 
 
+@THOROUGH
 @pytest.mark.parametrize("to", ["mixed_float16", "mixed_bfloat16", "float32"])
 @pytest.mark.parametrize("path", SAMPLES, ids=IDS)
 def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:

@@ -25,6 +25,7 @@ from policytool.model.compatibility.training_incompatibilities import (
     first,
 )
 from policytool.releases.releases import KERAS3, LOADERS
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def test_lost_state_is_what_the_real_loaders_lost() -> None:
     assert lost > 50
 
 
+@THOROUGH
 def test_every_row_applies_to_some_fixture() -> None:
     """
     A row whose mark no fixture shows was not measured; what only other losses show is tried below.

@@ -26,6 +26,7 @@ from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.releases.releases import LOADERS
 from policytool.reports._words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL, run
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.model.compatibility.test_configs import REFUSED_CONFIGS
 
@@ -102,6 +103,7 @@ def disagreements(path: str, found: Iterable[Verdict], said: Mapping[str, bool])
     ]
 
 
+@THOROUGH
 def test_verdicts_are_what_the_real_loaders_said() -> None:
     """Of all pairs of a file and a loader not one that is judged differs."""
     wrong = [
@@ -112,6 +114,7 @@ def test_verdicts_are_what_the_real_loaders_said() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@THOROUGH
 def test_most_pairs_are_judged() -> None:
     """
     To leave everything open would be no answer: that a file is not judged is rare, and the newest
@@ -150,6 +153,7 @@ def _said_of_migrated(path: str) -> tuple[list[str], list[str]]:
     return disagreements(path, made.loaders_after, said), policies
 
 
+@THOROUGH
 def test_policies_stand_in_no_modern_loaders_way_after_migrate() -> None:
     """
     Every cell of file and loader that failed for its policy alone loads; what else stands in the
@@ -239,6 +243,7 @@ def test_verdicts_agree_with_the_published_matrix() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@THOROUGH
 def test_every_row_applies_to_some_fixture() -> None:
     """A row whose mark no fixture shows was not measured."""
     unseen = list(REFUSALS)

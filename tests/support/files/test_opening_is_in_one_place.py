@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -139,6 +140,7 @@ def modules() -> Mapping[str, ast.Module]:
     }
 
 
+@THOROUGH
 def test_files_are_opened_in_one_place() -> None:
     """Every other call that opens a file is on the list, and each of the list is still made."""
     found = {module: frozenset(calls(tree)) for module, tree in modules().items()}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 
 from tests.conftest import MIXED_H5, MIXED_SAVEDMODEL, MIXED_TFJS, UNPACKED
+from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES
 from tests.helpers.special_files import KINDS, make_endless, run_bounded
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+pytestmark = [
+    THOROUGH,
+    ALONE,
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files"),
+]
 
 FILES: Final = (
     "m.h5",

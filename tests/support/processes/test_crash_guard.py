@@ -18,6 +18,7 @@ from policytool.support import limits
 from policytool.support.processes import crash_guard
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, run_process
 from tests.helpers.endless import endless_collection, endless_list
+from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.small_models import keras_members, keras_zip
 from tests.numerics.test_workers import is_gone
 from tests.support.processes.test_pool import children
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="a process cannot be copied here")
+pytestmark = [
+    THOROUGH,
+    ALONE,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="a process cannot be copied here"),
+]
 
 HASTE: Final = (
     "import policytool.support.limits as limits, policytool.support.processes.crash_guard as "

@@ -30,6 +30,7 @@ from tests.conftest import (
     run,
     run_process,
 )
+from tests.helpers.marks import ALONE, SLOW, THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.special_files import WAITING
 from tests.numerics.test_workers import is_gone
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import Bounded
+
+pytestmark = [THOROUGH, ALONE]
+
 
 SOURCES: Final = (MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, MIXED_JSON, MIXED_YAML)
 
@@ -113,6 +117,7 @@ def reports() -> Iterator[tuple[str, str]]:
     yield from (("audit", reporter.name) for reporter in FINDING_REPORTERS)
 
 
+@SLOW
 @pytest.mark.usefixtures("models")
 def test_reports_are_the_same_bytes() -> None:
     """Whatever the command and the format; stderr and the exit code too."""

@@ -31,6 +31,7 @@ from policytool.releases.policy import Dynamic, Fixed, Quantization
 from policytool.rules import Device, Question
 from policytool.rules.finding import Finding, Fix, Remedy, Severity, Suppressed
 from policytool.support.text.codec import codec
+from tests.helpers.marks import SLOW
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ def inputs() -> tuple[Input, ...]:
     return tuple(discovery.inputs([str(FIXTURES)]))
 
 
+@SLOW
 @pytest.mark.parametrize(
     ("name", "asked"), [("inspect", None), ("audit", Question(targets=("keras3.15", "tf2.15")))]
 )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from policytool.support import limits
 from policytool.support.text import jsonedit, jsontext
 from policytool.support.text.jsontext import ABSENT
+from tests.helpers.marks import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,6 +254,7 @@ def test_text_that_is_no_json_is_refused(text: str) -> None:
         jsonedit.apply(text, [("/a", 1, 2), ("/0/0", 1, 2)])
 
 
+@ALONE
 def test_a_large_config_takes_no_time() -> None:
     """A thousand edits of a megabyte, as EfficientNetV2-L has."""
     layers = [
@@ -266,7 +268,7 @@ def test_a_large_config_takes_no_time() -> None:
     changes: list[jsonedit.Change] = [
         (f"/config/layers/{index}/config/dtype", "float16", "float32") for index in range(1000)
     ]
-    start = time.perf_counter()
+    start = time.process_time()
     edited = jsonedit.apply(text, changes)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
     assert edited == text.replace("float16", "float32")

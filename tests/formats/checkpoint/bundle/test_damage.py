@@ -20,6 +20,7 @@ from policytool.formats.checkpoint.bundle import _ordered_code as ordered_code
 from policytool.support import limits
 from tests.formats.checkpoint.bundle.test_reading import SAVED_MODELS, WRITTEN, summary
 from tests.helpers import bundles
+from tests.helpers.marks import THOROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -248,6 +249,7 @@ def test_one_block_listed_many_times_is_refused(tmp_path: Path) -> None:
         open_bundle(tmp_path / "made")
 
 
+@THOROUGH
 @pytest.mark.parametrize("length", [40_000, 70_000])
 def test_keys_that_prefix_compression_multiplies_are_bounded(
     length: int, tmp_path: Path, bounded: Bounded

@@ -26,6 +26,7 @@ from policytool.formats.checkpoint.bundle._values import CHUNK
 from policytool.releases import dtypes
 from policytool.support.text import protobuf_messages
 from tests.helpers import bundles
+from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def test_large_tensors_come_in_bounded_chunks(tmp_path: Path) -> None:
     assert {len(chunk) for chunk in chunks[:-1]} == {CHUNK}
 
 
+@THOROUGH
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("inner", [3, CHUNK // 2 + 1])
 def test_slices_along_any_axis_make_the_whole(axis: int, inner: int, tmp_path: Path) -> None:
