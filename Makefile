@@ -21,7 +21,7 @@ COVERAGE_FLOOR := 0
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow coverage count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-hostile load fixtures docs clean
+.PHONY: help demo quick test test-slow count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-hostile load fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -47,15 +47,12 @@ demo: $(VENV)/.user  ## Set up without TensorFlow, inspect a real model, audit i
 quick: $(VENV)/.dev  ## Set up, and run the tests that take less than a minute together
 	$(PYTEST) -m '$(QUICK)'
 
-test: $(VENV)/.dev  ## Set up, and run the tests that need no TensorFlow and less than five minutes
-	$(PYTEST) -m '$(FAST)'
+test: $(VENV)/.dev  ## Set up, and run the tests that need no TensorFlow; COVERAGE=yes holds the floor
+	$(PYTEST) -m '$(FAST)' $(if $(COVERAGE),--cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR))
 
 test-slow: $(VENV)/.dev  ## Set up, TensorFlow too, and run the slow tests and all examples of properties
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
-
-coverage: $(VENV)/.dev  ## Run what make test runs, and fail where fewer branches are covered than before
-	$(PYTEST) -m '$(FAST)' --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
 
 count: $(VENV)/.dev  ## Count the tests that each target runs, and all together
 	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-compat=compat
