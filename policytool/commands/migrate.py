@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from policytool.formats.rewriting import Written
     from policytool.migration.planning.options import Options
     from policytool.model.reading import Analysis
+    from policytool.numerics.predictions import PredictionComparison
     from policytool.numerics.reexport.run import Retraced, Tools
-    from policytool.numerics.verification import Comparison
     from policytool.support.text.jsontext import Json
 
 
@@ -82,7 +82,7 @@ class Migration:
     """The JSON documents that change, as they were; none where nobody asked for them."""
 
     retraced: Retraced | None = None
-    comparison: Comparison | None = None
+    comparison: PredictionComparison | None = None
 
 
 Result = Migration | Failure | None

@@ -31,7 +31,6 @@ interpreter.
 
 JOBS = {
     "retrace": "retracing",
-    "compare": "comparing",
     "predict": "predicting",
     "check": "checking",
     "devices": "devices.present",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.numerics.verification import Comparison
+    from policytool.numerics.predictions import PredictionComparison
 
 pytestmark = pytest.mark.compat
 
@@ -52,7 +52,7 @@ def sides(compat_python: Path) -> Iterator[Tools]:
         yield Tools(worker=worker, target=target, verify=True)
 
 
-def compared(tools: Tools, source: Path, result: Path, target: str) -> Comparison:
+def compared(tools: Tools, source: Path, result: Path, target: str) -> PredictionComparison:
     """Return what a verification found of a file and of its conversion."""
     analysis = reading.analysed(format_detection.document(source, source.name))
     conversion = Conversion(

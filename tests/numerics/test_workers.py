@@ -276,7 +276,7 @@ def test_the_memory_limit_is_handed_on(script: Path) -> None:
         assert worker.run({"do": "answer"})["limit"] == [str(2**33)]
 
 
-REAL: Final = Path(workers.__file__).with_name("runtime") / "__main__.py"
+REAL: Final = workers.RUNTIME
 
 
 def test_the_real_child_says_where_tensorflow_is_missing() -> None:

@@ -241,7 +241,7 @@ def _of_migrations() -> dict[str, object]:
     from policytool.formats import casting, document, edits, new_model, rewriting
     from policytool.migration import plan
     from policytool.model import model
-    from policytool.numerics import reexport, verification
+    from policytool.numerics import predictions, reexport
     from policytool.numerics.reexport import run as anew
     from policytool.releases import behaviour
     from policytool.support.text import jsontext
@@ -259,7 +259,7 @@ def _of_migrations() -> dict[str, object]:
         model.Verdict,
         plan.Plan,
         reexport.Held,
-        verification.Comparison,
+        predictions.PredictionComparison,
         rewriting.Written,
         anew.Retraced,
     )

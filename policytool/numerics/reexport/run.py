@@ -6,7 +6,7 @@ predictions that are compared.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +16,19 @@ from policytool.migration import planning
 from policytool.migration.plan import Note, Refusal, Severity
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
-from policytool.numerics import predictions, verification
-from policytool.numerics.predictions import Side
+from policytool.numerics.prediction_tolerances import converted_tolerance, rewritten_tolerance
+from policytool.numerics.predictions import PredictionSide, compare_predictions
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.casting import Counts
-    from policytool.migration.plan import Conversion, Plan
+    from policytool.migration.plan import Plan
     from policytool.model.model import Model
     from policytool.model.reading import Analysis
+    from policytool.numerics.predictions import PredictionComparison
     from policytool.numerics.reexport import Held
-    from policytool.numerics.verification import Comparison
     from policytool.numerics.workers import Worker
 
 _FIRST_WITH_NAMES = (2, 5)
@@ -118,7 +118,7 @@ class Retraced:
 class MissedError(PolicytoolError):
     """Predictions that are farther apart than they may be; nothing is written then."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: PredictionComparison) -> None:
         super().__init__("; ".join(comparison.missed))
         self.comparison = comparison
 
@@ -132,7 +132,7 @@ class Run:
     source: Path
     tools: Tools
     retraced: Retraced | None = None
-    comparison: Comparison | None = None
+    comparison: PredictionComparison | None = None
     after: Analysis | None = field(default=None)
 
     def refusal(self) -> Refusal | None:
@@ -201,49 +201,57 @@ class Run:
         :raises WorkerError: where the child cannot compare them.
         """
         self.after = after = _read(path, self.plan.path)
-        found = self.plan.conversion
-        self.comparison = (
-            self._in_one_process(path, after.model)
-            if found is None
-            else self._in_two_processes(path, after.model, found)
-        )
+        sides = self._sides(path, after.model)
+        with tempfile.TemporaryDirectory(prefix="policytool-") as name:
+            folder = Path(name)
+            answers = self._predicted(sides, folder)
+            self.comparison = compare_predictions(
+                sides,
+                answers,
+                folder,
+                self._tolerance(after.model),
+                keeps_dtypes=sides[1].is_converted and not self._changes_numerics,
+            )
         if self.comparison.missed:
             raise MissedError(self.comparison)
 
-    def _in_one_process(self, path: Path, after: Model) -> Comparison:
-        before = self.analysis.model
-        answer = self._asked(
-            verification.job(self.source, path, (before, after), family=self.analysis.family)
-        )
-        exact = not self.plan.retrace and not self._changes_numerics
-        return verification.comparison(
-            answer, before, after, exact=exact, retraced=self.plan.retrace
-        )
-
-    def _in_two_processes(self, path: Path, after: Model, conversion: Conversion) -> Comparison:
-        """
-        Compare files that different libraries load: the source's process draws the inputs, and the
-        result's takes them.
-        """
-        from policytool.migration.convert.target import Target
-
-        target = Target(loader=conversion.target, container=conversion.content.container)
-        source = Side(
-            which="the source",
+    def _sides(self, path: Path, after: Model) -> tuple[PredictionSide, PredictionSide]:
+        conversion = self.plan.conversion
+        family = self.analysis.family
+        before = PredictionSide(
+            which="the original" if conversion is None else "the source",
             path=self.source,
-            family=self.analysis.family,
+            family=family,
             model=self.analysis.model,
+            is_converted=conversion is not None,
         )
-        result = Side(which="the result", path=path, family=target.family, model=after)
-        with tempfile.TemporaryDirectory(prefix="policytool-") as name:
-            folder = Path(name)
-            drawn = self._asked(source.job(folder), side="source")
-            made = self._asked(
-                result.job(folder, like=drawn["inputs"]), self.tools.target, side="target"
-            )
-            return predictions.comparison(
-                (source, result), (drawn, made), folder, numerics=self._changes_numerics
-            )
+        if conversion is not None:
+            from policytool.migration.convert.target import Target
+
+            target = Target(loader=conversion.target, container=conversion.content.container)
+            family = target.family
+        return before, replace(before, which="the result", path=path, family=family, model=after)
+
+    def _predicted(
+        self, sides: tuple[PredictionSide, PredictionSide], folder: Path
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """
+        Return what the child answers for each side; files that different libraries load have a
+        process each.
+        """
+        first, second = sides
+        names = ("source", "target") if second.is_converted else ("", "")
+        worker = self.tools.target if second.is_converted else None
+        before = self._asked(first.job(folder), side=names[0])
+        return before, self._asked(second.job(folder, before["calls"]), worker, side=names[1])
+
+    def _tolerance(self, after: Model) -> float:
+        before = self.analysis.model
+        if self.plan.conversion is not None:
+            return converted_tolerance(before, after, numerics=self._changes_numerics)
+        if not self.plan.retrace and not self._changes_numerics:
+            return 0.0
+        return rewritten_tolerance(before, after, reexported=self.plan.retrace)
 
     @property
     def _changes_numerics(self) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import policy_map
-from policytool.numerics.verification import UNIT_ROUNDOFF
+from policytool.numerics.prediction_tolerances import UNIT_ROUNDOFF
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:

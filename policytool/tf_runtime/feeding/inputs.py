@@ -18,7 +18,7 @@ from ..sentences import sentence
 from . import given
 from .reaching import reached
 from .recipes import SMALL_IDS, recipe
-from .seeded import SIZES, sizes
+from .seeded import SIZES, reached_by_name, sizes
 from .slots import RAGGED, SPARSE, of_signature, taken
 
 if TYPE_CHECKING:
@@ -60,6 +60,9 @@ class Fed:
         """
 
         self.batch_size = batch_size
+        self.size = SIZES[0]
+        """What stands for open dimensions."""
+
         self.told = dict(told)
         """What the report says of it, as JSON."""
 
@@ -122,6 +125,26 @@ def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping
     )
 
 
+def fed_signature_of_model(
+    library: Library, signature: Any, model: Any, wanted: Mapping[str, Any], size: int
+) -> Fed:
+    """
+    Return inputs for ``signature(**inputs)`` in the range of what the inputs of ``model`` with the
+    same names take; ``size`` stands for open dimensions.
+
+    It is not called: nothing could reset a state that the signature keeps.
+
+    :raises Refused: as :func:`fed`.
+    """
+    inputs = of_signature(library, signature)
+    known = reached_by_name(library, model)
+    recipes = [recipe(slot, known.get(slot.name), model) for slot in inputs.slots]
+    feeder = _Feeder(library, inputs, wanted)
+    return (
+        feeder.from_file(recipes) if wanted["file"] is not None else feeder.synthetic(recipes, size)
+    )
+
+
 class _Feeder:
     """Makes the batches of one call."""
 
@@ -168,7 +191,9 @@ class _Feeder:
             self._drawn(recipes, size, number, self.batch_size)
             for number in range(self.wanted["batches"] or 1)
         ]
-        return self._fed(batches, "synthetic", [one.how for one in recipes])
+        found = self._fed(batches, "synthetic", [one.how for one in recipes])
+        found.size = size
+        return found
 
     def from_file(self, recipes: Sequence[Recipe]) -> Fed:
         """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""

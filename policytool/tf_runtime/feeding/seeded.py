@@ -64,7 +64,7 @@ def drawn(library: Library, model: Any, specs: Sequence[Slot], seed: int, size: 
     process, as long as the names by which the specs are found among the model's inputs stay the
     same.
     """
-    found = _reached(library, model)
+    found = reached_by_name(library, model)
     made = []
     for place, spec in enumerate(specs):
         random = np.random.RandomState(1000 * seed + place)
@@ -91,7 +91,7 @@ def sizes(specs: Sequence[Slot]) -> Iterator[int]:
     yield from SIZES if any(spec.is_open for spec in specs) else SIZES[:1]
 
 
-def _reached(library: Library, model: Any) -> dict[str, list[Reached]]:
+def reached_by_name(library: Library, model: Any) -> dict[str, list[Reached]]:
     """Return what each of the model's inputs comes to, by name; nothing where nobody knows."""
     try:
         slots = taken(library, model).slots if model is not None else []

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from policytool.numerics.prediction_tolerances import UNIT_ROUNDOFF
 from policytool.numerics.verdicts import tolerances
-from policytool.numerics.verification import UNIT_ROUNDOFF
 from tests.helpers.example_checks import call
 
 
