@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
 from policytool.migration import planning
-from policytool.migration.planning.planned_document import applied
 from policytool.model import reading, untrusted_code
+from policytool.model.loaded_model import Subject
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def prepared(
             policy=options.to,
             files=source.document.files,
         )
-    plan = planning.plan(
-        analysis, replace(options, retrace=analysis.document.format == "savedmodel")
+    plan, wanted = planning.plan_with_result(
+        Subject(analysis), replace(options, retrace=analysis.document.format == "savedmodel")
     )
     if plan.refusals:
         raise ModelFileError(
@@ -164,7 +164,6 @@ def prepared(
             plan.refusals[0].code,
             "; ".join(refusal.message for refusal in plan.refusals[:3]),
         )
-    wanted = reading.analysed(applied(analysis.document, plan.edits, plan.casts))
     job: dict[str, Any] = {"family": analysis.family, "policy": wanted.model.layers[0].policy}
     match analysis.document.format:
         case "savedmodel" if analysis.document.nodes:
