@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
     from policytool.formats.discovery import Input
-    from policytool.numerics.reexport.run import Tools
+    from policytool.numerics.tensorflow_run import Tools
 
 
 @click.command("check", context_settings={"help_option_names": ["-h", "--help"]})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from policytool.cli.options import Size
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import Tools
 from policytool.numerics.workers import Interpreter
 from policytool.support.errors import UsageError
 

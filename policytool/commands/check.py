@@ -18,7 +18,7 @@ from policytool.model.reading import KERAS2
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, Note, Side
 from policytool.numerics.check_results.devices import Device, device
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import Tools
 from policytool.numerics.verdicts import answers, recorded_training
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker

@@ -22,7 +22,7 @@ from policytool.formats.edits import REWRITTEN
 from policytool.migration import planning
 from policytool.migration.plan import Plan, Refusal
 from policytool.model import reading
-from policytool.numerics.reexport.run import MissedError, Run, measured
+from policytool.numerics.tensorflow_run import MissedError, Run, measured
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.shorten import some
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
     from policytool.model.reading import Analysis
     from policytool.numerics.predictions import PredictionComparison
-    from policytool.numerics.reexport.run import Retraced, Tools
+    from policytool.numerics.tensorflow_run import Retraced, Tools
     from policytool.support.text.jsontext import Json
 
 

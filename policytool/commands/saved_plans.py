@@ -24,7 +24,7 @@ from policytool.migration.planning import savedmodel_revival
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.model import Source
-from policytool.numerics.reexport.run import Run
+from policytool.numerics.tensorflow_run import Run
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.model.model import Model
-    from policytool.numerics.reexport.run import Tools
+    from policytool.numerics.tensorflow_run import Tools
 
 Value = TypeVar("Value")
 VERSION = 1

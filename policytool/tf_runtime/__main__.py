@@ -30,10 +30,10 @@ interpreter.
 """
 
 JOBS = {
-    "retrace": "retracing",
-    "predict": "predicting",
-    "check": "checking",
-    "devices": "devices.present",
+    "retrace": "reexport",
+    "predict": "predict",
+    "check": "check",
+    "devices": "devices.available",
 }
 """Kind of job to the module that does it."""
 

@@ -19,7 +19,7 @@ from policytool.commands.check import Wanted
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics.check_results.inputs import Kind
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from tests.conftest import MIXED_KERAS, UNPACKED, run

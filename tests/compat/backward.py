@@ -24,12 +24,12 @@ from typing import Any, Final
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "policytool"))
-library_of: Any = import_module("runtime.library")
-backward: Any = import_module("runtime.gradients.backward")
-gradients: Any = import_module("runtime.gradients.reductions")
-losses: Any = import_module("runtime.gradients.losses")
-stepping: Any = import_module("runtime.gradients.stepping")
-seeded: Any = import_module("runtime.feeding.seeded")
+library_of: Any = import_module("tf_runtime.library")
+backward: Any = import_module("tf_runtime.gradients.backward")
+gradients: Any = import_module("tf_runtime.gradients.reductions")
+losses: Any = import_module("tf_runtime.gradients.losses")
+stepping: Any = import_module("tf_runtime.gradients.training_step")
+seeded: Any = import_module("tf_runtime.feeding.seeded")
 
 BATCHES: Final = 2
 SIZE: Final = 8

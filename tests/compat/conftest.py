@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.compat import converting
 from tests.compat.asking import ENVIRONMENT, SECONDS, ask

@@ -37,7 +37,7 @@ def runtime(name: str) -> Any:
 def opened(family: str, **wanted: Any) -> Any:
     """Return a library with its devices set up."""
     library = runtime("library").Library(family)
-    runtime("devices.present").configured(library.tf, wanted)
+    runtime("devices.available").configured(library.tf, wanted)
     return library
 
 
@@ -56,7 +56,7 @@ def logical(count: int) -> dict[str, Any]:
     there.
     """
     library = opened("keras3", logical=count)
-    tf, devices = library.tf, runtime("devices.present")
+    tf, devices = library.tf, runtime("devices.available")
 
     def prepare(device: str) -> Any:
         with tf.device(device):
@@ -109,9 +109,11 @@ def logical(count: int) -> dict[str, Any]:
         "none": refusal(lambda: devices.chosen(tf, "gpu:0")),
         "again": refusal(lambda: devices.configured(tf, {"logical": count})),
         "other": refusal(lambda: devices.configured(tf, {"logical": count + 1})),
-        "ran": runtime("devices.aside").side_by_side(names, prepare, measure),
+        "ran": runtime("devices.parallel_devices").side_by_side(names, prepare, measure),
         "failed": refusal(
-            lambda: runtime("devices.aside").side_by_side(names, lambda device: device, fail)
+            lambda: runtime("devices.parallel_devices").side_by_side(
+                names, lambda device: device, fail
+            )
         ),
         "ended": ended,
         "soft": tf.config.get_soft_device_placement(),
@@ -156,7 +158,7 @@ def determined(_: None) -> dict[str, Any]:
     first = config.is_op_determinism_enabled()
     layer = library.keras.layers.Dense(3)
     layer.build((None, 4))  # random ops have to be seeded now, those of initialisers too
-    runtime("devices.present").configured(tf, {"deterministic": False})
+    runtime("devices.available").configured(tf, {"deterministic": False})
     return {"first": first, "then": config.is_op_determinism_enabled()}
 
 
@@ -165,7 +167,7 @@ def lacking(tf: Any, concrete: Any, call: Any) -> dict[str, Any]:
     Return the ops of a function without a kernel, and whether TensorFlow finds none for one of
     them.
     """
-    told = runtime("devices.placing").missing(
+    told = runtime("devices.op_placement").missing(
         tf, concrete.graph.get_operations(), "cpu", lambda name: f"at {name}"
     )
     try:
@@ -222,7 +224,7 @@ def texts(_: None) -> list[Any]:
         lambda x: tf.strings.join([tf.strings.as_string(x), "a text"])
     ).get_concrete_function(tf.TensorSpec([2], tf.float32))
     operations = concrete.graph.get_operations()
-    found: list[Any] = runtime("devices.placing").missing(
+    found: list[Any] = runtime("devices.op_placement").missing(
         tf, operations, "gpu", {operation.name: operation.type for operation in operations}
     )
     return found
@@ -346,7 +348,7 @@ def models(arguments: list[Any]) -> list[Any]:
     family, paths = arguments
     library = opened(family)
     library.trust()
-    tf, seeded, serving = library.tf, runtime("feeding.seeded"), runtime("serving")
+    tf, seeded, serving = library.tf, runtime("feeding.seeded"), runtime("model_calls")
     sys.path.insert(0, str(RUNTIME.parents[1] / "fixtures"))
     classes = import_module("writer.custom_classes").classes(
         import_module("writer.api").open_release(

@@ -183,8 +183,8 @@ class Child:
     def __init__(self, family: str) -> None:
         runtime()
         self.library = import_module("policytool_runtime.library").Library(family)
-        self.feeding = import_module("policytool_runtime.feeding.fed")
-        self.serving = import_module("policytool_runtime.serving")
+        self.feeding = import_module("policytool_runtime.feeding.inputs")
+        self.serving = import_module("policytool_runtime.model_calls")
         sys.path.insert(0, str(ROOT / "fixtures"))
         classes = import_module("writer.custom_classes").classes(
             import_module("writer.api").open_release(RELEASES[family])

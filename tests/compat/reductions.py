@@ -142,8 +142,8 @@ class Reducing:
 
     def __init__(self) -> None:
         self.tf: Any = importlib.import_module("tensorflow")
-        self.measuring: Any = runtime("engine.measuring")
-        self.agreeing: Any = runtime("engine.agreeing")
+        self.measuring: Any = runtime("engine.tensor_errors")
+        self.agreeing: Any = runtime("engine.top1_agreement")
 
     @cache  # noqa: B019  # as long as the process
     def traced(

@@ -21,7 +21,7 @@ from policytool.commands import check as checks
 from policytool.commands.check import Wanted
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import Tools
 from policytool.support.errors import PolicytoolError
 from tests.compat.cases import CASES, KERAS, RELEASES, TF_KERAS
 from tests.helpers.paths import FIXTURES

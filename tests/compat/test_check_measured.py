@@ -19,7 +19,7 @@ from policytool.commands.check import Wanted
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.check_results.verdicts import About, Ruling
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError
 from tests.compat.check_cases import CASES, INPUT, LAYER, MODEL, Measured

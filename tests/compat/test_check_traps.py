@@ -25,7 +25,7 @@ from tests.compat.check_traps import LIBRARIES, MASKED
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
-    from policytool.numerics.reexport.run import Tools
+    from policytool.numerics.tensorflow_run import Tools
 
 pytestmark = pytest.mark.compat
 

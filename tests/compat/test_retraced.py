@@ -25,7 +25,7 @@ from policytool.commands.migrate import Migration, Status, migrate_all
 from policytool.formats import discovery
 from policytool.migration.planning.options import RETARGETS, Options
 from policytool.model import reading
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases import dtypes
 from tests.compat.asking import Job, ask

@@ -19,7 +19,7 @@ from policytool.migration import planning
 from policytool.migration.plan import Conversion
 from policytool.migration.planning.options import Options
 from policytool.model import reading
-from policytool.numerics.reexport.run import MissedError, Run, Tools
+from policytool.numerics.tensorflow_run import MissedError, Run, Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
 from tests.helpers.paths import FIXTURES

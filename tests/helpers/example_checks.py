@@ -13,7 +13,7 @@ from policytool.numerics.check_results.graphs import Rewrite
 from policytool.numerics.check_results.inputs import Input, Inputs, Kind
 from policytool.numerics.check_results.layers import Call, Output
 from policytool.numerics.check_results.verdicts import About, Judgement, Ruling
-from policytool.numerics.verdicts import judging
+from policytool.numerics.verdicts import judgements
 from policytool.numerics.verdicts.tolerances import Given, Tolerances
 from policytool.reports.checks import Checks
 
@@ -179,7 +179,7 @@ def run(
 ) -> Run:
     """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
     about: dict[str, Any] = {"device": CPU, "signature": None, "inputs": DRAWN, **other}
-    verdict = judging.verdict(calls, outputs, Tolerances(given=tolerances))
+    verdict = judgements.verdict(calls, outputs, Tolerances(given=tolerances))
     return Run(
         calls=calls,
         outputs=outputs,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.numerics.check_results import devices as values
+from policytool.tf_runtime.devices import available as devices
 from policytool.tf_runtime.devices import parallel_devices, timing
-from policytool.tf_runtime.devices import present as devices
 from policytool.tf_runtime.library import Refused
 
 if TYPE_CHECKING:

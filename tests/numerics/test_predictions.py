@@ -26,13 +26,13 @@ from policytool.migration.planning.options import Options
 from policytool.model import reading
 from policytool.numerics.prediction_tolerances import converted_tolerance
 from policytool.numerics.predictions import PredictionSide, compare_predictions
-from policytool.numerics.reexport.run import MissedError, Run, Tools
+from policytool.numerics.tensorflow_run import MissedError, Run, Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.reports.plans import Migrations
 from policytool.reports.plans._content import facts
 from policytool.reports.plans.json_report import document
 from policytool.support.errors import ModelFileError, WorkerError
-from policytool.tf_runtime.feeding import given
+from policytool.tf_runtime.feeding import array_files
 from policytool.tf_runtime.feeding import inputs as fed
 from policytool.tf_runtime.feeding.slots import Slot
 from policytool.tf_runtime.library import Refused
@@ -90,7 +90,7 @@ def compared(
     )
     answers = []
     for place, (side, outputs) in enumerate(zip(sides, (before, after), strict=True)):
-        given.write(
+        array_files.write(
             str(side.outputs(folder)),
             {f"0.{number}.0": array for number, array in enumerate(outputs.values())},
         )
@@ -208,7 +208,7 @@ def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
     ]
     for side, scale in ((before, 1.0), (after, 2.0)):
         arrays = {f"{number}.0.0": VALUES * (scale if number else 1.0) for number in range(3)}
-        given.write(str(side.outputs(tmp_path)), arrays)
+        array_files.write(str(side.outputs(tmp_path)), arrays)
     told = {"versions": {"library": "keras"}, "samples": 2}
     found = compare_predictions(
         (before, after),

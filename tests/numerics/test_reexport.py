@@ -25,8 +25,8 @@ from policytool.formats.document import TracedOp
 from policytool.migration.planning.options import Options
 from policytool.model import reading, untrusted_code
 from policytool.numerics.prediction_tolerances import rewritten_tolerance
-from policytool.numerics.reexport import result as _holding
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.reexport import result_check
+from policytool.numerics.tensorflow_run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.conftest import run
 from tests.helpers import changed_fixtures
@@ -401,10 +401,10 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
     wrong = made.copy()
     wrong.view(np.uint8)[17] ^= 1
     stored = [
-        _holding.Stored(bundle=cast("StoredBundle", Bundle(array)), key="key")
+        result_check.Stored(bundle=cast("StoredBundle", Bundle(array)), key="key")
         for array in (values, made, wrong, made[:-1])
     ]
-    assert [_holding.same(stored[0], other) for other in stored[1:]] == [True, False, False]
+    assert [result_check.same(stored[0], other) for other in stored[1:]] == [True, False, False]
 
 
 @pytest.mark.parametrize("before", ["float16", "float32", "float64"])
@@ -417,7 +417,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     import numpy as np
 
     from policytool.formats import casting
-    from policytool.tf_runtime import restoring
+    from policytool.tf_runtime import checkpoint
 
     random = np.random.default_rng(1)
     values = np.ldexp(random.standard_normal(4000), random.integers(-30, 20, 4000))
@@ -441,7 +441,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     with np.errstate(over="ignore"):
         array = np.concatenate([values, awkward]).astype(casting.DTYPES[before])
     ours, _ = casting.cast(array, before, after)
-    assert restoring.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
+    assert checkpoint.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
 
 
 def test_the_command_says_it_all(
@@ -540,5 +540,5 @@ def test_the_new_graph_is_held_against_the_policies(
         for layer in model.layers
     )
     assert (
-        list(_holding._traced(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
+        list(result_check._traced(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
     )  # what a child would have to be made to do wrong

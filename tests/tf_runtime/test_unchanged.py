@@ -15,11 +15,11 @@ from policytool.commands import check as checks
 from policytool.commands.check import Wanted
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import Tools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
-from policytool.tf_runtime import unchanged
+from policytool.tf_runtime import source_files
 from policytool.tf_runtime.library import Refused
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_SAVEDMODEL, UNPACKED, run, tensorflow
 
@@ -106,7 +106,7 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
     path = tmp_path / "model.h5"
     shutil.copy(MIXED_H5, path)
     job = {"files": [list(opening.identity(path))]}
-    unchanged.check(job)
+    source_files.check(job)
     change(path)
     with pytest.raises(
         Refused,
@@ -114,7 +114,7 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
         r"command "
         r"again",
     ) as told:
-        unchanged.check(job)
+        source_files.check(job)
     assert told.value.code == "source-changed"
 
 

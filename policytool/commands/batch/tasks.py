@@ -241,8 +241,7 @@ def _of_migrations() -> dict[str, object]:
     from policytool.formats import casting, document, edits, new_model, rewriting
     from policytool.migration import plan
     from policytool.model import model
-    from policytool.numerics import predictions, reexport
-    from policytool.numerics.reexport import run as anew
+    from policytool.numerics import predictions, reexport, tensorflow_run
     from policytool.releases import behaviour
     from policytool.support.text import jsontext
 
@@ -261,7 +260,7 @@ def _of_migrations() -> dict[str, object]:
         reexport.Held,
         predictions.PredictionComparison,
         rewriting.Written,
-        anew.Retraced,
+        tensorflow_run.Retraced,
     )
     return {"Mapping": Mapping, "Json": AnyJson, "Path": Path, **_classes(*classes)}
 

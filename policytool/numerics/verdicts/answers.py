@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from policytool.numerics.check_results import agreement, devices, gradients, graphs, inputs, metrics
 from policytool.numerics.check_results.checks import Run
 from policytool.numerics.check_results.layers import Call, Output
-from policytool.numerics.verdicts import judging
+from policytool.numerics.verdicts import judgements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
         inputs=inputs.decoded(found["inputs"]),
         calls=calls,
         outputs=outputs,
-        verdict=judging.verdict(calls, outputs, tolerances),
+        verdict=judgements.verdict(calls, outputs, tolerances),
         rewrite=graphs.decoded(found["rewrite"]) if found.get("rewrite") is not None else None,
         fallbacks=tuple(devices.missing(one) for one in found["fallbacks"]),
         missing=tuple(devices.missing(one) for one in found["missing"]),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policytool.migration.plan import Conversion
     from policytool.model.model import Verdict
     from policytool.numerics.predictions import PredictedOutput, PredictionComparison
-    from policytool.numerics.reexport.run import Retraced
+    from policytool.numerics.tensorflow_run import Retraced
     from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
 

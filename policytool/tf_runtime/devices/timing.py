@@ -10,8 +10,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
+from .available import short
 from .parallel_devices import TRACING
-from .present import short
 
 if TYPE_CHECKING:
     from typing import Any, Callable

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import serving
+from .. import model_calls
 from ..library import Refused, paths
 from ..sentences import sentence
-from . import given
-from .reaching import reached
+from . import array_files
+from .reached_layers import reached
 from .recipes import SMALL_IDS, recipe
 from .seeded import SIZES, reached_by_name, sizes
 from .slots import RAGGED, SPARSE, of_signature, taken
@@ -94,7 +94,7 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
     if not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(recipes, SIZES[0])
     made = feeder.first(
-        [(recipes, size) for size in SIZES], lambda tensors: serving.call(model, tensors)
+        [(recipes, size) for size in SIZES], lambda tensors: model_calls.call(model, tensors)
     )
     _forget(model)
     return made
@@ -202,7 +202,7 @@ class _Feeder:
             raise Refused(
                 "inputs", "input {} is ragged, which no array in a file is".format(ragged)
             )
-        arrays, hows, ignored = given.read(self.wanted["file"], self.slots, recipes)
+        arrays, hows, ignored = array_files.read(self.wanted["file"], self.slots, recipes)
         if ignored:
             self.notes.append(
                 "{} of the file is passed over: it is no input".format(", ".join(ignored))
@@ -275,7 +275,7 @@ class _Feeder:
         shapes = [_shape(one, other) for one, other in zip(first, last)]
         specs = [self._spec(slot, shape) for slot, shape in zip(self.slots, shapes)]
         if self.wanted["save"] is not None:
-            given.write(self.wanted["save"], self._joined(packed))
+            array_files.write(self.wanted["save"], self._joined(packed))
         told = {
             "kind": kind,
             "seed": self.wanted["seed"] if kind == "synthetic" else None,

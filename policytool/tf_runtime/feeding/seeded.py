@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..library import Refused
-from .reaching import reached
+from .reached_layers import reached
 from .recipes import recipe
 from .slots import Slot, taken
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence
 
     from ..library import Library
-    from .reaching import Reached
+    from .reached_layers import Reached
 
 BATCH = 3
 SIZES = (8, 32, 128, 224)

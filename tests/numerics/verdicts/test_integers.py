@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from policytool.numerics.check_results.verdicts import Ruling, Verdict
-from policytool.numerics.verdicts import judging
+from policytool.numerics.verdicts import judgements
 from policytool.numerics.verdicts.tolerances import Tolerances, given
 from tests.helpers.example_checks import call, whole
 
@@ -27,7 +27,7 @@ def hashing(differing: int, *inputs: str) -> Call:
 
 def judged(*calls: Call, tolerances: tuple[str, ...] = ()) -> Verdict:
     """Return the verdict on calls."""
-    return judging.verdict(calls, (), Tolerances(given=tuple(map(given, tolerances))))
+    return judgements.verdict(calls, (), Tolerances(given=tuple(map(given, tolerances))))
 
 
 @pytest.mark.parametrize(

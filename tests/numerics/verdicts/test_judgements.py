@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from policytool.numerics.check_results.verdicts import Judgement, Ruling
-from policytool.numerics.verdicts import answers, judging
+from policytool.numerics.verdicts import answers, judgements
 from policytool.numerics.verdicts.tolerances import Tolerances, given
 from policytool.support.errors import UsageError
 from tests.helpers.example_checks import call, output
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def judged(found: Output, *tolerances: str) -> Judgement:
     """Return how the one output of a model is judged."""
-    (judgement,) = judging.verdict(
+    (judgement,) = judgements.verdict(
         [call("net/dense", None)], [found], Tolerances(given=tuple(map(given, tolerances)))
     ).judgements
     return judgement

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import unchanged
-from .devices import parallel_devices, present
-from .engine.running import Running
+from . import source_files
+from .devices import available, parallel_devices
+from .engine.model_run import Running
 from .engine.sides import Sides
 from .feeding import inputs as fed
-from .graphs import rewritten
+from .graphs import graph_check
 from .library import Refused
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     step("importing TensorFlow")
     sides = Sides(job)
     tf = sides.tf
-    unchanged.check(job)  # after TensorFlow's import, which takes seconds
-    present.configured(tf, job)
-    there = {device["name"]: device for device in present.listed(tf)}
-    chosen = present.chosen(tf, job["device"])
+    source_files.check(job)  # after TensorFlow's import, which takes seconds
+    available.configured(tf, job)
+    there = {device["name"]: device for device in available.listed(tf)}
+    chosen = available.chosen(tf, job["device"])
     notes: list[dict[str, str]] = []
-    with present.softly(tf):
+    with available.softly(tf):
         runs = (
             _graphs(sides, chosen, there, (notes, step))
             if job["candidate"]["how"] == GRAPH
@@ -57,11 +57,11 @@ def _models(
         with sides.tf.device(device):
             return Running(sides, device, step)
 
-    with present.unfused(sides.tf):
+    with available.unfused(sides.tf):
         compared = parallel_devices.side_by_side(
             chosen, prepare, lambda _, one: (one, one.compare())
         )
-    return [one.told(found, there[present.short(one.device)]) for one, found in compared]
+    return [one.told(found, there[available.short(one.device)]) for one, found in compared]
 
 
 def _graphs(
@@ -79,9 +79,9 @@ def _graphs(
     job, (notes, step) = sides.job, told
     library = sides.library(job["candidate"]["family"])
     runs = []
-    for name in map(present.short, chosen):
+    for name in map(available.short, chosen):
         wanted = {"policy": job["candidate"]["policy"], "device": name}
-        found = rewritten.measured(
+        found = graph_check.measured(
             library,
             job["candidate"]["path"],
             wanted,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import serving, unchanged
-from .feeding import given
+from . import model_calls, source_files
+from .feeding import array_files
 from .feeding.inputs import fed, fed_signature_of_model
 from .library import Library, Refused
 from .sentences import sentence
@@ -47,7 +47,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
-    unchanged.check(job)  # after TensorFlow's import, which takes seconds
+    source_files.check(job)  # after TensorFlow's import, which takes seconds
     step("predicting with " + job["which"])
     found = _Predictor(library, job).predict()
     gc.collect()  # the process stays, and loads another file next
@@ -76,7 +76,7 @@ class _Predictor:
     def predict(self) -> dict[str, Any]:
         """Call the model and its signatures; return the job's answer."""
         calls = [self._call(one) for one in self._wanted()]
-        given.write(self.job["outputs"], self.arrays)
+        array_files.write(self.job["outputs"], self.arrays)
         return {"versions": self.library.versions, "samples": self.samples, "calls": calls}
 
     def _wanted(self) -> list[Mapping[str, Any]]:
@@ -104,7 +104,7 @@ class _Predictor:
         for batch, tensors in enumerate(inputs.batches):
             outputs = self._outputs(name, tensors, subject)
             flat = self.library.tf.nest.flatten(outputs)
-            names = serving.output_names(self.model, outputs, len(flat)) or [
+            names = model_calls.output_names(self.model, outputs, len(flat)) or [
                 str(place) for place in range(len(flat))
             ]
             found = [_array(self.library, tensor, subject) for tensor in flat]
@@ -145,7 +145,7 @@ class _Predictor:
     def _outputs(self, signature: str | None, tensors: Any, subject: str) -> Any:
         try:
             if signature is None:
-                return serving.call(self.model, tensors)
+                return model_calls.call(self.model, tensors)
             return self.signatures[signature](**tensors)
         except self.library.tf.errors.ResourceExhaustedError:
             raise

@@ -6,18 +6,18 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from . import serving, sharing
+from . import model_calls, shared_layers
+from .checkpoint import Checkpoint, unrestored
 from .feeding import seeded
 from .library import Refused, is_revived, paths
 from .lookups import Lookups
-from .restoring import Checkpoint, unrestored
 from .sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
+    from .checkpoint import Restored
     from .library import Library
-    from .restoring import Restored
 
 ASSETS = "assets"
 _NAMED = 5
@@ -34,12 +34,12 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
     """
     lookups = Lookups(original, os.path.join(job["source"], ASSETS))
     config = _decoded(library, library.spelled(lookups.known(job["config"])))
-    places = sharing.shared(original)
+    places = shared_layers.shared(original)
     try:
         with library.under(job["policy"]), library.scope():
             with library.deserialising():
                 model = (
-                    sharing.Builder(library, places).model(config)
+                    shared_layers.Builder(library, places).model(config)
                     if places
                     else type(original).from_config(config)
                 )
@@ -156,7 +156,7 @@ def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
     error = None
     for size in seeded.sizes(specs):
         try:
-            serving.call(
+            model_calls.call(
                 model,
                 library.tf.nest.pack_sequence_as(
                     nested, seeded.drawn(library, original, specs, 0, size)
