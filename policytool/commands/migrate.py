@@ -22,7 +22,7 @@ from policytool.formats.edits import REWRITTEN
 from policytool.migration import planning
 from policytool.migration.plan import Plan, Refusal
 from policytool.model import reading
-from policytool.numerics.tensorflow_run import MissedError, Run, measured
+from policytool.numerics.tensorflow_run import TensorFlowRun, ToleranceMissedError, measured
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.shorten import some
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
     from policytool.model.reading import Analysis
     from policytool.numerics.predictions import PredictionComparison
-    from policytool.numerics.tensorflow_run import Retraced, Tools
+    from policytool.numerics.tensorflow_run import Reexport, TensorFlowTools
     from policytool.support.text.jsontext import Json
 
 
@@ -81,7 +81,7 @@ class Migration:
     parts: Mapping[str, Json] = field(default_factory=dict)
     """The JSON documents that change, as they were; none where nobody asked for them."""
 
-    retraced: Retraced | None = None
+    retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
 
 
@@ -106,7 +106,7 @@ def migrate_all(
     inputs: Sequence[Input],
     options: Options,
     destination: Destination,
-    tools: Tools | None = None,
+    tools: TensorFlowTools | None = None,
     *,
     jobs: int | None = 1,
     parts: bool = True,
@@ -139,7 +139,7 @@ def migrate_all(
         )
 
 
-def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
+def attempted(found: Input, asked: Asked, tools: TensorFlowTools | None = None) -> Result:
     """
     Return what became of one input.
 
@@ -164,7 +164,7 @@ def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
             )
         plan = _planned(analysis, asked)
         run = (
-            Run(plan=plan, analysis=analysis, source=found.path, tools=tools)
+            TensorFlowRun(plan=plan, analysis=analysis, source=found.path, tools=tools)
             if tools is not None
             else None
         )
@@ -222,7 +222,7 @@ class Work:
     document: Document | None = None
     """What the plan was made of, which a model that is written anew gets its values by."""
 
-    run: Run | None = None
+    run: TensorFlowRun | None = None
     """What TensorFlow does of it; None where nothing is asked of it."""
 
     parts: bool = False
@@ -268,7 +268,7 @@ def carried_out(work: Work, destination: Destination, *, several: bool = False) 
         return replace(done, status=Status.PLANNED, target=target, counts=counts)
     try:
         written = _written(work, target, destination)
-    except MissedError as missed:
+    except ToleranceMissedError as missed:
         return replace(
             done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison
         )
@@ -328,7 +328,7 @@ def _written(work: Work, target: Path, destination: Destination) -> Written:
     )
 
 
-def _told(done: Migration, run: Run) -> Migration:
+def _told(done: Migration, run: TensorFlowRun) -> Migration:
     """Return a migration with what the child process did for it."""
     plan = done.plan
     if run.retraced is not None and run.after is not None:

@@ -52,7 +52,7 @@ _NOT_RUN: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class CheckSource:
     """A file that may be run."""
 
     input: Input
@@ -62,7 +62,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedSide:
     """One side."""
 
     job: Mapping[str, Any]
@@ -88,7 +88,7 @@ class Prepared:
         return bool(self.job["how"] == GRAPH)
 
 
-def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
+def read(found: Input, *, trust: bool, custom_objects: bool = False) -> CheckSource:
     """
     Return a file that may be run.
 
@@ -105,10 +105,10 @@ def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
     message = None if trust else untrusted_code.refusal(reasons, custom_objects=custom_objects)
     if message is not None:
         raise ModelFileError(found.shown, "runs-code", message)
-    return Source(input=found, document=document, analysis=analysis)
+    return CheckSource(input=found, document=document, analysis=analysis)
 
 
-def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[Identity, ...]:
+def check_weights(weights: Path | None, *sources: CheckSource, trust: bool) -> tuple[Identity, ...]:
     """
     Make sure that something takes the weights that are named, and that they lie in their file, and
     return the identity of what was checked.
@@ -136,8 +136,8 @@ def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[
 
 
 def prepared(
-    source: Source, options: Options, scratch: Path, weights: Path | None = None
-) -> Prepared:
+    source: CheckSource, options: Options, scratch: Path, weights: Path | None = None
+) -> PreparedSide:
     """
     Return a side of the check: the model with its policies changed as the options say.
 
@@ -148,7 +148,7 @@ def prepared(
     """
     found, analysis = source.input, source.analysis
     if analysis is None:
-        return Prepared(
+        return PreparedSide(
             job={"how": GRAPH},
             analysis=None,
             plan=None,
@@ -176,7 +176,7 @@ def prepared(
             }
         case _:
             job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
-    return Prepared(
+    return PreparedSide(
         job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files
     )
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from policytool.model.model import Model
     from policytool.model.reading import Analysis
     from policytool.numerics.predictions import PredictionComparison
-    from policytool.numerics.reexport import Held
+    from policytool.numerics.reexport import ReexportComparison
     from policytool.numerics.workers import Worker
 
 _FIRST_WITH_NAMES = (2, 5)
@@ -36,7 +36,7 @@ _FIRST_WITH_NAMES = (2, 5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tools:
+class TensorFlowTools:
     """The child, and what the user allows it."""
 
     worker: Worker
@@ -58,10 +58,10 @@ class Tools:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Retraced:
+class Reexport:
     """How a model was traced anew."""
 
-    held: Held
+    held: ReexportComparison
     versions: Mapping[str, str]
     traces: bool
     """Whether there is a graph; a file without functions gets none."""
@@ -115,7 +115,7 @@ class Retraced:
             yield Note(severity=Severity.WARNING, code="optimizer-state-lost", message=message)
 
 
-class MissedError(PolicytoolError):
+class ToleranceMissedError(PolicytoolError):
     """Predictions that are farther apart than they may be; nothing is written then."""
 
     def __init__(self, comparison: PredictionComparison) -> None:
@@ -124,14 +124,14 @@ class MissedError(PolicytoolError):
 
 
 @dataclass(kw_only=True, slots=True)
-class Run:
+class TensorFlowRun:
     """What the child is asked for with one file, and what it answered."""
 
     plan: Plan
     analysis: Analysis
     source: Path
-    tools: Tools
-    retraced: Retraced | None = None
+    tools: TensorFlowTools
+    retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
     after: Analysis | None = field(default=None)
 
@@ -178,7 +178,7 @@ class Run:
             if custom_classes.is_opaque(site)
             and site.class_name not in custom_classes.OPAQUE_CLASSES
         ]
-        self.retraced = Retraced(
+        self.retraced = Reexport(
             held=held,
             versions=result["versions"],
             traces=result["traces"],
@@ -213,7 +213,7 @@ class Run:
                 keeps_dtypes=sides[1].is_converted and not self._changes_numerics,
             )
         if self.comparison.missed:
-            raise MissedError(self.comparison)
+            raise ToleranceMissedError(self.comparison)
 
     def _sides(self, path: Path, after: Model) -> tuple[PredictionSide, PredictionSide]:
         conversion = self.plan.conversion

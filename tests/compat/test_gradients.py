@@ -24,7 +24,7 @@ from policytool.model import reading
 from policytool.numerics.check_results import gradients
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts import recorded_training as recorded
-from policytool.numerics.verdicts.loss_scales import Need
+from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.helpers.paths import FIXTURES
 
@@ -293,7 +293,7 @@ def test_float32_is_the_reference_exactly(answers: dict[str, Any]) -> None:
         assert trial.total.underflow == trial.total.overflow == trial.total.subnormal == 0
         assert trial.loss == found.reference_loss
     decision = loss_scales.decision(found)
-    assert decision.need is Need.NONE
+    assert decision.need is ScaleNeed.NONE
     assert not decision.matters
     assert decision.suggested is None
 
@@ -304,7 +304,7 @@ def test_bfloat16_needs_none_by_its_numbers(answers: dict[str, Any]) -> None:
     one, other = found.trials[0].total, found.trials[-1].total
     assert 2.0**-10 < one.relative_error < 0.05
     assert one.underflow == other.underflow
-    assert loss_scales.decision(found).need is Need.NONE
+    assert loss_scales.decision(found).need is ScaleNeed.NONE
 
 
 def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
@@ -325,7 +325,7 @@ def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
     assert found.dynamic.scale == 2.0**15
     decision = loss_scales.decision(found)
     assert decision.matters
-    assert decision.need is Need.SCALE
+    assert decision.need is ScaleNeed.SCALE
     assert decision.suggested == 2.0**15
     assert decision.losing
     assert "dense" in decision.losing[0]
@@ -434,7 +434,7 @@ def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
     """It is said, and nothing ran."""
     found = measured(answers, "frozen")
     assert not found.variables
-    assert loss_scales.decision(found).need is Need.NOTHING_TO_TRAIN
+    assert loss_scales.decision(found).need is ScaleNeed.NOTHING_TO_TRAIN
 
 
 def test_a_missing_gradient_is_a_sentence(answers: dict[str, Any]) -> None:
@@ -448,7 +448,7 @@ def test_a_loss_that_is_not_finite_is_beyond_scaling(answers: dict[str, Any]) ->
     """The forward pass overflows: no scale is searched for."""
     found = measured(answers, "huge")
     decision = loss_scales.decision(found)
-    assert decision.need is Need.NOT_FINITE
+    assert decision.need is ScaleNeed.NOT_FINITE
     assert "loss" in decision.sentences[0]
     assert found.workable is None
 

@@ -176,7 +176,7 @@ def test_gpus_are_listed_with_what_is_known(
         None,
         None,
     )
-    assert first == values.Device(
+    assert first == values.TensorFlowDevice(
         name="gpu:0",
         kind="gpu",
         model="NVIDIA H200",

@@ -26,7 +26,7 @@ from policytool.migration.planning.options import Options
 from policytool.model import reading
 from policytool.numerics.prediction_tolerances import converted_tolerance
 from policytool.numerics.predictions import PredictionSide, compare_predictions
-from policytool.numerics.tensorflow_run import MissedError, Run, Tools
+from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, ToleranceMissedError
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.reports.plans import Migrations
 from policytool.reports.plans._content import facts
@@ -297,7 +297,7 @@ def answer(library: str, values: Any) -> dict[str, Any]:
 
 def verified(
     folder: Path, workers: tuple[Worker, Worker], target: str = "keras3.15", **changed: Any
-) -> Run:
+) -> TensorFlowRun:
     """Return the run that verified a conversion, which is the same file under another name."""
     result = folder / "result.h5"
     shutil.copy(FLOAT32, result)
@@ -305,11 +305,11 @@ def verified(
     conversion = Conversion(target=target, content=Content(container="h5", config=None))
     with workers[0] as worker, workers[1] as loader:
         plan = replace(planning.plan(analysis, Options()), conversion=conversion, **changed)
-        run = Run(
+        run = TensorFlowRun(
             plan=plan,
             analysis=analysis,
             source=FLOAT32,
-            tools=Tools(worker=worker, target=loader, verify=True, trust=True),
+            tools=TensorFlowTools(worker=worker, target=loader, verify=True, trust=True),
         )
         run.verify(result)
     return run
@@ -372,7 +372,8 @@ def test_predictions_that_are_too_far_apart(
     """The error has the comparison, and nothing was written."""
     workers = children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.75 * 2**-21)))
     with pytest.raises(
-        MissedError, match=r"a is off by 8\.3e-07 of its largest value, and 6\.7e-07 is allowed"
+        ToleranceMissedError,
+        match=r"a is off by 8\.3e-07 of its largest value, and 6\.7e-07 is allowed",
     ):
         verified(tmp_path, workers)
 

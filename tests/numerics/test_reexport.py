@@ -26,7 +26,7 @@ from policytool.migration.planning.options import Options
 from policytool.model import reading, untrusted_code
 from policytool.numerics.prediction_tolerances import rewritten_tolerance
 from policytool.numerics.reexport import result_check
-from policytool.numerics.tensorflow_run import Tools
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.conftest import run
 from tests.helpers import changed_fixtures
@@ -113,7 +113,7 @@ def migrated(
 ) -> Result:
     """Return what became of one model, whatever the child did."""
     with worker:
-        tools = Tools(worker=worker, verify=verify, trust=trust)
+        tools = TensorFlowTools(worker=worker, verify=verify, trust=trust)
         return next(
             migrate_all(
                 list(discovery.inputs([str(path)])), options, Destination(**destination), tools
@@ -401,7 +401,7 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
     wrong = made.copy()
     wrong.view(np.uint8)[17] ^= 1
     stored = [
-        result_check.Stored(bundle=cast("StoredBundle", Bundle(array)), key="key")
+        result_check.StoredVariable(bundle=cast("StoredBundle", Bundle(array)), key="key")
         for array in (values, made, wrong, made[:-1])
     ]
     assert [result_check.same(stored[0], other) for other in stored[1:]] == [True, False, False]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import Wanted
+from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.tensorflow_run import Tools
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
@@ -47,9 +47,9 @@ class Recorder(Worker):
 def job_of(model: Path, weights: Path | None = None) -> Mapping[str, Any]:
     """Return the job that a check of a model gives the process."""
     recorder = Recorder()
-    wanted = Wanted(candidate=Options(to="mixed_bfloat16"), weights=weights)
+    wanted = CheckOptions(candidate=Options(to="mixed_bfloat16"), weights=weights)
     with pytest.raises(WorkerError, match="not done"):
-        checks.check(discovery.one(str(model)), None, wanted, Tools(worker=recorder))
+        checks.check(discovery.one(str(model)), None, wanted, TensorFlowTools(worker=recorder))
     return recorder.job
 
 

@@ -257,10 +257,10 @@ def _of_migrations() -> dict[str, object]:
         jsontext.Absent,
         model.Verdict,
         plan.Plan,
-        reexport.Held,
+        reexport.ReexportComparison,
         predictions.PredictionComparison,
         rewriting.Written,
-        tensorflow_run.Retraced,
+        tensorflow_run.Reexport,
     )
     return {"Mapping": Mapping, "Json": AnyJson, "Path": Path, **_classes(*classes)}
 

@@ -4,6 +4,11 @@ what its result is held against without it.
 """
 
 from policytool.numerics.reexport.job import build, job, planned
-from policytool.numerics.reexport.result_check import Held, differences, hold, measured
+from policytool.numerics.reexport.result_check import (
+    ReexportComparison,
+    differences,
+    hold,
+    measured,
+)
 
-__all__ = ["Held", "build", "differences", "hold", "job", "measured", "planned"]
+__all__ = ["ReexportComparison", "build", "differences", "hold", "job", "measured", "planned"]

@@ -41,7 +41,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class ReexportComparison:
     """What was compared, for the report."""
 
     variables: int
@@ -63,7 +63,9 @@ class Held:
     """Layers whose traced ops are in the dtype that the plan wants."""
 
 
-def hold(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path) -> Held:
+def hold(
+    before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path
+) -> ReexportComparison:
     """
     Return what was compared; :func:`differences` says what is wrong first.
 
@@ -89,7 +91,7 @@ def hold(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draf
         for layer, found in _otherwise(wanted.model, after.model, names)
         if _is_part(wanted.model, layer)
     )
-    return Held(
+    return ReexportComparison(
         variables=len(old),
         identical=identical,
         retyped=retyped,
@@ -146,7 +148,7 @@ def measured(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
+class StoredVariable:
     """A variable's values where they are stored."""
 
     bundle: Bundle
@@ -169,7 +171,7 @@ class Stored:
         return np.frombuffer(data, dtype=casting.DTYPES[self.dtype])
 
 
-def _variables(analysis: Analysis, directory: Path) -> dict[Key, Stored]:
+def _variables(analysis: Analysis, directory: Path) -> dict[Key, StoredVariable]:
     """
     Return where the values of each layer's variables are stored; an integer or a string has no
     policy, and is compared all the same.
@@ -179,7 +181,7 @@ def _variables(analysis: Analysis, directory: Path) -> dict[Key, Stored]:
         bundle, {number: node.children for number, node in analysis.document.nodes.items()}
     )
     return {
-        key: Stored(bundle=bundle, key=keys[tensor.node])
+        key: StoredVariable(bundle=bundle, key=keys[tensor.node])
         for key, tensor in _keys(analysis)
         if tensor.node is not None and tensor.node in keys
     }
@@ -195,7 +197,7 @@ def _keys(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:
             yield (path, name if seen[name] == 1 else f"{name} ({seen[name]})"), tensor
 
 
-def same(one: Stored, other: Stored) -> bool:
+def same(one: StoredVariable, other: StoredVariable) -> bool:
     """
     Return whether two variables hold the same values: bit for bit, or in another dtype exactly as
     the one is cast to it.
@@ -216,7 +218,7 @@ def same(one: Stored, other: Stored) -> bool:
     return bool(wanted.tobytes() == b"".join(other.bundle.chunks(second)))
 
 
-def _bits(stored: Stored) -> tuple[str, int, int]:
+def _bits(stored: StoredVariable) -> tuple[str, int, int]:
     """
     Return what two variables have alike where they are the same bit for bit: their checksums cover
     every byte.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from policytool.numerics.check_results import agreement, devices, gradients, graphs, inputs, metrics
-from policytool.numerics.check_results.checks import Run
-from policytool.numerics.check_results.layers import Call, Output
+from policytool.numerics.check_results.checks import CheckRun
+from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
 from policytool.numerics.verdicts import judgements
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 
-def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[Run, ...]:
+def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[CheckRun, ...]:
     """
     Return what was measured on each device and of each signature, judged.
 
@@ -36,10 +36,10 @@ def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[Ru
     return tuple(_run(one, tolerances) for one in found)
 
 
-def _run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
+def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
     calls = tuple(_call(call) for call in found["calls"])
     outputs = tuple(_output(output) for output in found["outputs"])
-    return Run(
+    return CheckRun(
         device=devices.device(found["device"]),
         signature=found["signature"],
         inputs=inputs.decoded(found["inputs"]),
@@ -56,8 +56,8 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
     )
 
 
-def _call(found: Mapping[str, Any]) -> Call:
-    return Call(
+def _call(found: Mapping[str, Any]) -> LayerCall:
+    return LayerCall(
         path=found["path"],
         number=found["number"],
         class_name=found["class_name"],
@@ -72,9 +72,9 @@ def _call(found: Mapping[str, Any]) -> Call:
     )
 
 
-def _output(found: Mapping[str, Any]) -> Output:
+def _output(found: Mapping[str, Any]) -> CheckedOutput:
     dtype = found["dtype_candidate"]
-    return Output(
+    return CheckedOutput(
         shape=tuple(found["shape"]),
         dtype_reference=found["dtype_reference"],
         dtype_candidate=dtype,

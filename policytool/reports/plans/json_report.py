@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from policytool.migration.plan import Conversion
     from policytool.model.model import Verdict
     from policytool.numerics.predictions import PredictedOutput, PredictionComparison
-    from policytool.numerics.tensorflow_run import Retraced
+    from policytool.numerics.tensorflow_run import Reexport
     from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
 
@@ -139,7 +139,7 @@ def _cast(cast: Cast, migration: Migration) -> dict[str, Any]:
     }
 
 
-def _retraced(retraced: Retraced) -> dict[str, Any]:
+def _retraced(retraced: Reexport) -> dict[str, Any]:
     held = retraced.held
     return {
         "versions": dict(retraced.versions),

@@ -17,7 +17,7 @@ from policytool.numerics.check_results.agreement import Agreement
 from policytool.numerics.check_results.metrics import (
     LARGEST_FINITE,
     Metrics,
-    Reductions,
+    TensorReductions,
     decoded,
     metrics,
 )
@@ -33,7 +33,7 @@ FLOATS: Final = st.lists(
 """Pairs of a reference's and a candidate's values."""
 
 
-def reductions(reference: Any, candidate: Any, **changed: Any) -> Reductions:
+def reductions(reference: Any, candidate: Any, **changed: Any) -> TensorReductions:
     """Return what a device would find in finite values, none of them subnormal."""
     one, other = np.asarray(reference, "float64"), np.asarray(candidate, "float64")
     error = np.abs(one - other)
@@ -73,7 +73,7 @@ def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
 
 def test_the_child_tells_every_reduction() -> None:
     """Under the names that the value has."""
-    assert tuple(field.name for field in fields(Reductions)) == tensor_errors.FIELDS
+    assert tuple(field.name for field in fields(TensorReductions)) == tensor_errors.FIELDS
     assert tuple(field.name for field in fields(Agreement)) == top1_agreement.FIELDS
 
 

@@ -14,10 +14,10 @@ from policytool.support.errors import UsageError
 from tests.helpers.example_checks import call, output
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.layers import Output
+    from policytool.numerics.check_results.layers import CheckedOutput
 
 
-def judged(found: Output, *tolerances: str) -> Judgement:
+def judged(found: CheckedOutput, *tolerances: str) -> Judgement:
     """Return how the one output of a model is judged."""
     (judgement,) = judgements.verdict(
         [call("net/dense", None)], [found], Tolerances(given=tuple(map(given, tolerances)))
@@ -25,7 +25,7 @@ def judged(found: Output, *tolerances: str) -> Judgement:
     return judgement
 
 
-def of_integers(differing: int, elements: int) -> Output:
+def of_integers(differing: int, elements: int) -> CheckedOutput:
     """Return an output of integers, some of which differ."""
     found = output(
         "classes", 0.0, dtype="int32", elements=elements, differing=differing, squared_error=None

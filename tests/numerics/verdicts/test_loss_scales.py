@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from policytool.formats import format_detection
 from policytool.model import reading
 from policytool.numerics.check_results import gradients
-from policytool.numerics.check_results.gradients import Reductions
+from policytool.numerics.check_results.gradients import GradientReductions
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts import recorded_training as recorded
-from policytool.numerics.verdicts.loss_scales import Need
+from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.tf_runtime.gradients import loss_scaling
 from policytool.tf_runtime.gradients.reductions import FIELDS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.numerics.check_results.gradients import Gradients
-    from policytool.numerics.verdicts.loss_scales import Decision
+    from policytool.numerics.verdicts.loss_scales import LossScaleDecision
 
 ELEMENTS: Final = 1000
 EXPONENTS: Final = st.integers(loss_scaling.LOWEST, loss_scaling.HIGHEST)
@@ -101,7 +101,9 @@ def answer(
     return {**found, **more}
 
 
-def decided(trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any) -> Decision:
+def decided(
+    trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any
+) -> LossScaleDecision:
     """Return what is decided of an answer."""
     return loss_scales.decision(gradients.decoded(answer(trials, recorded, **more)))
 
@@ -146,7 +148,7 @@ def test_nothing_has_no_shares() -> None:
     A variable without elements divides by nothing; where the reference is zero, any difference is
     infinitely far.
     """
-    nothing = Reductions()
+    nothing = GradientReductions()
     assert (
         nothing.underflow_share
         == nothing.overflow_share
@@ -164,7 +166,7 @@ def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
         FIXED,
     )
     assert made.matters
-    assert made.need is Need.SCALE
+    assert made.need is ScaleNeed.SCALE
     assert made.losing == ("net/layer_0/kernel", "net/layer_1/kernel")
     assert made.suggested == 2.0**12
     assert made.sentences[0] == (
@@ -183,7 +185,7 @@ def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
     """What is zero under every scale is no loss of scaling's."""
     made = decided({1.0: [row(30)], 128.0: [row(30)], 2.0**15: [row(30)]}, FIXED)
     assert not made.matters
-    assert made.need is Need.NONE
+    assert made.need is ScaleNeed.NONE
     assert made.suggested is None
     assert made.sentences[0] == (
         "dropping the recorded loss scale (fixed 128) does not matter: 3.0% of the gradient "
@@ -199,7 +201,7 @@ def test_one_variable_is_enough() -> None:
     """A small share of all elements may be most of one layer's."""
     quiet = [row() for _ in range(199)]
     made = decided({1.0: [row(900), *quiet], 2.0**15: [row(), *quiet]})
-    assert made.need is Need.SCALE
+    assert made.need is ScaleNeed.SCALE
     assert made.losing == ("net/layer_0/kernel",)
     assert "worst without: net/layer_0/kernel 90.0%" in made.sentences[1]
 
@@ -210,14 +212,14 @@ def test_subnormal_gradients_are_lost_too() -> None:
         {1.0: [row(error=0.1)], 128.0: [row(error=0.001)], 2.0**15: [row(error=0.001)]}, FIXED
     )
     assert made.matters
-    assert made.need is Need.SCALE
+    assert made.need is ScaleNeed.SCALE
 
 
 def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
     """Dropping it is right; where some overflow without it as well, that is said."""
     made = decided({1.0: [row(500)], 128.0: [row(0, 10)], 2.0**15: [row()]}, FIXED)
     assert not made.matters
-    assert made.need is Need.SCALE
+    assert made.need is ScaleNeed.SCALE
     assert made.sentences[0] == (
         "under the recorded loss scale (fixed 128) 1.0% of the gradient elements overflow: "
         "dropping it is right"
@@ -228,7 +230,7 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
         search={"lowest": 2.0**-24, "highest": 0.5},
     )
     assert both.sentences[0].endswith("overflow, and without it some do too")
-    assert both.need is Need.SCALE
+    assert both.need is ScaleNeed.SCALE
     assert both.suggested == 1 / 16
     assert "1.0% of the gradient elements overflow without a loss scale" in both.sentences[1]
     assert "1/16 would do, and any from 1/16777216 to 1/2 does here" in both.sentences[1]
@@ -279,7 +281,7 @@ def test_what_no_scale_mends_is_said(
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
     made = loss_scales.decision(gradients.decoded(found))
-    assert made.need is Need.NOT_FINITE
+    assert made.need is ScaleNeed.NOT_FINITE
     assert not made.matters
     assert made.sentences[0].startswith(told)
 
@@ -287,7 +289,7 @@ def test_what_no_scale_mends_is_said(
 def test_a_model_without_trainable_variables() -> None:
     """One sentence."""
     made = decided({}, FIXED)
-    assert made.need is Need.NOTHING_TO_TRAIN
+    assert made.need is ScaleNeed.NOTHING_TO_TRAIN
     assert made.sentences == ("the model has no trainable variables: no loss is scaled",)
 
 
@@ -390,7 +392,7 @@ def measurements(draw: st.DrawFn) -> Gradients:
 def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradients) -> None:
     """And it is in the range; dropping what the file does not record does not matter."""
     made = loss_scales.decision(found)
-    assert (made.suggested is not None) == (made.need is Need.SCALE)
+    assert (made.suggested is not None) == (made.need is ScaleNeed.SCALE)
     assert found.workable is not None
     assert made.suggested is None or found.workable[0] <= made.suggested <= found.workable[1]
     assert made.matters <= (found.recorded is not None)
@@ -404,7 +406,7 @@ def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
         dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
     )
     made = loss_scales.decision(dataclasses.replace(found, trials=same))
-    assert made.need is Need.NONE
+    assert made.need is ScaleNeed.NONE
     assert not made.matters
 
 
