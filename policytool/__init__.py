@@ -228,7 +228,7 @@ def check(
         ),
     )
     with given(limits or {}):
-        return checks.checked(
+        return checks.check_files(
             fspath(model),
             fspath(other) if other is not None else None,
             wanted,

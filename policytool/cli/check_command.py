@@ -17,7 +17,7 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
-from policytool.numerics.verdicts.tolerances import Tolerances, given
+from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import target as named_target
 from policytool.reports.checks import CHECK_REPORTERS, Checks, described
@@ -199,7 +199,7 @@ def command(
         tf32=tf32,
         deterministic=deterministic,
         device=device,
-        tolerances=Tolerances(given=tuple(given(text) for text in tolerance)),
+        tolerances=Tolerances(given=tuple(parse_tolerance(text) for text in tolerance)),
     )
     with Worker(tensorflow.interpreter, steps(progress)) as worker:
         if list_devices:

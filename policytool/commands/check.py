@@ -17,7 +17,7 @@ from policytool.model import custom_classes, untrusted_code
 from policytool.model.reading import KERAS2
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
-from policytool.numerics.check_results.devices import TensorFlowDevice, device
+from policytool.numerics.check_results.devices import TensorFlowDevice, device_from_json
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.verdicts import answers, recorded_training
 from policytool.numerics.verdicts.tolerances import Tolerances
@@ -79,14 +79,16 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
-    _check_there(wanted)
+    _check_readable(wanted)
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
     crash_guard.about(model.shown, _LOST)
-    first = check_sides.read(model, trust=tools.trust, custom_objects=bool(tools.custom_objects))
+    first = check_sides.read_source(
+        model, trust=tools.trust, custom_objects=bool(tools.custom_objects)
+    )
     crash_guard.about((other or model).shown, _LOST)
     second = (
-        check_sides.read(other, trust=tools.trust, custom_objects=bool(tools.custom_objects))
+        check_sides.read_source(other, trust=tools.trust, custom_objects=bool(tools.custom_objects))
         if other is not None
         else first
     )
@@ -97,11 +99,13 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
                 tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
             )
         )
-        reference = _reference(first, wanted, two=other is not None)
+        reference = _reference_options(first, wanted, two=other is not None)
         sides = [
-            check_sides.prepared(first, reference, _below(scratch, "reference"), wanted.weights),
-            check_sides.prepared(
-                second, wanted.candidate, _below(scratch, "candidate"), wanted.weights
+            check_sides.prepare_side(
+                first, reference, _make_directory(scratch, "reference"), wanted.weights
+            ),
+            check_sides.prepare_side(
+                second, wanted.candidate, _make_directory(scratch, "candidate"), wanted.weights
             ),
         ]
         if other is None:
@@ -116,7 +120,7 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
         )
 
 
-def checked(
+def check_files(
     model: str,
     other: str | None,
     wanted: CheckOptions,
@@ -141,10 +145,10 @@ def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
     :raises WorkerError: where there is no TensorFlow.
     """
     answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
-    return tuple(device(found) for found in answer["devices"])
+    return tuple(device_from_json(found) for found in answer["devices"])
 
 
-def _check_there(wanted: CheckOptions) -> None:
+def _check_readable(wanted: CheckOptions) -> None:
     """
     Make sure that the child can read the files that it reads, before it takes its seconds to start;
     of a checkpoint the name without its suffix is enough.
@@ -167,7 +171,7 @@ def _check_there(wanted: CheckOptions) -> None:
             ) from error
 
 
-def _reference(source: CheckSource, wanted: CheckOptions, *, two: bool) -> Options:
+def _reference_options(source: CheckSource, wanted: CheckOptions, *, two: bool) -> Options:
     """
     Return what the reference's policies are to be: those asked for, else float32 for every layer,
     or float64 where the file has that.
@@ -185,7 +189,7 @@ def _reference(source: CheckSource, wanted: CheckOptions, *, two: bool) -> Optio
     )
 
 
-def _below(scratch: Path, name: str) -> Path:
+def _make_directory(scratch: Path, name: str) -> Path:
     directory = scratch / name
     directory.mkdir()
     return directory
@@ -249,14 +253,14 @@ def _run(
                     message=f"the model runs as the graph that the file holds, because {error}",
                 )
             )
-            answer = _instead(error, {**job, **_graph(inputs, sides, wanted)}, tools)
+            answer = _run_as_graph(error, {**job, **_graph(inputs, sides, wanted)}, tools)
     notes += [CheckNote(code=note["code"], message=note["message"]) for note in answer["notes"]]
     notes += (
-        _left_out(wanted)
+        _unmeasured_notes(wanted)
         if any(found.get("rewrite") is not None for found in answer["runs"])
         else ()
     )
-    runs = answers.runs(answer["runs"], wanted.tolerances)
+    runs = answers.runs_from_json(answer["runs"], wanted.tolerances)
     return Check(
         reference=_side(inputs[0], sides[0], answer["libraries"][0]),
         candidate=_side(inputs[1], sides[1], answer["libraries"][1]),
@@ -266,7 +270,7 @@ def _run(
     )
 
 
-def _instead(
+def _run_as_graph(
     error: WorkerError, job: Mapping[str, Any], tools: TensorFlowTools
 ) -> Mapping[str, Any]:
     """
@@ -316,7 +320,7 @@ def _graph(
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
 
 
-def _left_out(wanted: CheckOptions) -> list[CheckNote]:
+def _unmeasured_notes(wanted: CheckOptions) -> list[CheckNote]:
     """Return what was asked for and is not measured of a graph."""
     asked = [
         name
@@ -361,7 +365,7 @@ def _job(
             "seed": wanted.seed,
         },
         "isolated": wanted.isolated,
-        "gradients": {**recorded_training.training(original.analysis), "seed": wanted.seed}
+        "gradients": {**recorded_training.recorded_training(original.analysis), "seed": wanted.seed}
         if wanted.gradients and original.analysis is not None
         else None,
         "timing": wanted.timing,

@@ -22,7 +22,7 @@ from policytool.formats.edits import REWRITTEN
 from policytool.migration import planning
 from policytool.migration.plan import Plan, Refusal
 from policytool.model import reading
-from policytool.numerics.tensorflow_run import TensorFlowRun, ToleranceMissedError, measured
+from policytool.numerics.tensorflow_run import TensorFlowRun, ToleranceMissedError, count_casts
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.shorten import some
 
@@ -309,7 +309,7 @@ def _written(work: Work, target: Path, destination: Destination) -> Written:
         return rewriting.make(
             source,
             target,
-            run.fill,
+            run.reexport,
             overwrite=destination.overwrite,
             in_place=destination.in_place,
             backup=destination.backup,
@@ -344,9 +344,9 @@ def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
     if not plan.casts:
         return {}
     if plan.retrace and work.run is not None:
-        return measured(plan, work.run.analysis, source)
+        return count_casts(plan, work.run.analysis, source)
     if plan.conversion is not None and work.document is not None and work.document.nodes:
-        return measured(plan, reading.analysed(work.document), source)
+        return count_casts(plan, reading.analysed(work.document), source)
     from policytool.formats import rewriting  # as above: h5py and ml_dtypes
 
     return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)

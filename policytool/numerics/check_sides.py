@@ -88,7 +88,7 @@ class PreparedSide:
         return bool(self.job["how"] == GRAPH)
 
 
-def read(found: Input, *, trust: bool, custom_objects: bool = False) -> CheckSource:
+def read_source(found: Input, *, trust: bool, custom_objects: bool = False) -> CheckSource:
     """
     Return a file that may be run.
 
@@ -135,7 +135,7 @@ def check_weights(weights: Path | None, *sources: CheckSource, trust: bool) -> t
     return document.files
 
 
-def prepared(
+def prepare_side(
     source: CheckSource, options: Options, scratch: Path, weights: Path | None = None
 ) -> PreparedSide:
     """
@@ -167,21 +167,21 @@ def prepared(
     job: dict[str, Any] = {"family": analysis.family, "policy": wanted.model.layers[0].policy}
     match analysis.document.format:
         case "savedmodel" if analysis.document.nodes:
-            job |= _rebuilt(found.path, analysis, wanted)
+            job |= _rebuild_job(found.path, analysis, wanted)
         case form if form in ARCHITECTURES:
             job |= {
                 "how": "config",
-                "config": _uncompiled(wanted.document.config),
+                "config": _without_compile_config(wanted.document.config),
                 "weights": str(weights.resolve()) if weights is not None else None,
             }
         case _:
-            job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
+            job |= {"how": "saved", "path": str(_copy_changed(found, plan, scratch))}
     return PreparedSide(
         job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files
     )
 
 
-def _uncompiled(config: Json) -> Json:
+def _without_compile_config(config: Json) -> Json:
     """
     Return an architecture without the training configuration that Keras 3 writes beside it, which
     its loader would compile the model with.
@@ -193,13 +193,17 @@ def _uncompiled(config: Json) -> Json:
     )
 
 
-def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
+def _rebuild_job(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
     from policytool.numerics import reexport  # protobuf, for SavedModels alone
 
-    return {**reexport.build(before, wanted), "how": "rebuilt", "path": str(path.resolve())}
+    return {
+        **reexport.build_arguments(before, wanted),
+        "how": "rebuilt",
+        "path": str(path.resolve()),
+    }
 
 
-def _copy(found: Input, plan: Plan, scratch: Path) -> Path:
+def _copy_changed(found: Input, plan: Plan, scratch: Path) -> Path:
     """
     Return a path by which Keras reads the file as what it is: a changed copy, or a link to the
     original where nothing changes.

@@ -1,6 +1,6 @@
 """
-What migrate asks the child process with TensorFlow for: a model that is traced anew, and
-predictions that are compared.
+What migrate asks the child process with TensorFlow for: a re-exported model, and predictions that
+are compared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TensorFlowTools:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reexport:
-    """How a model was traced anew."""
+    """How a model was re-exported."""
 
     held: ReexportComparison
     versions: Mapping[str, str]
@@ -145,33 +145,21 @@ class TensorFlowRun:
         message = untrusted_code.refusal(found, custom_objects=bool(self.tools.custom_objects))
         return Refusal(code="runs-code", message=message) if message is not None else None
 
-    def fill(self, draft: Path) -> None:
+    def reexport(self, draft: Path) -> None:
         """
-        Write the model, traced anew, to a directory, and hold it against the original and the plan.
+        Write the re-exported model to a directory, and compare it with the original and the plan.
 
         :raises ModelFileError: where it is not what it should be.
-        :raises MissedError: where its predictions are too far from the original's.
+        :raises ToleranceMissedError: where its predictions are too far from the original's.
         :raises WorkerError: where the child cannot do it.
         """
         from policytool.numerics import reexport
 
-        wanted = reexport.planned(self.analysis, self.plan)
-        result = self._asked(reexport.job(self.analysis, wanted, self.source, draft))
-        after = _read(draft, self.plan.path)
-        try:
-            wrong = next(
-                reexport.differences(self.analysis, wanted, after, self.source, draft), None
-            )
-            if wrong is not None:
-                raise ModelFileError(
-                    self.plan.path,
-                    "retrace-differs",
-                    f"was traced anew, and is not as planned: {wrong}; nothing was written",
-                )
-            held = reexport.hold(self.analysis, wanted, after, self.source, draft)
-        except BundleError as error:
-            raise ModelFileError(self.plan.path, error.code, str(error)) from error
-        self._respell(after, draft, result["versions"])
+        wanted = reexport.planned_model(self.analysis, self.plan)
+        result = self._run_job(reexport.reexport_job(self.analysis, wanted, self.source, draft))
+        after = _load(draft, self.plan.path)
+        compared = self._compare_result(wanted, after, draft)
+        self._normalize_policies(after, draft, result["versions"])
         own = [
             site
             for site in after.placed.sites
@@ -179,7 +167,7 @@ class TensorFlowRun:
             and site.class_name not in custom_classes.OPAQUE_CLASSES
         ]
         self.retraced = Reexport(
-            held=held,
+            held=compared,
             versions=result["versions"],
             traces=result["traces"],
             signatures=tuple(result["signatures"]),
@@ -189,6 +177,22 @@ class TensorFlowRun:
         if self.tools.verify:
             self.verify(draft)
 
+    def _compare_result(self, wanted: Analysis, after: Analysis, draft: Path) -> ReexportComparison:
+        from policytool.numerics import reexport
+
+        sides = (self.analysis, wanted, after, self.source, draft)
+        try:
+            wrong = next(reexport.differences(*sides), None)
+            if wrong is not None:
+                raise ModelFileError(
+                    self.plan.path,
+                    "retrace-differs",
+                    f"was traced anew, and is not as planned: {wrong}; nothing was written",
+                )
+            return reexport.compare_result(*sides)
+        except BundleError as error:
+            raise ModelFileError(self.plan.path, error.code, str(error)) from error
+
     def verify(self, path: Path) -> None:
         """
         Compare the predictions of a result with the original's.
@@ -196,11 +200,11 @@ class TensorFlowRun:
         A result that was converted is loaded by the library that it was converted for, in a process
         of its own; ``path`` has the suffix of its format.
 
-        :raises MissedError: where they are too far apart.
+        :raises ToleranceMissedError: where they are too far apart.
         :raises ModelFileError: where the result gives other outputs than the original.
         :raises WorkerError: where the child cannot compare them.
         """
-        self.after = after = _read(path, self.plan.path)
+        self.after = after = _load(path, self.plan.path)
         sides = self._sides(path, after.model)
         with tempfile.TemporaryDirectory(prefix="policytool-") as name:
             folder = Path(name)
@@ -242,8 +246,8 @@ class TensorFlowRun:
         first, second = sides
         names = ("source", "target") if second.is_converted else ("", "")
         worker = self.tools.target if second.is_converted else None
-        before = self._asked(first.job(folder), side=names[0])
-        return before, self._asked(second.job(folder, before["calls"]), worker, side=names[1])
+        before = self._run_job(first.job(folder), side=names[0])
+        return before, self._run_job(second.job(folder, before["calls"]), worker, side=names[1])
 
     def _tolerance(self, after: Model) -> float:
         before = self.analysis.model
@@ -257,7 +261,7 @@ class TensorFlowRun:
     def _changes_numerics(self) -> bool:
         return bool(self.plan.casts) or any(edit.kind is Kind.NUMERICS for edit in self.plan.edits)
 
-    def _asked(
+    def _run_job(
         self, job: Mapping[str, Any], worker: Worker | None = None, *, side: str = ""
     ) -> Mapping[str, Any]:
         return (worker or self.tools.worker).run(
@@ -273,7 +277,9 @@ class TensorFlowRun:
             side=side,
         )
 
-    def _respell(self, after: Analysis, draft: Path, versions: Mapping[str, str]) -> None:
+    def _normalize_policies(
+        self, after: Analysis, draft: Path, versions: Mapping[str, str]
+    ) -> None:
         """
         Write the policies of a result as migrate writes them, so that migrating it again changes
         nothing; TF 2.4 and older read their own alone.
@@ -285,22 +291,22 @@ class TensorFlowRun:
                 from policytool.formats import rewriting
 
                 rewriting.rewrite(draft, rewriting.Changes(edits=again.edits), "savedmodel")
-        self.after = _read(draft, self.plan.path)
+        self.after = _load(draft, self.plan.path)
 
 
-def measured(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str, ...], Counts]:
+def count_casts(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str, ...], Counts]:
     """
-    Return what the casts of a plan that traces anew do to the values.
+    Return what the casts of a plan that re-exports do to the values.
 
     :raises ModelFileError: where the checkpoint cannot be read.
     """
     from policytool.numerics import reexport  # as above
 
     try:
-        return reexport.measured(analysis, source, plan.casts)
+        return reexport.count_casts(analysis, source, plan.casts)
     except BundleError as error:
         raise ModelFileError(plan.path, error.code, str(error)) from error
 
 
-def _read(path: Path, shown: str) -> Analysis:
+def _load(path: Path, shown: str) -> Analysis:
     return reading.analysed(format_detection.document(path, shown))

@@ -233,7 +233,7 @@ def answers(
 def measured(answers: dict[str, Any], name: str) -> Gradients:
     """Return what was measured in a job."""
     assert "result" in answers[name], answers[name]
-    return gradients.decoded(answers[name]["result"])
+    return gradients.gradients_from_json(answers[name]["result"])
 
 
 def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
@@ -476,7 +476,7 @@ def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, fam
             )
             assert isinstance(result, Migration), result
             files.append(str(target if target.exists() else FIXTURES / name))
-        asked = recorded.training(
+        asked = recorded.recorded_training(
             reading.analysed(format_detection.document(FIXTURES / name, name))
         )
         jobs.append({"files": files, "wanted": {**asked, "seed": 5}})

@@ -94,7 +94,7 @@ def measured(relative: float, dtype: str = "float16", **other: Any) -> metrics.M
         "differing": None,
         **other,
     }
-    return metrics.metrics(metrics.decoded(found), dtype)
+    return metrics.metrics(metrics.reductions_from_json(found), dtype)
 
 
 def call(
@@ -182,7 +182,7 @@ def run(
 ) -> CheckRun:
     """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
     about: dict[str, Any] = {"device": CPU, "signature": None, "inputs": DRAWN, **other}
-    verdict = judgements.verdict(calls, outputs, Tolerances(given=tolerances))
+    verdict = judgements.judge_run(calls, outputs, Tolerances(given=tolerances))
     return CheckRun(
         calls=calls,
         outputs=outputs,
@@ -458,7 +458,7 @@ def _training() -> Checks:
         run(
             *_layers(3),
             outputs=(output("probabilities", 4e-4, top_1=1.0),),
-            gradients=gradients.decoded(told),
+            gradients=gradients.gradients_from_json(told),
             timings=timings,
             device=GPU,
         )
@@ -531,7 +531,7 @@ def whole(differing: int) -> CheckedOutput:
     """Return an output of integers."""
     fields = dict.fromkeys(metrics.TensorReductions.__dataclass_fields__)
     found = metrics.metrics(
-        metrics.decoded({**fields, "elements": 80, "differing": differing}), "int64"
+        metrics.reductions_from_json({**fields, "elements": 80, "differing": differing}), "int64"
     )
     return CheckedOutput(
         shape=(None, 10), dtype_reference="int64", dtype_candidate="int64", accumulated=found

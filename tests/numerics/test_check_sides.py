@@ -54,5 +54,5 @@ def test_a_model_is_analysed_once_per_file_and_changed_side(
     monkeypatch.setattr(tree, "build", counted)
     monkeypatch.setattr(Worker, "run", ended)
     with pytest.raises(WorkerError, match="not asked"):
-        check.checked(model, other, check.CheckOptions(**wanted))
+        check.check_files(model, other, check.CheckOptions(**wanted))
     assert len(analysed) == count

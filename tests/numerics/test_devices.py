@@ -168,7 +168,7 @@ def test_gpus_are_listed_with_what_is_known(
     monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "version"))
     monkeypatch.setattr(devices, "PROCESSOR", str(tmp_path / "cpuinfo"))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Cuda([40, 141]))
-    cpu, first, second = (values.device(one) for one in devices.listed(tensorflow(2)))
+    cpu, first, second = (values.device_from_json(one) for one in devices.listed(tensorflow(2)))
     assert (cpu.name, cpu.kind, cpu.model, cpu.driver, cpu.cuda) == (
         "cpu:0",
         "cpu",
@@ -395,7 +395,7 @@ def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
     clock = iter(range(100))
     monkeypatch.setattr(timing, "SECONDS", 1000)
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    found = values.timing(
+    found = values.timing_from_json(
         timing.timed(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3)  # type: ignore[arg-type]
     )  # the library's TensorFlow alone
     assert asked == ["GPU:1"]
@@ -414,5 +414,5 @@ def test_answers_become_values() -> None:
         "elsewhere": False,
         "in_float32": True,
     }
-    found = values.missing(told)
+    found = values.missing_kernel_from_json(told)
     assert {name: getattr(found, name) for name in told} == told

@@ -404,7 +404,11 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
         result_check.StoredVariable(bundle=cast("StoredBundle", Bundle(array)), key="key")
         for array in (values, made, wrong, made[:-1])
     ]
-    assert [result_check.same(stored[0], other) for other in stored[1:]] == [True, False, False]
+    assert [result_check.hold_same_values(stored[0], other) for other in stored[1:]] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("before", ["float16", "float32", "float64"])
@@ -540,5 +544,5 @@ def test_the_new_graph_is_held_against_the_policies(
         for layer in model.layers
     )
     assert (
-        list(result_check._traced(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
+        list(result_check._trace_differences(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
     )  # what a child would have to be made to do wrong

@@ -88,13 +88,13 @@ class Timing:
     """``device`` where its allocator counted them."""
 
 
-def device(found: Mapping[str, Any]) -> TensorFlowDevice:
+def device_from_json(found: Mapping[str, Any]) -> TensorFlowDevice:
     """Return one of the child's list of devices as a value."""
     names = ("name", "kind", "model", "compute_capability", "memory", "driver", "cuda", "cudnn")
     return TensorFlowDevice(**{name: found[name] for name in names})
 
 
-def missing(found: Mapping[str, Any]) -> MissingKernel:
+def missing_kernel_from_json(found: Mapping[str, Any]) -> MissingKernel:
     """Return an op that the child found no kernel for as a value."""
     return MissingKernel(
         **{
@@ -104,7 +104,7 @@ def missing(found: Mapping[str, Any]) -> MissingKernel:
     )
 
 
-def timing(found: Mapping[str, Any]) -> Timing:
+def timing_from_json(found: Mapping[str, Any]) -> Timing:
     """Return what the child timed as a value."""
     shortest, longest = found["spread"]
     return Timing(

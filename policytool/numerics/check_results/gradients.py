@@ -224,11 +224,11 @@ class Gradients:
         )
 
 
-def decoded(found: Mapping[str, Any]) -> Gradients:
+def gradients_from_json(found: Mapping[str, Any]) -> Gradients:
     """Return the child's answer as a value."""
     names: Sequence[str] = found["fields"]
     return Gradients(
-        recorded=_recorded(found["recorded"]),
+        recorded=_recorded_scale(found["recorded"]),
         outputs=tuple(OutputLoss(**output) for output in found["outputs"]),
         reference_loss=found["reference_loss"],
         variables=tuple(_variable(variable) for variable in found["variables"]),
@@ -251,7 +251,7 @@ def decoded(found: Mapping[str, Any]) -> Gradients:
     )
 
 
-def _recorded(found: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
+def _recorded_scale(found: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
     match found:
         case {"kind": "fixed", "value": float() | int() as value}:
             return Fixed(value=float(value))

@@ -44,7 +44,7 @@ class GraphRewrite:
     """
 
 
-def decoded(found: Mapping[str, Any]) -> GraphRewrite:
+def rewrite_from_json(found: Mapping[str, Any]) -> GraphRewrite:
     """Return what the child process says of a rewrite."""
     return GraphRewrite(
         option=found["option"],

@@ -57,19 +57,19 @@ class CheckInputs:
     """
 
 
-def decoded(told: Mapping[str, Any]) -> CheckInputs:
+def inputs_from_json(told: Mapping[str, Any]) -> CheckInputs:
     """Return what the child told of the inputs as a value."""
     return CheckInputs(
         kind=InputKind(told["kind"]),
         seed=told["seed"],
         batches=told["batches"],
         batch_size=told["batch_size"],
-        inputs=tuple(_input(one) for one in told["inputs"]),
+        inputs=tuple(_input_from_json(one) for one in told["inputs"]),
         notes=tuple(told.get("notes", ())),
     )
 
 
-def _input(told: Mapping[str, Any]) -> CheckInput:
+def _input_from_json(told: Mapping[str, Any]) -> CheckInput:
     return CheckInput(
         name=told["name"],
         shape=None if told["shape"] is None else tuple(told["shape"]),

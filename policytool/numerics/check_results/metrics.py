@@ -156,7 +156,7 @@ class Metrics:
     """How many elements are not equal, of tensors that are no floats."""
 
 
-def decoded(found: Mapping[str, Any]) -> TensorReductions:
+def reductions_from_json(found: Mapping[str, Any]) -> TensorReductions:
     """Return the child's account of one tensor as a value."""
     return TensorReductions(**{name: found[name] for name in TensorReductions.__dataclass_fields__})
 

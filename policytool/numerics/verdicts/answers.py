@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 
-def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[CheckRun, ...]:
+def runs_from_json(
+    found: Sequence[Mapping[str, Any]], tolerances: Tolerances
+) -> tuple[CheckRun, ...]:
     """
     Return what was measured on each device and of each signature, judged.
 
@@ -40,17 +42,21 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
     calls = tuple(_call(call) for call in found["calls"])
     outputs = tuple(_output(output) for output in found["outputs"])
     return CheckRun(
-        device=devices.device(found["device"]),
+        device=devices.device_from_json(found["device"]),
         signature=found["signature"],
-        inputs=inputs.decoded(found["inputs"]),
+        inputs=inputs.inputs_from_json(found["inputs"]),
         calls=calls,
         outputs=outputs,
-        verdict=judgements.verdict(calls, outputs, tolerances),
-        rewrite=graphs.decoded(found["rewrite"]) if found.get("rewrite") is not None else None,
-        fallbacks=tuple(devices.missing(one) for one in found["fallbacks"]),
-        missing=tuple(devices.missing(one) for one in found["missing"]),
-        gradients=gradients.decoded(found["gradients"]) if found["gradients"] is not None else None,
-        timings={name: devices.timing(one) for name, one in found["timings"].items()},
+        verdict=judgements.judge_run(calls, outputs, tolerances),
+        rewrite=graphs.rewrite_from_json(found["rewrite"])
+        if found.get("rewrite") is not None
+        else None,
+        fallbacks=tuple(devices.missing_kernel_from_json(one) for one in found["fallbacks"]),
+        missing=tuple(devices.missing_kernel_from_json(one) for one in found["missing"]),
+        gradients=gradients.gradients_from_json(found["gradients"])
+        if found["gradients"] is not None
+        else None,
+        timings={name: devices.timing_from_json(one) for name, one in found["timings"].items()},
         unmatched=tuple(found["unmatched"]),
         random=tuple(found.get("random", ())),
     )
@@ -81,10 +87,12 @@ def _output(found: Mapping[str, Any]) -> CheckedOutput:
         accumulated=_metrics(found["accumulated"], dtype),
         isolated=_metrics(found["isolated"], dtype),
         name=found.get("name"),
-        top_1=agreement.decoded(found["top_1"]).share if found.get("top_1") is not None else None,
+        top_1=agreement.agreement_from_json(found["top_1"]).share
+        if found.get("top_1") is not None
+        else None,
         tf32=_metrics(found["tf32"], found["dtype_reference"]),
     )
 
 
 def _metrics(found: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | None:
-    return None if found is None else metrics.metrics(metrics.decoded(found), dtype)
+    return None if found is None else metrics.metrics(metrics.reductions_from_json(found), dtype)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 
-def verdict(
+def judge_run(
     calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], wanted: Tolerances
 ) -> CheckVerdict:
     """
@@ -43,7 +43,7 @@ def verdict(
 def _outputs(
     calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], wanted: Tolerances
 ) -> Iterator[Judgement]:
-    default = tolerances.of_outputs(calls)
+    default = tolerances.outputs_tolerance(calls)
     for output in outputs:
         if output.accumulated is not None:
             name = output.name or ""
@@ -68,7 +68,7 @@ def _layers(
                 call.place,
                 alone,
                 wanted.of(call.path),
-                tolerances.of_layer(call),
+                tolerances.layer_tolerance(call),
             )
             differs = not (judged.given or call.inputs) and any(one.differing for one in alone)
             yield replace(judged, ruling=Ruling.DIFFERING) if differs else judged

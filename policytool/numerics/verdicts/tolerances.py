@@ -52,7 +52,7 @@ class GivenTolerance:
     value: float
 
 
-def given(text: str) -> GivenTolerance:
+def parse_tolerance(text: str) -> GivenTolerance:
     """
     Return what ``NUMBER`` or ``PATTERN=NUMBER`` says.
 
@@ -122,22 +122,22 @@ class Tolerances:
                 )
 
 
-def of_layer(call: LayerCall) -> float:
+def layer_tolerance(call: LayerCall) -> float:
     """Return how large the relative error of one call may be: four times what is expected of it."""
-    return _SLACK * _expected(call)
+    return _SLACK * _expected_error(call)
 
 
-def of_outputs(calls: Sequence[LayerCall]) -> float:
+def outputs_tolerance(calls: Sequence[LayerCall]) -> float:
     """
     Return how large the relative error of a model's outputs may be.
 
     What is expected of its layers adds up as random errors do, with the root of the sum of squares;
     four times that is allowed.
     """
-    return _SLACK * math.hypot(*(_expected(call) for call in calls if not call.children))
+    return _SLACK * math.hypot(*(_expected_error(call) for call in calls if not call.children))
 
 
-def _expected(call: LayerCall) -> float:
+def _expected_error(call: LayerCall) -> float:
     """
     Return the relative error that the dtypes of a call explain: the largest unit roundoff of what
     goes in, in it and out, by its reduction depth.

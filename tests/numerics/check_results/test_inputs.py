@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, InputKind, decoded
+from policytool.numerics.check_results.inputs import (
+    CheckInput,
+    CheckInputs,
+    InputKind,
+    inputs_from_json,
+)
 
 
 def test_synthetic_inputs_are_told_with_their_seed() -> None:
     """And with what is to be said of them."""
-    found = decoded(
+    found = inputs_from_json(
         {
             "kind": "synthetic",
             "seed": 7,
@@ -31,7 +36,7 @@ def test_synthetic_inputs_are_told_with_their_seed() -> None:
 def test_given_inputs_have_no_seed() -> None:
     """And a shape that nobody knows is none."""
     inputs = [{"name": "x", "shape": None, "dtype": "string", "how": "x of the file"}]
-    found = decoded(
+    found = inputs_from_json(
         {"kind": "given", "seed": None, "batches": 1, "batch_size": 3, "inputs": inputs}
     )
     assert found.kind is InputKind.GIVEN

@@ -18,8 +18,8 @@ from policytool.numerics.check_results.metrics import (
     LARGEST_FINITE,
     Metrics,
     TensorReductions,
-    decoded,
     metrics,
+    reductions_from_json,
 )
 from policytool.tf_runtime.engine import tensor_errors, top1_agreement
 
@@ -63,7 +63,7 @@ def reductions(reference: Any, candidate: Any, **changed: Any) -> TensorReductio
         "differing": None,
         **changed,
     }
-    return decoded(found)
+    return reductions_from_json(found)
 
 
 def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
@@ -232,7 +232,10 @@ def test_what_was_not_measured_stays_unknown() -> None:
         value.headroom,
     ) == (None,) * 6
     value = metrics(
-        decoded({**dict.fromkeys(tensor_errors.FIELDS), "elements": 7, "differing": 2}), "int32"
+        reductions_from_json(
+            {**dict.fromkeys(tensor_errors.FIELDS), "elements": 7, "differing": 2}
+        ),
+        "int32",
     )
     assert [
         (field.name, part)
@@ -302,5 +305,5 @@ def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
 
 def test_classifiers_agree_in_a_share_of_their_rows() -> None:
     """Of no rows there is no share."""
-    assert agreement.decoded(top1_agreement.told(np.array([8.0, 6.0]))).share == 0.75
-    assert agreement.decoded({"rows": 0, "agreed": 0}).share is None
+    assert agreement.agreement_from_json(top1_agreement.told(np.array([8.0, 6.0]))).share == 0.75
+    assert agreement.agreement_from_json({"rows": 0, "agreed": 0}).share is None

@@ -9,7 +9,7 @@ import pytest
 
 from policytool.numerics.check_results.verdicts import CheckVerdict, Ruling
 from policytool.numerics.verdicts import judgements
-from policytool.numerics.verdicts.tolerances import Tolerances, given
+from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from tests.helpers.example_checks import call, whole
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def hashing(differing: int, *inputs: str) -> LayerCall:
 
 def judged(*calls: LayerCall, tolerances: tuple[str, ...] = ()) -> CheckVerdict:
     """Return the verdict on calls."""
-    return judgements.verdict(calls, (), Tolerances(given=tuple(map(given, tolerances))))
+    return judgements.judge_run(
+        calls, (), Tolerances(given=tuple(map(parse_tolerance, tolerances)))
+    )
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def decided(
     trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any
 ) -> LossScaleDecision:
     """Return what is decided of an answer."""
-    return loss_scales.decision(gradients.decoded(answer(trials, recorded, **more)))
+    return loss_scales.decision(gradients.gradients_from_json(answer(trials, recorded, **more)))
 
 
 FIXED: Final = {"kind": "fixed", "value": 128.0}
@@ -114,7 +114,7 @@ DYNAMIC: Final = {"kind": "dynamic", "initial": 2.0**15, "growth_steps": 2000, "
 
 def test_the_answer_becomes_values() -> None:
     """Counts are whole, shares are of what they say, and totals are over all variables."""
-    found = gradients.decoded(
+    found = gradients.gradients_from_json(
         answer(
             {1.0: [row(100, 0, 0.5), row(0, 50)], 128.0: [row(), row()], 2.0**15: [row(), row()]},
             FIXED,
@@ -138,7 +138,7 @@ def test_the_answer_becomes_values() -> None:
 
 def test_a_dynamic_scale_is_recorded_as_one() -> None:
     """Its number is what it settles at."""
-    found = gradients.decoded(answer({1.0: [row()]}, DYNAMIC))
+    found = gradients.gradients_from_json(answer({1.0: [row()]}, DYNAMIC))
     assert found.recorded == Dynamic()
     assert found.recorded_scale == 2.0**15
 
@@ -280,7 +280,7 @@ def test_what_no_scale_mends_is_said(
     """The reference, the loss, or the gradients are not finite."""
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
-    made = loss_scales.decision(gradients.decoded(found))
+    made = loss_scales.decision(gradients.gradients_from_json(found))
     assert made.need is ScaleNeed.NOT_FINITE
     assert not made.matters
     assert made.sentences[0].startswith(told)
@@ -371,7 +371,9 @@ def test_a_file_records_what_it_was_trained_with(
     The loss of its training configuration, and the loss scale of its optimizer or of the model's
     policy.
     """
-    found = recorded.training(reading.analysed(format_detection.document(FIXTURES / name, name)))
+    found = recorded.recorded_training(
+        reading.analysed(format_detection.document(FIXTURES / name, name))
+    )
     assert found == {"loss": loss, "loss_weights": None, "recorded": scale}
 
 
@@ -385,7 +387,9 @@ def measurements(draw: st.DrawFn) -> Gradients:
     trials = {}
     for scale in (1.0, 128.0, 2.0**15):
         trials[scale] = [row(draw(COUNTS), 0, draw(st.floats(0, 2))) for _ in range(number)]
-    return gradients.decoded(answer(trials, draw(st.sampled_from([None, FIXED, DYNAMIC]))))
+    return gradients.gradients_from_json(
+        answer(trials, draw(st.sampled_from([None, FIXED, DYNAMIC])))
+    )
 
 
 @given(measurements())
