@@ -29,23 +29,23 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     step("importing TensorFlow")
     sides = Sides(job)
     tf = sides.tf
-    source_files.check(job)  # after TensorFlow's import, which takes seconds
-    available.configured(tf, job)
-    there = {device["name"]: device for device in available.listed(tf)}
-    chosen = available.chosen(tf, job["device"])
+    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
+    available.configure(tf, job)
+    there = {device["name"]: device for device in available.list_devices(tf)}
+    chosen = available.choose_devices(tf, job["device"])
     notes: list[dict[str, str]] = []
-    with available.softly(tf):
+    with available.soft_placement(tf):
         runs = (
-            _graphs(sides, chosen, there, (notes, step))
+            _run_graphs(sides, chosen, there, (notes, step))
             if job["candidate"]["how"] == GRAPH
-            else _models(sides, chosen, there, step)
+            else _run_models(sides, chosen, there, step)
         )
     notes += [note for one in runs for note in one["notes"]]
     names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
     return {"versions": sides.versions(), "libraries": names, "runs": runs, "notes": notes}
 
 
-def _models(
+def _run_models(
     sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], step: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """
@@ -64,7 +64,7 @@ def _models(
     return [one.told(found, there[available.short(one.device)]) for one, found in compared]
 
 
-def _graphs(
+def _run_graphs(
     sides: Sides,
     chosen: Sequence[str],
     there: Mapping[str, Any],
@@ -81,11 +81,11 @@ def _graphs(
     runs = []
     for name in map(available.short, chosen):
         wanted = {"policy": job["candidate"]["policy"], "device": name}
-        found = graph_check.measured(
+        found = graph_check.measure_graph(
             library,
             job["candidate"]["path"],
             wanted,
-            lambda signature, root: fed.fed_signature(library, signature, root, job["inputs"]),
+            lambda signature, root: fed.feed_signature(library, signature, root, job["inputs"]),
             step,
         )
         refused = [

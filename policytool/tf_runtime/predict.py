@@ -17,7 +17,7 @@ import numpy as np
 
 from . import model_calls, source_files
 from .feeding import array_files
-from .feeding.inputs import fed, fed_signature_of_model
+from .feeding.inputs import feed_known_signature, feed_model
 from .library import Library, Refused
 from .sentences import sentence
 
@@ -47,7 +47,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
-    source_files.check(job)  # after TensorFlow's import, which takes seconds
+    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
     step("predicting with " + job["which"])
     found = _Predictor(library, job).predict()
     gc.collect()  # the process stays, and loads another file next
@@ -76,7 +76,7 @@ class _Predictor:
     def predict(self) -> dict[str, Any]:
         """Call the model and its signatures; return the job's answer."""
         calls = [self._call(one) for one in self._wanted()]
-        array_files.write(self.job["outputs"], self.arrays)
+        array_files.write_arrays(self.job["outputs"], self.arrays)
         return {"versions": self.library.versions, "samples": self.samples, "calls": calls}
 
     def _wanted(self) -> list[Mapping[str, Any]]:
@@ -134,9 +134,9 @@ class _Predictor:
         }
         try:
             if wanted["signature"] is None:
-                return fed(self.library, self.model, options)
+                return feed_model(self.library, self.model, options)
             signature = self.signatures[wanted["signature"]]
-            return fed_signature_of_model(self.library, signature, self.model, options, self.size)
+            return feed_known_signature(self.library, signature, self.model, options, self.size)
         except Refused as error:
             if error.code != "not-callable":
                 raise Refused(error.code, "{}: {}".format(subject, error)) from error

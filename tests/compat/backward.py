@@ -152,8 +152,10 @@ class Live:
                 np.random.RandomState(seed).standard_normal((SIZE, 16)).astype("float32")
                 for seed in range(BATCHES)
             ]
-        specs = seeded.specs_of(model.inputs)
-        drawn = [seeded.drawn(self.library, model, specs, seed, SIZE) for seed in range(BATCHES)]
+        specs = seeded.input_slots(model.inputs)
+        drawn = [
+            seeded.draw_inputs(self.library, model, specs, seed, SIZE) for seed in range(BATCHES)
+        ]
         return [one[0] if len(one) == 1 else one for one in drawn]
 
     def trained(self, model: Any, batches: list[Any], job: dict[str, Any]) -> float:

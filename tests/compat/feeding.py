@@ -36,7 +36,7 @@ def runtime() -> Any:
     assert spec.loader is not None
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
-    main.package()
+    main.import_package()
     return main
 
 
@@ -215,7 +215,7 @@ class Child:
         except Exception as error:  # noqa: BLE001  # whatever a library raises is its refusal
             return {"loaded": False, "error": str(error)[:200]}
         try:
-            fed = self.feeding.fed(self.library, model, wanted)
+            fed = self.feeding.feed_model(self.library, model, wanted)
         except self.feeding.Refused as error:
             return {"loaded": True, "refused": [error.code, str(error)]}
         nest = self.library.tf.nest

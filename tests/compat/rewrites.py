@@ -223,7 +223,7 @@ def made(scratch: Path) -> dict[str, Path]:
 def fed(library: Any) -> Callable[[Any, Any], Any]:
     """Return what gives a signature inputs as a check does."""
     wanted = {"file": None, "save": None, "batches": 2, "batch_size": ROWS, "seed": 0}
-    return lambda signature, root: runtime("feeding.inputs").fed_signature(
+    return lambda signature, root: runtime("feeding.inputs").feed_signature(
         library, signature, root, wanted
     )
 
@@ -259,7 +259,7 @@ def words(library: Any) -> Callable[[Any, Any], Any]:
 def answered(path: str, wanted: dict[str, Any], inputs_for: Any, library: Any) -> Any:
     """Return the answer, or the refusal."""
     try:
-        return runtime("graphs.graph_check").measured(
+        return runtime("graphs.graph_check").measure_graph(
             library, path, wanted, inputs_for, lambda _: None
         )
     except runtime("library").Refused as error:

@@ -90,7 +90,7 @@ def compared(
     )
     answers = []
     for place, (side, outputs) in enumerate(zip(sides, (before, after), strict=True)):
-        array_files.write(
+        array_files.write_arrays(
             str(side.outputs(folder)),
             {f"0.{number}.0": array for number, array in enumerate(outputs.values())},
         )
@@ -208,7 +208,7 @@ def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
     ]
     for side, scale in ((before, 1.0), (after, 2.0)):
         arrays = {f"{number}.0.0": VALUES * (scale if number else 1.0) for number in range(3)}
-        array_files.write(str(side.outputs(tmp_path)), arrays)
+        array_files.write_arrays(str(side.outputs(tmp_path)), arrays)
     told = {"versions": {"library": "keras"}, "samples": 2}
     found = compare_predictions(
         (before, after),

@@ -290,7 +290,7 @@ def test_the_real_child_says_where_tensorflow_is_missing() -> None:
         pytest.skip("this interpreter has TensorFlow")
     with Worker(Interpreter()) as worker, pytest.raises(WorkerError) as caught:
         worker.run(
-            {"job": "retrace", "path": [], "custom_objects": [], "registered": [], "trust": False}
+            {"job": "reexport", "path": [], "custom_objects": [], "registered": [], "trust": False}
         )
     assert caught.value.code == "no-tensorflow"
     assert "policytool[check]" in str(caught.value)
@@ -307,7 +307,7 @@ def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     try:
         assert process.stdin is not None
         job = {
-            "job": "retrace",
+            "job": "reexport",
             "path": [str(tmp_path)],
             "custom_objects": ["slow"],
             "registered": [],
@@ -333,7 +333,7 @@ def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
     ):
         worker.run(
             {
-                "job": "retrace",
+                "job": "reexport",
                 "path": [str(tmp_path)],
                 "custom_objects": [],
                 "registered": [],

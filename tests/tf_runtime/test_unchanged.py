@@ -106,7 +106,7 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
     path = tmp_path / "model.h5"
     shutil.copy(MIXED_H5, path)
     job = {"files": [list(opening.identity(path))]}
-    source_files.check(job)
+    source_files.check_unchanged(job)
     change(path)
     with pytest.raises(
         Refused,
@@ -114,7 +114,7 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
         r"command "
         r"again",
     ) as told:
-        source_files.check(job)
+        source_files.check_unchanged(job)
     assert told.value.code == "source-changed"
 
 

@@ -65,7 +65,7 @@ def reexport_job(before: Analysis, wanted: Analysis, source: Path, draft: Path) 
     :raises ModelFileError: as :func:`build_arguments`.
     """
     return {
-        "job": "retrace",
+        "job": "reexport",
         "source": str(source.resolve()),
         "draft": str(draft.resolve()),
         **build_arguments(before, wanted),

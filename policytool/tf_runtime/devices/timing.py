@@ -22,7 +22,7 @@ SECONDS = 2.0
 """After which no more calls are begun; the first is never left out."""
 
 
-def timed(
+def time_calls(
     library: Library, function: Callable[[Any], Any], batch: Any, device: str, repeats: int
 ) -> dict[str, Any]:
     """

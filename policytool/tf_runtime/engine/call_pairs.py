@@ -59,7 +59,7 @@ class Measured:
     def merged(self, other: Measured) -> Measured:
         """Return the numbers over the examples of both."""
         return Measured(
-            np.stack([tensor_errors.merged(*pair) for pair in zip(self.vectors, other.vectors)]),
+            np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
             self.agreements + other.agreements,
         )
 

@@ -68,7 +68,7 @@ class Comparisons:
             return None
         key = (id(one), id(other), full)
         if key not in self._known:  # a model gives what its last layer gives
-            self.vectors.append(tensor_errors.compared(self.tf, one, other, full=full))
+            self.vectors.append(tensor_errors.compare_tensors(self.tf, one, other, full=full))
             self._held += [one, other]
             self._known[key] = len(self.vectors) - 1
         return self._known[key]

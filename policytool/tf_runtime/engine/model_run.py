@@ -44,7 +44,7 @@ class Running:
 
         step("making inputs")
         with first.under(sides.policies[0]):  # a class may make its layers in its first call
-            self.fed = fed.fed(first, self.reference, self.job["inputs"])
+            self.fed = fed.feed_model(first, self.reference, self.job["inputs"])
         if (
             sides.made_up
         ):  # after the inputs: a model that does not say which it takes has no weights yet
@@ -67,7 +67,7 @@ class Running:
                 "not-traceable",
                 "the {} cannot be traced: {}".format(self.pair.traced, sentence(error)),
             ) from error
-        self.missing = op_placement.missing(
+        self.missing = op_placement.missing_kernels(
             self.tf,
             self.pair.operations(),
             available.short(device).partition(":")[0],
@@ -101,7 +101,7 @@ class Running:
     def told(self, found: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
         """
         Return the device's run, with what is asked for besides; ``about`` is the device, as
-        :func:`available.listed` has it.
+        :func:`..devices.available.list_devices` has it.
         """
         told = {
             "device": about,
@@ -176,7 +176,7 @@ class Running:
     def _outputs(self, call: Mapping[str, Any], found: Measured) -> list[dict[str, Any]]:
         """Return the model's own outputs, with their names."""
         names = self.pair.output_names()
-        rows = [top1_agreement.told(vector) for vector in found.agreements]
+        rows = [top1_agreement.to_json(vector) for vector in found.agreements]
         return [
             {**output, "name": name, "top_1": row if row["rows"] else None}
             for output, name, row in zip(call["outputs"], names, rows)
@@ -215,7 +215,7 @@ class Running:
         if why is not None or not self.job["tf32"]:
             return {}
         self.step("running the reference with TF32")
-        return tf32.measured(self.libraries[0], self.reference, self.fed)
+        return tf32.measure_tf32(self.libraries[0], self.reference, self.fed)
 
     def _gradients(self) -> Any:
         wanted = self.job["gradients"]
@@ -248,12 +248,14 @@ class Running:
             function = self.tf.function(
                 lambda inputs, model=model: model_calls.call(model, inputs), autograph=False
             )
-            found[name] = timing.timed(library, function, self.fed.batches[0], self.device, REPEATS)
+            found[name] = timing.time_calls(
+                library, function, self.fed.batches[0], self.device, REPEATS
+            )
         return found
 
 
 def _told(found: Measured, number: int | None) -> Any:
-    return None if number is None else tensor_errors.told(found.vectors[number])
+    return None if number is None else tensor_errors.to_json(found.vectors[number])
 
 
 def _computed(layer: Any) -> list[str]:

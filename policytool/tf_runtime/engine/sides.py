@@ -107,9 +107,15 @@ class Sides:
         """
         original = self._original(library, side)
         rebuilt_model.check_code(library, original)
-        nested = model_calls.structure(original, dict(getattr(original, "signatures", None) or {}))
-        model = rebuilt_model.rebuilt(library, original, nested, {**side, "source": side["path"]})
-        rebuilt_model.filled(library, model, None, os.path.join(side["path"], VARIABLES, VARIABLES))
+        nested = model_calls.input_structure(
+            original, dict(getattr(original, "signatures", None) or {})
+        )
+        model = rebuilt_model.rebuild_model(
+            library, original, nested, {**side, "source": side["path"]}
+        )
+        rebuilt_model.restore_state(
+            library, model, None, os.path.join(side["path"], VARIABLES, VARIABLES)
+        )
         return model
 
     def _original(self, library: Library, side: Mapping[str, Any]) -> Any:

@@ -58,7 +58,7 @@ largest error is searched for its place.
 """
 
 
-def compared(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> Any:
+def compare_tensors(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> Any:
     """
     Return the reductions of two tensors of one shape, as a float64 vector in the order of FIELDS;
     within a ``tf.function``.
@@ -86,7 +86,7 @@ def compared(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> A
     return run(_rows(tf, first), _rows(tf, second)) if elements else _nothing(tf, full=full)
 
 
-def merged(one: Any, other: Any) -> Any:
+def merge(one: Any, other: Any) -> Any:
     """Return the reductions over the elements of two batches."""
     found = np.asarray(one, "float64") + np.asarray(other, "float64")
     for name in LARGEST:
@@ -99,7 +99,7 @@ def merged(one: Any, other: Any) -> Any:
     return found
 
 
-def told(vector: Any) -> dict[str, float | int | None]:
+def to_json(vector: Any) -> dict[str, float | int | None]:
     """Return the reductions by name: counts as whole numbers, None for what was not measured."""
     found: dict[str, float | int | None] = {}
     for name, value in zip(FIELDS, np.asarray(vector, "float64").tolist()):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..library import Library
 
 
-def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
+def measure_tf32(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
     """
     Return the reductions of each output of each call, by the call's key and the output's place.
 
@@ -42,7 +42,7 @@ def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
     function = tf.function(tapped, autograph=False)
     compared = tf.function(
         lambda ones, others: tf.stack(
-            [tensor_errors.compared(tf, one, other) for one, other in zip(ones, others)]
+            [tensor_errors.compare_tensors(tf, one, other) for one, other in zip(ones, others)]
         ),
         autograph=False,
     )
@@ -55,6 +55,6 @@ def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
         total = (
             found
             if total is None
-            else [tensor_errors.merged(one, other) for one, other in zip(total, found)]
+            else [tensor_errors.merge(one, other) for one, other in zip(total, found)]
         )
-    return {key: tensor_errors.told(vector) for key, vector in zip(keys, total)}
+    return {key: tensor_errors.to_json(vector) for key, vector in zip(keys, total)}

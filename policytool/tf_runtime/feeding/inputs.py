@@ -16,10 +16,10 @@ from .. import model_calls
 from ..library import Refused, paths
 from ..sentences import sentence
 from . import array_files
-from .reached_layers import reached
+from .reached_layers import layers_reached
 from .recipes import SMALL_IDS, recipe
-from .seeded import SIZES, reached_by_name, sizes
-from .slots import RAGGED, SPARSE, of_signature, taken
+from .seeded import SIZES, layers_reached_by_name, sizes
+from .slots import RAGGED, SPARSE, model_inputs, signature_inputs
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -67,7 +67,7 @@ class Fed:
         """What the report says of it, as JSON."""
 
 
-def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
+def feed_model(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
     """
     Return inputs for ``model(inputs, training=False)``.
 
@@ -80,8 +80,8 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
 
     :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file`` and ``not-callable``.
     """
-    inputs = taken(library, model)
-    found = reached(library, model)
+    inputs = model_inputs(library, model)
+    found = layers_reached(library, model)
     recipes = [
         recipe(slot, found[place] if found is not None else None, model)
         for place, slot in enumerate(inputs.slots)
@@ -100,16 +100,16 @@ def fed(library: Library, model: Any, wanted: Mapping[str, Any]) -> Fed:
     return made
 
 
-def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping[str, Any]) -> Fed:
+def feed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping[str, Any]) -> Fed:
     """
     Return inputs for ``signature(**inputs)``, where nothing is known but its specs and the names of
     variables.
 
     It is called once or more with synthetic values, to find the sizes and the ids that it takes.
 
-    :raises Refused: as :func:`fed`.
+    :raises Refused: as :func:`feed_model`.
     """
-    inputs = of_signature(library, signature)
+    inputs = signature_inputs(library, signature)
     feeder = _Feeder(library, inputs, wanted)
     counts = (
         [_smallest_table(signature, loaded), *FEW]
@@ -125,7 +125,7 @@ def fed_signature(library: Library, signature: Any, loaded: Any, wanted: Mapping
     )
 
 
-def fed_signature_of_model(
+def feed_known_signature(
     library: Library, signature: Any, model: Any, wanted: Mapping[str, Any], size: int
 ) -> Fed:
     """
@@ -134,10 +134,10 @@ def fed_signature_of_model(
 
     It is not called: nothing could reset a state that the signature keeps.
 
-    :raises Refused: as :func:`fed`.
+    :raises Refused: as :func:`feed_model`.
     """
-    inputs = of_signature(library, signature)
-    known = reached_by_name(library, model)
+    inputs = signature_inputs(library, signature)
+    known = layers_reached_by_name(library, model)
     recipes = [recipe(slot, known.get(slot.name), model) for slot in inputs.slots]
     feeder = _Feeder(library, inputs, wanted)
     return (
@@ -202,7 +202,7 @@ class _Feeder:
             raise Refused(
                 "inputs", "input {} is ragged, which no array in a file is".format(ragged)
             )
-        arrays, hows, ignored = array_files.read(self.wanted["file"], self.slots, recipes)
+        arrays, hows, ignored = array_files.read_arrays(self.wanted["file"], self.slots, recipes)
         if ignored:
             self.notes.append(
                 "{} of the file is passed over: it is no input".format(", ".join(ignored))
@@ -275,7 +275,7 @@ class _Feeder:
         shapes = [_shape(one, other) for one, other in zip(first, last)]
         specs = [self._spec(slot, shape) for slot, shape in zip(self.slots, shapes)]
         if self.wanted["save"] is not None:
-            array_files.write(self.wanted["save"], self._joined(packed))
+            array_files.write_arrays(self.wanted["save"], self._joined(packed))
         told = {
             "kind": kind,
             "seed": self.wanted["seed"] if kind == "synthetic" else None,

@@ -32,7 +32,7 @@ REFERENCE = "reference"
 CANDIDATE = "candidate"
 
 
-def measured(
+def measure_graph(
     library_or_tf: Any,
     path: str,
     wanted: Mapping[str, Any],
@@ -49,7 +49,7 @@ def measured(
     :param wanted: ``policy``, ``device`` (``cpu``, ``gpu:0``), and as far as they are chosen
         ``signatures`` (names) and ``tags``.
     :param inputs_for: signature (a concrete function) and root object to its inputs, tensors by
-        keyword, as :func:`..feeding.inputs.fed_signature` makes them.
+        keyword, as :func:`..feeding.inputs.feed_signature` makes them.
     :raises Refused: where nothing can be measured at all.
     """
     tf = getattr(library_or_tf, "tf", library_or_tf)
@@ -174,7 +174,7 @@ class _Pair:
         operations = [
             op for op in self.run.graph.get_operations() if op.name.startswith(CANDIDATE + "/")
         ]
-        return op_placement.missing(
+        return op_placement.missing_kernels(
             self.tf, operations, kind, lambda name: scopes.path(scopes.own(name)) or None
         )
 
@@ -187,7 +187,7 @@ class _Pair:
                 *[self.tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs]
             )
             rows = (
-                [tensor_errors.merged(*pair) for pair in zip(rows, vectors.numpy())]
+                [tensor_errors.merge(*pair) for pair in zip(rows, vectors.numpy())]
                 if rows
                 else list(vectors.numpy())
             )
@@ -196,9 +196,9 @@ class _Pair:
         for tensor, row in zip(
             [*(output for call in self.calls for output in call["outputs"]), *self.outputs], rows
         ):
-            tensor["accumulated"] = tensor_errors.told(row)
+            tensor["accumulated"] = tensor_errors.to_json(row)
         for output, vector in zip(self.outputs, agreements):
-            counted = top1_agreement.told(vector)
+            counted = top1_agreement.to_json(vector)
             output["top_1"] = counted if counted["rows"] else None
         return {"calls": self.calls, "outputs": self.outputs}
 
@@ -260,7 +260,7 @@ class _Pair:
             if one.dtype.is_floating and one.dtype.size < self.tf.float32.size
             else one
         )
-        return tensor_errors.compared(self.tf, wide, other)
+        return tensor_errors.compare_tensors(self.tf, wide, other)
 
 
 def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:

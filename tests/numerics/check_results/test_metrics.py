@@ -275,7 +275,7 @@ def test_batches_are_added_and_the_largest_of_them_kept() -> None:
         candidate_at_largest=1,
     )
     for first, second in ((one, two), (two, one)):
-        told = tensor_errors.told(tensor_errors.merged(first, second))
+        told = tensor_errors.to_json(tensor_errors.merge(first, second))
         assert (
             told["elements"],
             told["squared_error"],
@@ -289,7 +289,7 @@ def test_batches_are_added_and_the_largest_of_them_kept() -> None:
             told["candidate_at_largest"],
         ) == (9.0, 2.0, -1.0, 1.0)
     same = vector(largest_error=1, reference_at_largest=7, candidate_at_largest=8)
-    assert tensor_errors.told(tensor_errors.merged(one, same))["reference_at_largest"] == 5.0
+    assert tensor_errors.to_json(tensor_errors.merge(one, same))["reference_at_largest"] == 5.0
 
 
 def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
@@ -299,11 +299,11 @@ def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
     none = vector(reference_at_largest=math.nan, candidate_at_largest=math.nan)
     one = vector(reference_at_largest=4, candidate_at_largest=4)
     for first, second, pair in ((none, one, 4.0), (one, none, 4.0), (none, none, None)):
-        told = tensor_errors.told(tensor_errors.merged(first, second))
+        told = tensor_errors.to_json(tensor_errors.merge(first, second))
         assert (told["reference_at_largest"], told["candidate_at_largest"]) == (pair, pair)
 
 
 def test_classifiers_agree_in_a_share_of_their_rows() -> None:
     """Of no rows there is no share."""
-    assert agreement.agreement_from_json(top1_agreement.told(np.array([8.0, 6.0]))).share == 0.75
+    assert agreement.agreement_from_json(top1_agreement.to_json(np.array([8.0, 6.0]))).share == 0.75
     assert agreement.agreement_from_json({"rows": 0, "agreed": 0}).share is None
