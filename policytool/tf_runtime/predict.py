@@ -24,7 +24,7 @@ from .sentences import sentence
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
-    from .feeding.inputs import Fed
+    from .feeding.batches import FedInputs
 
 SEED = 11
 BATCHES = 2
@@ -121,7 +121,7 @@ class _Predictor:
             "outputs": [{"name": one, "dtype": dtype} for one, dtype in zip(names, dtypes)],
         }
 
-    def _inputs(self, wanted: Mapping[str, Any], subject: str) -> Fed:
+    def _inputs(self, wanted: Mapping[str, Any], subject: str) -> FedInputs:
         like: Sequence[Mapping[str, str]] | None = wanted["inputs"]
         file = os.path.join(self.job["inputs"], "inputs.{}.npz".format(wanted["number"]))
         options = {

@@ -12,11 +12,11 @@ from .layer_hooks import Tape, named
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..feeding.inputs import Fed
+    from ..feeding.batches import FedInputs
     from ..library import Library
 
 
-def measure_tf32(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
+def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]:
     """
     Return the reductions of each output of each call, by the call's key and the output's place.
 

@@ -20,7 +20,7 @@ from . import entries, grappler, mixed_precision, scopes
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
-    from ..feeding.inputs import Fed
+    from ..feeding.batches import FedInputs
 
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 """
@@ -36,7 +36,7 @@ def measure_graph(
     library_or_tf: Any,
     path: str,
     wanted: Mapping[str, Any],
-    inputs_for: Callable[[Any, Any], Fed],
+    inputs_for: Callable[[Any, Any], FedInputs],
     step: Callable[[str], None],
 ) -> dict[str, Any]:
     """
@@ -89,7 +89,7 @@ def _told(
     signature: Any,
     state: Any,
     how: tuple[Sequence[Any], str],
-    inputs_for: Callable[[Any], Fed],
+    inputs_for: Callable[[Any], FedInputs],
 ) -> dict[str, Any]:
     """Return what there is to say of one signature; what it cannot do is ``refused``."""
     rewrites, kind = how
