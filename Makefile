@@ -11,7 +11,7 @@ VENVS ?= $(HOME)/.cache/policytool/venvs
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo test check lint types golden test-compat test-compat-all test-min crash fuzz bench bench-hostile load fixtures docs clean
+.PHONY: help demo test check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-hostile load fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -68,6 +68,9 @@ test-min:  ## Run the fast tests with the lowest versions of every dependency
 crash: $(VENV)/.dev  ## Put a fault into every call of the system that writes, and judge what is left (strace; an hour on two processors)
 	$(BIN)/python -m tests.crash.run --jobs 3
 	$(BIN)/python docs/generate.py
+
+structure: $(VENV)/.dev  ## Measure the package's structure, before and after the move into twelve packages
+	$(BIN)/python -m tests.structure
 
 bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
 	$(PYTHON) tests/compat/environment.py $(COMPAT)

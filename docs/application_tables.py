@@ -17,17 +17,22 @@ _CONTAINERS: Final = ("h5", "keras")
 
 _TITLE: Final = """# The models of keras.applications
 
-Written by `make docs` from `fixtures/applications.json`, which `fixtures/applications.py` writes. Each model has random weights, images of 96 x 96 pixels and
-10 classes without a last activation. Its batch normalisations have small factors and the statistics of the inputs, as training would give them: with others
-the deepest models make of a rounding a difference as large as their output. It is saved as HDF5 and as `.keras`, and converted for the other library from
-each container that its own release reads back with the same predictions; then the other library predicts with the result.
+Written by `make docs` from `fixtures/applications.json`, which `fixtures/applications.py` writes.
+Each model has random weights, images of 96 x 96 pixels and 10 classes without a last activation.
+Its batch normalisations have small factors and the statistics of the inputs, as training would give
+them: with others the deepest models make of a rounding a difference as large as their output. It is
+saved as HDF5 and as `.keras`, and converted for the other library from each container that its own
+release reads back with the same predictions; then the other library predicts with the result.
 
-Cells are differences of the logits in ulp of the largest. *Own* is how far the release is from itself where oneDNN computes in another order, which is what
-the model makes of roundings. ResNetRS420 is deeper than Python's recursion limit lets a loader walk: its own function raises that limit, and
-`sys.setrecursionlimit` does before it is loaded. A number in brackets is a reason below.
+Cells are differences of the logits in ulp of the largest. *Own* is how far the release is from
+itself where oneDNN computes in another order, which is what the model makes of roundings.
+ResNetRS420 is deeper than Python's recursion limit lets a loader walk: its own function raises that
+limit, and `sys.setrecursionlimit` does before it is loaded. A number in brackets is a reason below.
 
-Those with a star have the weights that they are made with, and were given inputs from -1 to 1: where the model brings pixels to a scale itself, little of
-such inputs is left, and roundings count for more; and *own* says nothing of those. The normalisations of Inception have no factors to make small.
+Those with a star have the weights that they are made with, and were given inputs from -1 to 1:
+where the model brings pixels to a scale itself, little of such inputs is left, and roundings count
+for more; and *own* says nothing of those. The normalisations of Inception have no factors to make
+small.
 """
 
 

@@ -23,15 +23,21 @@ LOADS: Final = FIXTURES / "loads.json"
 _WORDS: Final = {"loads": "load", "near": "near", "undecided": "open"}
 _TITLE: Final = """# Which release loads what, before and after
 
-Written by `make docs` from `fixtures/loads.json` and `fixtures/conversions.json`. Each row is a file that a release wrote, each column a release that was
-given it: as it is, and as `policytool migrate --target` writes it for that release.
+Written by `make docs` from `fixtures/loads.json` and `fixtures/conversions.json`. Each row is a
+file that a release wrote, each column a release that was given it: as it is, and as `policytool
+migrate --target` writes it for that release.
 
-- `ok`: the release loaded the file before, and loads what migrate makes of it, with the same predictions and the same policies.
+- `ok`: the release loaded the file before, and loads what migrate makes of it, with the same
+  predictions and the same policies.
 - **ok**: it refused the file before, and loads what migrate makes of it, in the same way.
-- `load` and **load**: the same of a file without weights, or without inputs on record, of which predictions are not compared.
-- `near` and **near**: it predicts within 64 ulp and not within 4: in recurrent layers the libraries round in another order.
-- `open` and **open**: whether it loads is left open, and it did not here (bytecode of another Python, layers that are revived from what was traced).
-- a number: migrate refuses to convert it, for the reason below. In brackets, `(1)`: the release loads the file as it is.
+- `load` and **load**: the same of a file without weights, or without inputs on record, of which
+  predictions are not compared.
+- `near` and **near**: it predicts within 64 ulp and not within 4: in recurrent layers the libraries
+  round in another order.
+- `open` and **open**: whether it loads is left open, and it did not here (bytecode of another
+  Python, layers that are revived from what was traced).
+- a number: migrate refuses to convert it, for the reason below. In brackets, `(1)`: the release
+  loads the file as it is.
 """
 
 

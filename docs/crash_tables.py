@@ -26,24 +26,36 @@ _LEFT: Final = (
 
 _INTRODUCTION: Final = """# What faults in the middle of writing leave
 
-Written by `make docs` from `tests/crash/record.json`, which `make crash` writes. Each run is the real command under strace, which puts one fault into one call
-of the system that concerns the model's directory, also into those that libhdf5 makes. An undisturbed run tells the calls; one that is in no list of calls that
-write, or that do not, ends it. After each run the directory is held against what was there and against what the undisturbed run leaves, byte for byte and with
-modes; the exit code and the sentence have to be true of it; and where the command was not done it is run again, and has to be done then.
+Written by `make docs` from `tests/crash/record.json`, which `make crash` writes. Each run is the
+real command under strace, which puts one fault into one call of the system that concerns the
+model's directory, also into those that libhdf5 makes. An undisturbed run tells the calls; one that
+is in no list of calls that write, or that do not, ends it. After each run the directory is held
+against what was there and against what the undisturbed run leaves, byte for byte and with modes;
+the exit code and the sentence have to be true of it; and where the command was not done it is run
+again, and has to be done then.
 
-- SIGKILL, ENOSPC and EIO are put into every call that writes, gives or takes a name, sets attributes, or brings something to the disk.
-- SIGINT, and EIO at a call and every later one, those that take back what was begun among them, are put into each kind of call on each file: of the many
-  that write to one draft, the first, the last and every tenth. So are the other errors and SIGTERM, in turn, and EIO in calls that read.
-- *Short writes* are runs with a limit to the size of files: the system writes what fits, and refuses the rest.
-- *Meanwhile* and *at once*: the run is stopped after a call, someone else works on the same files, and it goes on.
-- *In a new interpreter*: the process begins with its first instruction under strace; the other runs are forks of one that has loaded its modules.
-- File systems with less: drafts that have hidden names, as where there is no `O_TMPFILE`, and links that are refused (EPERM), as on FAT.
+- SIGKILL, ENOSPC and EIO are put into every call that writes, gives or takes a name, sets
+  attributes, or brings something to the disk.
+- SIGINT, and EIO at a call and every later one, those that take back what was begun among them, are
+  put into each kind of call on each file: of the many that write to one draft, the first, the last
+  and every tenth. So are the other errors and SIGTERM, in turn, and EIO in calls that read.
+- *Short writes* are runs with a limit to the size of files: the system writes what fits, and
+  refuses the rest.
+- *Meanwhile* and *at once*: the run is stopped after a call, someone else works on the same files,
+  and it goes on.
+- *In a new interpreter*: the process begins with its first instruction under strace; the other runs
+  are forks of one that has loaded its modules.
+- File systems with less: drafts that have hidden names, as where there is no `O_TMPFILE`, and links
+  that are refused (EPERM), as on FAT.
 
-*Each file original or new*: a backup that has its name already, or one of several files that is written. *Original as NAME.bak*: a directory between its two
-renames; [migrate.md](migrate.md) says what to do. What a process that is killed leaves under hidden names, the next run that writes there removes.
+*Each file original or new*: a backup that has its name already, or one of several files that is
+written. *Original as NAME.bak*: a directory between its two renames; [migrate.md](migrate.md) says
+what to do. What a process that is killed leaves under hidden names, the next run that writes there
+removes.
 
-The last table says how many runs each path had. Two processes that share several files were killed alone, because which of them does what is not the same
-in every run. A kill is not a power cut: what the disk does with what it was told to keep, and in which order names reach it, is not tried here.
+The last table says how many runs each path had. Two processes that share several files were killed
+alone, because which of them does what is not the same in every run. A kill is not a power cut: what
+the disk does with what it was told to keep, and in which order names reach it, is not tried here.
 """
 
 

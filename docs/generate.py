@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from application_tables import applications_page
+from architecture_page import architecture_page
 from attacks_page import attacks_page
 from conversion_matrix import matrix_page
 from conversion_tables import behaviour_page, targets_page
@@ -328,6 +329,7 @@ def _rule_row(rule: Rule) -> str:
 
 
 PAGES: Final = {
+    "ARCHITECTURE.md": architecture_page,
     "docs/inspect.svg": picture,
     "docs/policies.md": policies_page,
     "docs/rules.md": rules_page,

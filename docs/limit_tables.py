@@ -23,7 +23,8 @@ def limits_page() -> str:
         "# Limits",
         "",
         (
-            "Written by `make docs` from `policytool/support/limits.py` and from what `make bench-hostile` "
+            "Written by `make docs` from `policytool/support/limits.py` and from what "
+            "`make bench-hostile` "
             "measured. `policytool limits` lists the same at the terminal."
         ),
         "",

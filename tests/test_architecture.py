@@ -59,7 +59,7 @@ HOMES: Final = {
     "ml_dtypes": {"formats.casting"},
     "google": {"support.text.protobuf_messages"},
     "google_crc32c": {"formats.checkpoint.bundle._crc32c"},
-    "yaml": {"support.text.yamltext"},
+    "yaml": {"support.text.yamltext", "support.text.yaml_emitter"},
     "rich": {"reports", "cli.progress"},
     "click": {"cli"},
     "tensorflow": {CHILD},

@@ -20,7 +20,7 @@ from policytool.formats.keras_archive import values as keras_values
 from policytool.formats.rewriting.companions import Companions
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
-from policytool.support.files.atomic import _names
+from policytool.support.files.atomic import _placing
 from tests.conftest import MIXED_H5, run
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ def test_a_hidden_name_goes_although_the_system_fails_to_say_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file is removed without being looked at."""
-    name = _names.hidden(tmp_path / "x")
+    name = _placing.hidden_path(tmp_path / "x")
     name.write_bytes(b"draft")
     with monkeypatch.context() as failing:
         failing.setattr(Path, "stat", fails)
         failing.setattr(Path, "is_dir", fails)
-        _names.remove(name)
+        _placing.remove(name)
     assert not list(tmp_path.iterdir())
 
 

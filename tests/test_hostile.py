@@ -917,11 +917,11 @@ def test_odd_entries_of_a_model_are_read_around(odd: object, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("objects", [
     (keras_object("a", "Dense", children=[("self", 0), ("layer-0", 0)]),),
-    (keras_object("a", "Dense", children=[("b", 1)]), keras_object("b", "Dense", children=[("a", 0), ("b", 1)])),
+    (keras_object("a", "Dense", children=[("b", 1)]), keras_object("b", "Dense", children=[("a", 0), ("b", 1)])),  # noqa: E501  # a table
     (keras_object("a", "Dense", children=[("gone", 99), ("before", -1), ("layer-0", 2**31 - 1)]),),
-    (keras_object("a", "Dense", children=[("list", 1)]), Object(identifier="trackable_list_wrapper", children=[("0", 1), ("1", 0)])),
+    (keras_object("a", "Dense", children=[("list", 1)]), Object(identifier="trackable_list_wrapper", children=[("0", 1), ("1", 0)])),  # noqa: E501  # a table
     (keras_object("a", "Dense", children=[("layer-" + "9" * 5000, 0)]),),
-], ids=["itself", "each other", "out of range", "list in itself", "number of 5000 digits"])  # fmt: skip
+], ids=["itself", "each other", "out of range", "list in itself", "5000 digits"])  # fmt: skip
 def test_object_graphs_that_lead_in_circles_or_nowhere_are_read(
     objects: tuple[Object, ...], tmp_path: Path
 ) -> None:

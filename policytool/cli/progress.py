@@ -28,9 +28,9 @@ def counted(items: Iterable[Item], total: int, progress: str, what: str) -> Iter
     from rich.progress import track
 
     every = iter(items)
-    first = list(
-        islice(every, 1)
-    )  # before the bar has a thread, which a copy of this process would not have (policytool.support.processes.crash_guard)
+    # The first item comes before the bar has a thread: a copy of this process would not have the
+    # thread (policytool.support.processes.crash_guard).
+    first = list(islice(every, 1))
     yield from track(
         chain(first, every),
         description=what,

@@ -80,17 +80,12 @@ def _all(found: Sequence[Rule], view: View) -> list[str]:
     there is not.
     """
     longest = max(len(rule.name) for rule in found)
-    lines = [
-        view.paint(
-            (
-                "  "
-                f"{'id':7}{'name':{longest + 2}}{'severity':10}{'fix':8}{'looks for' * (view.width >= _WIDE)}"
-            ).rstrip(),
-            "title",
-        )
-    ]
+    column = "looks for" if view.width >= _WIDE else ""
+    title = f"  {'id':7}{'name':{longest + 2}}{'severity':10}{'fix':8}{column}"
+    lines = [view.paint(title.rstrip(), "title")]
     for rule in found:
-        label = f"{rule.id:7}{rule.name:{longest + 2}}{rule.severity.value:10}{rule.fix.value if rule.fix else '':8}"
+        fix = rule.fix.value if rule.fix else ""
+        label = f"{rule.id:7}{rule.name:{longest + 2}}{rule.severity.value:10}{fix:8}"
         summary = rule_reference.plain(rule.summary) + (
             f" Asked with {rule.needs.value}." if rule.needs else ""
         )

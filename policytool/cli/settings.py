@@ -295,7 +295,10 @@ def _options(context: click.Context) -> list[click.Option]:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(toml() if (toml := getattr(item, 'toml', None)) else _shown(str(item)) for item in value)}]"
+        items = (
+            toml() if (toml := getattr(item, "toml", None)) else _shown(str(item)) for item in value
+        )
+        return f"[{', '.join(items)}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):

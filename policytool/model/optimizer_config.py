@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
 from policytool.model.model import Optimizer
-from policytool.releases.generations import spellings
+from policytool.releases import policy_formats
 from policytool.releases.policy import Auto, Dynamic, Fixed, Unscaled
 from policytool.support.errors import SpellingError
 from policytool.support.text.jsontext import pointer
@@ -116,12 +116,12 @@ def read(config: Json) -> Optimizer | None:
         return Optimizer(class_name=ALIASES.get(config.lower(), config))
     scale: Dynamic | Fixed | None = None
     for _ in range(_MAX_WRAPPERS):
-        class_name, inner = spellings.class_and_config(config)
+        class_name, inner = policy_formats.class_and_config(config)
         name = class_name.rpartition(">")[2]
         if name not in WRAPPERS:
             factor = inner.get("loss_scale_factor")
             if scale is None and factor is not None:
-                scale = Fixed(value=spellings.number(inner, "loss_scale_factor"))
+                scale = Fixed(value=policy_formats.number(inner, "loss_scale_factor"))
             return Optimizer(class_name=name, loss_scale=scale)
         scale = scale or scale_of(inner)
         config = inner.get("optimizer", inner.get("inner_optimizer"))
@@ -142,7 +142,7 @@ def innermost(config: Json) -> tuple[str, dict[str, Json]] | None:
             return None
         if isinstance(config, str):
             return ALIASES.get(config.lower(), config), {}
-        class_name, inner = spellings.class_and_config(config)
+        class_name, inner = policy_formats.class_and_config(config)
         name = class_name.rpartition(">")[2]
         if name not in WRAPPERS:
             return name, inner
@@ -156,15 +156,15 @@ def scale_of(config: dict[str, Json]) -> Dynamic | Fixed | None:
 
     :raises SpellingError: for a loss scale that no release writes.
     """
-    if spellings.LOSS_SCALE in config:  # TF 2.0 to 2.3
-        scale = spellings.parse_loss_scale(config)
+    if policy_formats.LOSS_SCALE in config:  # TF 2.0 to 2.3
+        scale = policy_formats.parse_loss_scale(config)
         return None if isinstance(scale, Auto | Unscaled) else scale
-    initial = spellings.number(config, "initial_scale", Dynamic().initial)
+    initial = policy_formats.number(config, "initial_scale", Dynamic().initial)
     if config.get("dynamic", True) is False:
         return Fixed(value=initial)
     return Dynamic(
         initial=initial,
-        growth_steps=spellings.whole(config, "dynamic_growth_steps", Dynamic().growth_steps),
+        growth_steps=policy_formats.whole(config, "dynamic_growth_steps", Dynamic().growth_steps),
     )
 
 

@@ -131,10 +131,11 @@ def totals(model: Model) -> tuple[str, str]:
         f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, "
         f"{bytes_words(summary.bytes)} stored"
     )
+    rest = f", {without} without a policy" if counts and without else ""
     return (
         (
             f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: "
-            f"{counts or 'no policy'}{f', {without} without a policy' if counts and without else ''}"
+            f"{counts or 'no policy'}{rest}"
         ),
         "number of parameters unknown" if unknown else stored,
     )

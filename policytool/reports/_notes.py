@@ -55,10 +55,8 @@ def words(layer: Layer, noted: str) -> str:
     """Return the letters of a layer as words."""
     found = [NOTES[letter][0] for letter in noted]
     if "L" in noted:
-        found[noted.index("L")] = (
-            "loss scale "
-            f"{loss_scale_words(layer.loss_scale)}{' (default)' if layer.loss_scale_default else ''}"
-        )
+        default = " (default)" if layer.loss_scale_default else ""
+        found[noted.index("L")] = f"loss scale {loss_scale_words(layer.loss_scale)}{default}"
     if "S" in noted:
         found[noted.index("S")] = "also " + ", ".join(clean(path) for path in layer.also_at)
     return "; ".join(found)

@@ -65,7 +65,8 @@ class Limit:
         )
         if self.fixed and (most >= self.default or enough > self.default):
             way = f", which is {self.fixed} and cannot be raised"
-        amount = f"{'at least ' if counting else ''}{self.amount(found)}{'' if self.unit == BYTES else f' {self.unit}'}"
+        unit = "" if self.unit == BYTES else f" {self.unit}"
+        amount = f"{'at least ' if counting else ''}{self.amount(found)}{unit}"
         return f"{amount}, more than the {self.amount(most)} of {self.name}{way}"
 
     def amount(self, count: int, gap: str = " ") -> str:

@@ -417,11 +417,10 @@ def machine(keras: str, models: Path) -> list[str]:
         for path in sorted(models.glob("*.*"))
         if path.stem in {"efficientnetv2l", "thin"}
     )
+    has_affinity = hasattr(os, "sched_getaffinity")
+    processors = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
     return [
-        (
-            f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} "
-            f"cores, {processor()}, {platform.system()}"
-        ),
+        (f"{processors} cores, {processor()}, {platform.system()}"),
         f"policytool: Python {platform.python_version()}, "
         + ", ".join(f"{name} {version(name)}" for name in ("click", "h5py", "numpy")),
         f"Keras: Python {python}, keras {of_keras} on tensorflow {tensorflow}, h5py {h5py}",
@@ -471,22 +470,32 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 ABOUT: Final = """\
-Whole processes against whole processes: the time is the wall clock from the start of the child to its end, the memory its peak resident set (`wait4`).
-Baseline and policytool alternate; times and memory are medians, the ratio is the median of the pairs' ratios. The files are in
-the page cache and all modules have byte code, as after an installation; variables such as `PYTHONDONTWRITEBYTECODE` are taken away.
-`load_model` is measured {with_keras} times, the rest {runs} times, the start {starts} times. What the children print goes to `/dev/null`.
+Whole processes against whole processes: the time is the wall clock from the start of the child to
+its end, the memory its peak resident set (`wait4`). Baseline and policytool alternate; times and
+memory are medians, the ratio is the median of the pairs' ratios. The files are in the page cache
+and all modules have byte code, as after an installation; variables such as
+`PYTHONDONTWRITEBYTECODE` are taken away. `load_model` is measured {with_keras} times, the rest
+{runs} times, the start {starts} times. What the children print goes to `/dev/null`.
 
-- The model is EfficientNetV2-L with random weights; the thin network has its depth and an eighth of its width.
-- The script with `load_model` is `tests/bench/keras_load.py`: it loads without compiling, and prints each layer's policy. The SavedModel is that of
-  tf_keras, with traces; `inspect` reads its graph and says what each layer and signature computes in.
-- `tests/bench/shortest.py` reads the same facts with the same libraries: the JSON config, and name, shape and dtype of every variable. For `.keras` it
-  opens the weights over a window on the raw file. Its target is one and a half times its time and 100 ms.
-- `migrate` changes the policy of every layer. Its write is the time until the new file is on the disk (`tests/bench/migrate_once.py`), against `cp`
-  followed by `sync` of the copy; what is still to be written of earlier runs is waited for first. Reading back compares every tensor.
-- `check` is measured in the child's process (`tests/bench/check_once.py`), after loading and tracing: EfficientNetV2-B0, a batch of 8, five times in turn with
-  the two `predict` calls of the same process. The memory is the peak of a process that does only that, against that of one that only predicts.
-- The small models are copies of eight fixtures in equal parts: HDF5, `.keras`, SavedModels, architectures. The memory is that of the largest process.
-- The peak memory of policytool has to be independent of the weights' size; a tenth more than for the thin network is let pass."""
+- The model is EfficientNetV2-L with random weights; the thin network has its depth and an eighth of
+  its width.
+- The script with `load_model` is `tests/bench/keras_load.py`: it loads without compiling, and
+  prints each layer's policy. The SavedModel is that of tf_keras, with traces; `inspect` reads its
+  graph and says what each layer and signature computes in.
+- `tests/bench/shortest.py` reads the same facts with the same libraries: the JSON config, and name,
+  shape and dtype of every variable. For `.keras` it opens the weights over a window on the raw
+  file. Its target is one and a half times its time and 100 ms.
+- `migrate` changes the policy of every layer. Its write is the time until the new file is on the
+  disk (`tests/bench/migrate_once.py`), against `cp` followed by `sync` of the copy; what is still
+  to be written of earlier runs is waited for first. Reading back compares every tensor.
+- `check` is measured in the child's process (`tests/bench/check_once.py`), after loading and
+  tracing: EfficientNetV2-B0, a batch of 8, five times in turn with the two `predict` calls of the
+  same process. The memory is the peak of a process that does only that, against that of one that
+  only predicts.
+- The small models are copies of eight fixtures in equal parts: HDF5, `.keras`, SavedModels,
+  architectures. The memory is that of the largest process.
+- The peak memory of policytool has to be independent of the weights' size; a tenth more than for
+  the thin network is let pass."""
 
 
 def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -64,7 +65,7 @@ def test_version_is_the_package_version() -> None:
     """``--version`` prints name and version alone."""
     ended = run("--version")
     assert (ended.code, ended.out, ended.err) == (0, f"policytool {version()}\n", "")
-    assert f'version = "{version()}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert metadata.version("policytool") == version()
 
 
 def test_module_and_script_are_the_same() -> None:
@@ -246,7 +247,7 @@ def test_closed_pipe_ends_quietly(form: str, tmp_path: Path) -> None:
 def test_exit_codes_are_those_of_the_design() -> None:
     """The numbers are public: 0, 1, 2, 3, 4, 70, 130."""
     assert {code.name: code.value for code in Exit} == {
-        "CLEAN": 0, "FINDINGS": 1, "USAGE": 2, "FAILURE": 3, "NO_MODEL": 4, "BUG": 70, "INTERRUPTED": 130,
+        "CLEAN": 0, "FINDINGS": 1, "USAGE": 2, "FAILURE": 3, "NO_MODEL": 4, "BUG": 70, "INTERRUPTED": 130,  # noqa: E501  # a table
     }  # fmt: skip
 
 

@@ -315,17 +315,16 @@ def test_inputs_that_do_not_meet_overtake_each_other(
 
 KILLED: Final = (
     "import os, signal\n"
-    "from policytool.support.files.atomic import _draft, _directory\n"
-    "def killing(cls, name):\n"
-    "    was = getattr(cls, name)\n"
-    "    def method(self, target, *rest, **named):\n"
-    "        done = was(self, target, *rest, **named) if name == '_build' else None\n"
+    "from policytool.support.files.atomic import _placing\n"
+    "def killing(name):\n"
+    "    was = getattr(_placing, name)\n"
+    "    def place(new, target, *rest, **named):\n"
     "        if 'fatal' in str(target):\n"
     "            os.kill(os.getpid(), signal.SIGKILL)\n"
-    "        return was(self, target, *rest, **named) if name != '_build' else done\n"
-    "    setattr(cls, name, method)\n"
-    "killing(_draft.Draft, 'publish')\n"
-    "killing(_directory.DirectoryDraft, '_build')\n"
+    "        return was(new, target, *rest, **named)\n"
+    "    setattr(_placing, name, place)\n"
+    "killing('place_file')\n"
+    "killing('place_directory')\n"
 )
 """Ends a process after a file, or a directory, was drafted, and before it has its name."""
 
@@ -465,13 +464,11 @@ def test_what_needs_tensorflow_stays_in_this_process(
 WAITING: Final = (
     "import time\n"
     "from pathlib import Path\n"
-    "from policytool.support.files.atomic import _directory, _names\n"
-    "was = _directory.DirectoryDraft._build\n"
-    "def build(self, hidden, like):\n"
-    "    was(self, hidden, like)\n"
-    "    Path({marker!r} + hidden.name).touch()\n"
+    "from policytool.support.files.atomic import _placing\n"
+    "def place(new, target, *rest, **named):\n"
+    "    Path({marker!r} + new.name).touch()\n"
     "    time.sleep(60)\n"
-    "_directory.DirectoryDraft._build = build\n"
+    "_placing.place_directory = place\n"
 )
 """Makes a process wait with a hidden directory that is complete and has not got its name."""
 

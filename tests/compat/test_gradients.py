@@ -276,7 +276,8 @@ def test_no_variable_changes_and_no_scale_costs_a_trace(answers: dict[str, Any],
         "two": 4,
         "subclassed": 4,
         "unfit": 5,
-    }  # Keras 2 makes a metric for each of several losses as it is traced, for which tf.function traces twice
+    }
+    # Keras 2 makes a metric for each of several losses as it is traced: tf.function traces twice.
     assert answers[name]["traces"] <= several.get(name, 2)
 
 

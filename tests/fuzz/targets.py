@@ -9,6 +9,7 @@ is decided by a checksum of the input: a saved input always does what it did.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -26,6 +27,8 @@ from policytool import rules
 from policytool.formats import format_detection
 from policytool.formats.checkpoint import names as _checkpoint_names
 from policytool.formats.checkpoint.bundle import _objects
+from policytool.formats.rewriting import WriteError
+from policytool.formats.yaml_architecture import rewrite as yaml_architecture
 from policytool.migration.convert import conversion_plan
 from policytool.migration.planning.options import Options
 from policytool.model import policy_map, reading
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from policytool.formats.document import Document
+    from policytool.formats.rewriting.base import Apply
 
 _LARGEST: Final = 24_000
 """Bytes of a seed; what a larger one has more of is the same again."""
@@ -79,30 +83,37 @@ def _json(data: bytes, _directory: Path) -> str:
         value, _ = jsontext.parse(data)
     except jsontext.JsonError as error:
         return error.code
-    changes = []
+    with contextlib.suppress(UnicodeDecodeError):
+        _edit(data.decode("utf-8"), value, jsonedit.apply, json.loads)
+    return "read"
+
+
+def _edit(text: str, value: Any, apply: Apply, parse: Callable[[str], Any]) -> None:
+    """
+    Edit a text at one place; it then holds what was asked for, and nothing else has changed.
+    """
+    changes: list[jsonedit.Change] = []
     for pointer in _pointers(value, 40):
         held = jsontext.value(value, pointer)
         changes.append(
             (pointer, held, words.ODD[_checksum(repr(pointer).encode()) % len(words.ODD)])
         )
-    if changes and isinstance(value, dict | list):
-        _edited(data, value, changes[_checksum(data) % len(changes)])
-    return "read"
-
-
-def _edited(data: bytes, value: Any, change: jsonedit.Change) -> None:
-    """
-    Edit JSON text at one place; it then holds what was asked for, and nothing else has changed.
-    """
-    try:
-        text = jsonedit.apply(data.decode("utf-8"), [change])
-    except (jsonedit.EditError, UnicodeDecodeError):
+    if not changes:
         return
+    change = changes[_checksum(text.encode("utf-8", "surrogatepass")) % len(changes)]
+    try:
+        edited = apply(text, [change])
+    except jsonedit.EditError:
+        return
+    except WriteError as error:
+        if "something else" in str(error):
+            raise oracle.BrokenError(str(error)) from error
+        return  # it would be too deep
     wanted = json.loads(json.dumps(value))
     pointer, _, after = change
     holder, key = jsontext.place(wanted, pointer)
     holder[key] = after
-    if not jsonedit.same(json.loads(text), wanted):
+    if not jsonedit.same(parse(edited), wanted):
         raise oracle.BrokenError(f"the edit at {pointer!r} made something else")
 
 
@@ -124,10 +135,13 @@ def _pointers(value: Any, most: int) -> Iterator[str]:
 
 
 def _yaml(data: bytes, _directory: Path) -> str:
+    """Parse YAML, and edit it at a place."""
+    text = data.decode("utf-8", "replace")
     try:
-        yamltext.parse(data.decode("utf-8", "replace"))
+        value = yamltext.parse(text).value
     except yamltext.YamlError as error:
         return error.code
+    _edit(text, value, yaml_architecture.apply, lambda edited: yamltext.parse(edited).value)
     return "read"
 
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _SHELL: Final = """
 import sys
 def hook(event, _):
-    if event in {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"}:  # a copy of the process to read in is no other program
+    if event in {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"}:
+        # A copy of the process to read in is no other program.
         print(event, file=sys.stderr)
         sys.stderr.flush()
         import os

@@ -55,8 +55,10 @@ for arguments in json.load(open(sys.argv[1])):
             main(arguments)
         except SystemExit as ended:
             code = ended.code
-    found.append({"code": code, "out": out.getvalue(), "err": err.getvalue(), "seconds": time.process_time() - begin})
-json.dump({"ended": found, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}, open(sys.argv[2], "w"))
+    seconds = time.process_time() - begin
+    found.append({"code": code, "out": out.getvalue(), "err": err.getvalue(), "seconds": seconds})
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+json.dump({"ended": found, "memory": memory}, open(sys.argv[2], "w"))
 """
 
 _CALL: Final = re.compile(r"^\d+ +(\w+)\((.*)$")

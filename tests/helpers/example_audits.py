@@ -67,7 +67,8 @@ SPELLED: Final = Rule(
     doc="""
 A policy that ``Keras 3`` spells otherwise.
 
-It names :class:`policytool.releases.policy.Policy`, <angles>, a*star* and snake_case; see https://example.org/a_b?c=d, and
+It names :class:`policytool.releases.policy.Policy`, <angles>, a*star* and snake_case; see
+https://example.org/a_b?c=d, and
 
 - one thing, which goes
   on below;

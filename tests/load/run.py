@@ -51,15 +51,17 @@ ABOUT: Final = """\
 
 Written by `make load`.
 
-{count} models in one directory, every fourth of them broken, are named to each command with `--jobs {jobs}`. The good ones are the fixtures of every release
-and format. Of the broken ones some end the process that reads them (a preloaded library does, tests/load/crash.c), and some never let it go
+{count} models in one directory, every fourth of them broken, are named to each command with `--jobs
+{jobs}`. The good ones are the fixtures of every release and format. Of the broken ones some end the
+process that reads them (a preloaded library does, tests/load/crash.c), and some never let it go
 (tests/helpers/endless.py). Every file has to be in the report, as a model or as a failure.
 
 {made}
 
 ## Memory over time
 
-The resident memory of the command's process, and the largest of the processes that read, in MiB: the largest sample in each eighth of the run.
+The resident memory of the command's process, and the largest of the processes that read, in MiB:
+the largest sample in each eighth of the run.
 
 {table}
 

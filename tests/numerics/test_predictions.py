@@ -58,13 +58,15 @@ script = json.load(open(__file__ + ".json"))
 for line in sys.stdin:
     job = json.loads(line)
     with open(__file__ + ".seen", "a") as seen:
-        seen.write(json.dumps({**job, "pid": os.getpid(), "there": os.listdir(job["inputs"])}) + chr(10))
+        more = {"pid": os.getpid(), "there": os.listdir(job["inputs"])}
+        seen.write(json.dumps({**job, **more}) + chr(10))
     answer = script[job["which"]]
     if "code" not in answer:
         if job["like"] is None:
             np.savez(os.path.join(job["inputs"], "inputs.0.npz"), x=np.zeros(3))
         np.savez(job["outputs"], **{"0.0.0": np.array(answer.pop("values"), dtype="float32")})
-    stream.write(json.dumps({"error": answer} if "code" in answer else {"result": answer}) + chr(10))
+    line = json.dumps({"error": answer} if "code" in answer else {"result": answer})
+    stream.write(line + chr(10))
     stream.flush()
 """
 

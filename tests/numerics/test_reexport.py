@@ -56,7 +56,8 @@ for line in sys.stdin:
         after = job["which"] == "the result"
         values = np.array(script["predict"]["after" if after else "before"])
         np.savez(job["outputs"], **{"0.0.0": values})
-        call = {"signature": None, "number": 0, "batches": 1, "inputs": [], "outputs": [{"name": "probabilities", "dtype": str(values.dtype)}]}
+        outputs = [{"name": "probabilities", "dtype": str(values.dtype)}]
+        call = {"signature": None, "number": 0, "batches": 1, "inputs": [], "outputs": outputs}
         answer = {"versions": {"tensorflow": "2.21.0"}, "samples": 6, "calls": [call]}
     else:
         shutil.copytree(script.get("instead", job["source"]), job["draft"], dirs_exist_ok=True)
@@ -66,9 +67,11 @@ for line in sys.stdin:
             os.kill(os.getpid(), signal.SIGKILL)
         answer = script.get("retrace") or {
             "versions": {"tensorflow": "2.15.1", "keras": "2.15.0", "library": "tensorflow.keras"},
-            "signatures": ["serving_default"], "traces": True, "variables": 6, "cast": [], "optimizer": {"restored": 3, "lost": 2}, "policies": {},
+            "signatures": ["serving_default"], "traces": True, "variables": 6, "cast": [],
+            "optimizer": {"restored": 3, "lost": 2}, "policies": {},
         }
-    stream.write(json.dumps({"error": answer} if "code" in answer else {"result": answer}) + chr(10))
+    line = json.dumps({"error": answer} if "code" in answer else {"result": answer})
+    stream.write(line + chr(10))
     stream.flush()
 """
 

@@ -35,7 +35,8 @@ for line in sys.stdin:
     what = job["do"]
     if what == "answer":
         tell({"step": "working"})
-        tell({"result": {"pid": os.getpid(), "cwd": os.getcwd(), "environment": sorted(os.environ), "temporary": tempfile.gettempdir(), "limit": sys.argv[2:]}})
+        place = {"pid": os.getpid(), "cwd": os.getcwd(), "temporary": tempfile.gettempdir()}
+        tell({"result": {**place, "environment": sorted(os.environ), "limit": sys.argv[2:]}})
     elif what == "refuse":
         tell({"error": {"code": job["code"], "message": "as it is", "trace": "Traceback"}})
     elif what == "exit":

@@ -69,10 +69,8 @@ def build(
             counts = builder.write(draft.path, content, values)
             draft.flush()
             replacing.written()
-            with (
-                draft.named() as path,
-                contextlib.ExitStack() as stack,
-            ):  # libhdf5 opens no file without a name
+            path = draft.ensure_name()  # libhdf5 opens no file without a name
+            with contextlib.ExitStack() as stack:
                 _compare(path, content, expected, values)
                 builder.check(path, content)
                 replacing.compared()

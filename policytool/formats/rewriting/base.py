@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from policytool.support.errors import PolicytoolError
-from policytool.support.text import jsonedit, yamledit
+from policytool.support.text import jsonedit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -109,10 +109,6 @@ def edited(
         )
     try:
         return {part: apply(texts[part], changes) for part, changes in by_part.items()}
-    except yamledit.UneditableError as error:
-        raise WriteError(
-            "not-rewritable", f"is YAML in a form that is only read: {error}"
-        ) from error
     except jsonedit.EditError as error:
         raise WriteError(
             "source-changed", f"does not hold what the plan says: {error}; plan again"

@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from policytool.formats.rewriting.base import WriteError
 from policytool.support.errors import ModelFileError
@@ -30,21 +30,6 @@ Verify: TypeAlias = "Callable[[Path], None]"
 BACKUP: Final = ".bak"
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_WRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
-
-
-class Publishable(Protocol):
-    """A file or directory in the making."""
-
-    def publish(
-        self,
-        target: Path,
-        *,
-        like: Path,
-        overwrite: bool,
-        backup: Path | None,
-        check: Callable[[], None],
-    ) -> None:
-        """Give it its place, with the attributes of ``like``, after a last check."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +124,7 @@ class Replacing:
                 "was changed by someone else while it was read; nothing was written, try again",
             )
 
-    def publish(self, draft: Publishable, *, like: Path | None = None) -> None:
+    def publish(self, draft: atomic.Publishable, *, like: Path | None = None) -> None:
         """
         Give the draft its place, with the attributes of the source, or of ``like``, where the
         source still is what it was.
@@ -181,11 +166,10 @@ def view(
     Yield a path by which other processes can read drafts under their names, in a hidden directory
     beside the target.
 
-    A model that is a directory has the name ``folder`` there. The view has to last until the drafts
-    are published: a file without a name that has had one and lost it gets no other.
+    A model that is a directory has the name ``folder`` there.
     """
-    with atomic.MadeDirectory.beside(target) as made:
-        model = made.path / folder
+    with atomic.DirectoryDraft.beside(target) as made:
+        model = made.create() / folder
         model.mkdir(exist_ok=True)
         for name, draft in members.items():
             (model / name).parent.mkdir(parents=True, exist_ok=True)

@@ -153,8 +153,8 @@ def make(
     )
     with told(shown or str(source), source if in_place else target):
         replacing = Replacing(place, backup=backup and in_place)
-        with atomic.MadeDirectory.beside(place.target) as made:
-            fill(made.path)
+        with atomic.DirectoryDraft.beside(place.target) as made:
+            fill(made.create())
             replacing.written()
             replacing.publish(made)
         return replacing.result({})
@@ -278,9 +278,9 @@ def _files(job: _Job, made: atomic.DirectoryDraft, below: Path = Path()) -> Iter
             continue
         is_own = job.writer.owns is not None and job.writer.owns(relative)
         if file.is_symlink() and not is_own:
-            made.link(relative, str(file.readlink()))
+            made.links[relative] = str(file.readlink())
         elif stat.S_ISDIR(file.stat().st_mode):
-            made.folder(relative)
+            made.folders.append(relative)
             yield from _files(job, made, relative)
         elif stat.S_ISREG(file.stat().st_mode):
             yield relative

@@ -25,7 +25,7 @@ PYTHON_OBJECTS: Final = "python-objects"
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BEGINNING: Final = re.compile(
-    rb"""(?:[ \t]*(?:\#[^\n]*)?\r?\n | %YAML[^\n]*\n | ---[ \t]*\r?\n)*   # what may stand before a document
+    rb"""(?:[ \t]*(?:\#[^\n]*)?\r?\n | %YAML[^\n]*\n | ---[ \t]*\r?\n)*   # before a document
          (?:["']?(?:backend|keras_version)["']?[ \t]*:[ \t][^\n]*\n){0,2}
          ["']?class_name["']?[ \t]*:[ \t]""",
     re.VERBOSE,

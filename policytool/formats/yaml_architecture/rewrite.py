@@ -1,15 +1,82 @@
-"""Architecture YAML, rewritten: its text is edited, nothing else is in it."""
+"""Architecture YAML, rewritten: its value is edited and written again, nothing else is in it."""
 
 from __future__ import annotations
 
+import copy
+import re
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.architecture.rewrite import measure
 from policytool.formats.rewriting import texts
+from policytool.formats.rewriting.base import WriteError
 from policytool.formats.yaml_architecture.read import PART
-from policytool.support.text import yamledit
+from policytool.support.text import yaml_emitter, yamltext
+from policytool.support.text.jsonedit import EditError, same
+from policytool.support.text.jsontext import ABSENT, Absent, place
 
 if TYPE_CHECKING:
-    from policytool.formats.rewriting.base import Writer
+    from collections.abc import Sequence
 
-WRITER: Final[Writer] = texts.writer("yaml", PART, measure, yamledit.apply)
+    from policytool.formats.rewriting.base import Writer
+    from policytool.support.text.jsonedit import Change
+    from policytool.support.text.jsontext import Json
+
+_POINTER: Final = re.compile(r"(?:/(?:[^~]|~[01])*)?", re.DOTALL)
+
+
+def apply(text: str, edits: Sequence[Change]) -> str:
+    """
+    Return ``text`` with these values replaced, added to mappings (before is ABSENT) and removed
+    from mappings (after is ABSENT); the same text if nothing changes.
+
+    :raises EditError: if a pointer leads nowhere, or something other than ``before`` is there.
+    :raises WriteError: if the new text does not hold the edited value, such as beyond the bounds.
+    """
+    try:
+        root = yamltext.compose(text)
+    except yamltext.YamlError as error:
+        raise EditError(f"the text {error}") from error
+    wanted = _edit(yamltext.value(root), edits)
+    if same(wanted, yamltext.value(root)):
+        return text
+    edited = yaml_emitter.write(wanted, root, "\r\n" if "\r\n" in text else "\n")
+    try:
+        found = yamltext.parse(edited).value
+    except yamltext.YamlError as error:
+        raise _refuse(str(error)) from error
+    if not same(found, wanted):
+        raise _refuse("says something else than asked")
+    return edited
+
+
+def _refuse(problem: str) -> WriteError:
+    return WriteError(
+        "not-rewritable",
+        f"is YAML in a form that is only read: once it is edited the text {problem}",
+    )
+
+
+def _edit(value: Json, edits: Sequence[Change]) -> Json:
+    """Return the value with every edit made, each of which has to find what it expects."""
+    holder: dict[str, Json] = {"": value}
+    for pointer, before, after in edits:
+        if not _POINTER.fullmatch(pointer):
+            raise EditError(f"{pointer[:80]!r} is no JSON Pointer into a config")
+        try:
+            inner, key = place(holder, f"/{pointer}")
+            is_there = key in inner if isinstance(inner, dict) else pointer.endswith(f"/{key}")
+            found = inner[key] if is_there else ABSENT
+        except (LookupError, TypeError, ValueError) as error:
+            raise EditError(f"{pointer!r} leads nowhere") from error
+        if not same(found, before) or (isinstance(after, Absent) and isinstance(before, Absent)):
+            raise EditError(f"{pointer!r} holds another value than expected")
+        if not isinstance(after, Absent):
+            inner[key] = copy.deepcopy(after)
+        elif isinstance(inner, dict) and pointer:
+            del inner[key]
+        else:
+            raise EditError(f"{pointer!r}: only keys of mappings can be removed")
+    return holder[""]
+
+
+WRITER: Final[Writer] = texts.writer("yaml", PART, measure, apply)

@@ -2,8 +2,8 @@
 What a migration with a target, or into another container, changes: the file edited where that is
 enough, else the model written anew.
 
-A file that the target takes once its policies are spelled otherwise is edited, and keeps all else
-byte for byte. One of the other library, one that the target refuses for more, and one that goes
+A file that the target takes once its policies are spelled otherwise is edited, and keeps all else.
+One of the other library, one that the target refuses for more, and one that goes
 into another container, is converted.
 """
 
@@ -23,6 +23,7 @@ from policytool.migration.convert.rewrites import REWRITES, Situation
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.variables import placed
 from policytool.migration.plan import Conversion, Plan, Refusal
+from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
@@ -53,8 +54,9 @@ layers in the loader's own policy.
 """
 
 _ARCHIVE: Final = ".keras"
-_WRAPPER: Final = "wrapper-lost"
-"""The code of what an edit leaves lost and a conversion writes."""
+_OF_EDITS: Final = frozenset({"wrapper-lost", remarks.YAML_REWRITTEN})
+"""The codes of notes that are true of an edited file, and not of a converted one."""
+
 _MISCOUNTING: Final = "keras3.0"
 """The release that counts the calls of a shared layer so that none reads them back."""
 
@@ -210,7 +212,7 @@ def _converted(subject: Subject, options: Options, target: str, containers: Sequ
         state=None,
         notes=tuple(
             dict.fromkeys(
-                (*(note for note in base.notes if note.code != _WRAPPER), *chosen.log.notes)
+                (*(note for note in base.notes if note.code not in _OF_EDITS), *chosen.log.notes)
             )
         ),
         refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),

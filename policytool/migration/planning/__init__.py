@@ -91,6 +91,11 @@ def plan_with_result(subject: Subject, options: Options) -> tuple[Plan, Analysis
     everything = (*edits, *trained.edits)
     result = _result(analysis, everything, casts)
     after = savedmodel_revival.loaders(subject.document, everything, result.model.loaders)
+    refusals = (
+        *_before_policies(subject, options),
+        *decisions.refusals,
+        *_still_refused(options, everything, after),
+    )
     made = Plan(
         path=analysis.model.path,
         format=analysis.model.format,
@@ -105,12 +110,9 @@ def plan_with_result(subject: Subject, options: Options) -> tuple[Plan, Analysis
             *trained.notes,
             *remarks.about(subject, options, decisions),
             *(() if retrace else traced_notes.notes(subject, everything)),
+            *(() if refusals else remarks.about_layout(subject, everything)),
         ),
-        refusals=(
-            *_before_policies(subject, options),
-            *decisions.refusals,
-            *_still_refused(options, everything, after),
-        ),
+        refusals=refusals,
         loaders_before=analysis.model.loaders,
         loaders_after=after,
         retrace=retrace,

@@ -14,11 +14,15 @@ from policytool.releases.generations import SubPolicy
 from policytool.support.shorten import some
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
+    from policytool.formats.edits import Edit
     from policytool.migration.planning.decisions import Decisions
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import Subject
+
+YAML_REWRITTEN: Final = "yaml-layout-rewritten"
+"""The note's code; a conversion writes no YAML and has none."""
 
 _ATTENTION: Final = "MultiHeadAttention"
 
@@ -47,6 +51,16 @@ def about(subject: Subject, options: Options, decisions: Decisions) -> Iterator[
         )
     yield from _about_sub_layers(subject, decisions)
     yield from _about_unsaid(subject)
+
+
+def about_layout(subject: Subject, edits: Collection[Edit]) -> Iterator[Note]:
+    """Yield a note if edits have a YAML file written again."""
+    if edits and subject.document.format == "yaml":
+        message = (
+            "PyYAML writes the file again: tags, anchors, unknown keys and the order of keys stay; "
+            "comments are lost, and line breaks may change"
+        )
+        yield Note(severity=Severity.NOTE, code=YAML_REWRITTEN, message=message)
 
 
 def _about_storage(subject: Subject, decisions: Decisions) -> Iterator[Note]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import spellings
+from policytool.releases import policy_formats
 from policytool.releases.generations._base import Generation, Release, Unsaid
 from policytool.support.errors import SpellingError
 
@@ -30,7 +30,7 @@ def single_dtype(policy: Policy | PolicyMap, title: str) -> str:
 
     :raises SpellingError: for mixed policies, which releases before TF 2.1 cannot write.
     """
-    known = spellings.without_loss_scale(spellings.plain(policy, title), title)
+    known = policy_formats.without_loss_scale(policy_formats.plain(policy, title), title)
     if known.should_cast_variables:
         raise SpellingError(
             f"{title} cannot say {known.name}: it writes the variable dtype alone "
@@ -45,7 +45,7 @@ GENERATION: Final = Generation(
     releases=tuple(
         Release(id=f"keras1.{minor}", keras_versions=(f"1.{minor}.",)) for minor in range(3)
     ),
-    parse=spellings.parse_name,
+    parse=policy_formats.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import _recurrent, keras1, spellings
+from policytool.releases import policy_formats
+from policytool.releases.generations import _recurrent, keras1
 from policytool.releases.generations._base import Generation, Release, Unsaid
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ GENERATION: Final = Generation(
     releases=tuple(
         Release(id=f"keras2.{minor}", keras_versions=(f"2.{minor}.",)) for minor in range(4)
     ),
-    parse=spellings.parse_name,
+    parse=policy_formats.parse_name,
     render=render,
     unsaid=Unsaid.FLOATX,
     composites=_recurrent.CELLS_TO_TF25,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import _attention, _recurrent, spellings
+from policytool.releases import policy_formats
+from policytool.releases.generations import _attention, _recurrent
 from policytool.releases.generations._base import Generation, Release
 from policytool.releases.policy import PolicyMap
 from policytool.support.errors import SpellingError
@@ -29,7 +30,7 @@ def render(policy: Policy | PolicyMap) -> str:
         return policy.name
     if policy.name.startswith("float8"):
         return policy.name
-    return spellings.without_loss_scale(spellings.plain(policy, TITLE), TITLE).name
+    return policy_formats.without_loss_scale(policy_formats.plain(policy, TITLE), TITLE).name
 
 
 GENERATION: Final = Generation(
@@ -38,7 +39,7 @@ GENERATION: Final = Generation(
     releases=tuple(
         Release(id=f"keras3.{minor}", keras_versions=(f"3.{minor}.",)) for minor in range(4)
     ),
-    parse=spellings.parse_name,
+    parse=policy_formats.parse_name,
     render=render,
     composites={**_recurrent.CELLS, **_attention.KERAS3},
 )

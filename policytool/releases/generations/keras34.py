@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import policy as policies
-from policytool.releases.generations import _attention, _recurrent, spellings
+from policytool.releases import policy_formats
+from policytool.releases.generations import _attention, _recurrent
 from policytool.releases.generations._base import Generation, Release
 from policytool.releases.policy import Policy, PolicyMap
 from policytool.support.errors import PolicyNameError, SpellingError
@@ -37,8 +38,8 @@ _MAP: Final = "DTypePolicyMap"
 def parse(value: Json) -> Policy | PolicyMap:
     """Return the policy of a bare name or of one of Keras 3's policy dicts."""
     if isinstance(value, str):
-        return spellings.parse_name(value)
-    class_name, config = spellings.class_and_config(value)
+        return policy_formats.parse_name(value)
+    class_name, config = policy_formats.class_and_config(value)
     if class_name == _MAP:
         return _parse_map(config)
     return _parse_policy(class_name, config)
@@ -63,13 +64,13 @@ def render(policy: Policy | PolicyMap) -> Json:
             config["amax_history_length"] = quantization.amax_history_length
         return _serialized("keras.dtype_policies", _QUANTIZED[family], config)
     if not policy.name.startswith("float8"):
-        spellings.without_loss_scale(spellings.plain(policy, TITLE), TITLE)
+        policy_formats.without_loss_scale(policy_formats.plain(policy, TITLE), TITLE)
     return _serialized("keras", "DTypePolicy", {"name": policy.name})
 
 
 def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
     if class_name in _PLAIN:
-        return spellings.parse_name(config.get("name"))
+        return policy_formats.parse_name(config.get("name"))
     mode, source = config.get("mode"), config.get("source_name")
     if (
         class_name not in _QUANTIZED.values()
@@ -106,8 +107,8 @@ def _parse_entry(value: Json) -> Policy | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return spellings.parse_name(value)
-    class_name, config = spellings.class_and_config(value)
+        return policy_formats.parse_name(value)
+    class_name, config = policy_formats.class_and_config(value)
     if config.get("name", "") is None or config.get("source_name", "") is None:
         return None
     return _parse_policy(class_name, config)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import _recurrent, keras1, spellings
+from policytool.releases import policy_formats
+from policytool.releases.generations import _recurrent, keras1
 from policytool.releases.generations._base import Generation, Release
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ GENERATION: Final = Generation(
         Release(id=f"tf{minor}", keras_versions=(version,))
         for minor, version in _KERAS_VERSIONS.items()
     ),
-    parse=spellings.parse_name,
+    parse=policy_formats.parse_name,
     render=render,
     composites=_recurrent.CELLS_TO_TF25,
 )

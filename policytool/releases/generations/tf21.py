@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import _recurrent, spellings
+from policytool.releases import policy_formats
+from policytool.releases.generations import _recurrent
 from policytool.releases.generations._base import Generation, Release
 from policytool.releases.policy import Auto
 
@@ -22,7 +23,7 @@ TITLE: Final = "TF 2.1 to 2.3"
 
 def parse(value: Json) -> Policy:
     """Return the policy of a bare dtype name or of a ``Policy`` dict."""
-    return spellings.parse_keras2(value, {"Policy": True})
+    return policy_formats.parse_keras2(value, {"Policy": True})
 
 
 def render(policy: Policy | PolicyMap) -> Json:
@@ -30,12 +31,12 @@ def render(policy: Policy | PolicyMap) -> Json:
     Return the bare name of a single dtype without a loss scale, and a ``Policy`` dict for the rest
     (``policy.serialize``).
     """
-    known = spellings.plain(policy, TITLE)
+    known = policy_formats.plain(policy, TITLE)
     if not known.should_cast_variables and known.loss_scale in {None, Auto()}:
         return known.name
     return {
         "class_name": "Policy",
-        "config": {"name": known.name, **spellings.render_loss_scale(known.loss_scale)},
+        "config": {"name": known.name, **policy_formats.render_loss_scale(known.loss_scale)},
     }
 
 

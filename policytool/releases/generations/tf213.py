@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import _attention, _recurrent, spellings
+from policytool.releases import policy_formats
+from policytool.releases.generations import _attention, _recurrent
 from policytool.releases.generations._base import Generation, Release
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ TITLE: Final = "TF 2.13 to 2.15, tf_keras"
 
 def parse(value: Json) -> Policy:
     """Return the policy of a bare dtype name or of a ``Policy`` dict."""
-    return spellings.parse_keras2(value, {"Policy": False})
+    return policy_formats.parse_keras2(value, {"Policy": False})
 
 
 def render(policy: Policy | PolicyMap) -> Json:
@@ -27,7 +28,7 @@ def render(policy: Policy | PolicyMap) -> Json:
     Return the bare name of a single dtype, and a ``Policy`` dict with its module for a mixed policy
     (never ``tf_keras``, even there).
     """
-    known = spellings.without_loss_scale(spellings.plain(policy, TITLE), TITLE)
+    known = policy_formats.without_loss_scale(policy_formats.plain(policy, TITLE), TITLE)
     if not known.should_cast_variables:
         return known.name
     return {

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.generations import _attention, _recurrent, spellings
+from policytool.releases import policy_formats
+from policytool.releases.generations import _attention, _recurrent
 from policytool.releases.generations._base import Generation, Release
 
 if TYPE_CHECKING:
@@ -22,18 +23,18 @@ TITLE: Final = "TF 2.4 to 2.8"
 
 def parse(value: Json) -> Policy:
     """Return the policy of a bare dtype name, of a ``Policy`` dict, or of a ``PolicyV1`` dict."""
-    return spellings.parse_keras2(value, {"Policy": False, "PolicyV1": True})
+    return policy_formats.parse_keras2(value, {"Policy": False, "PolicyV1": True})
 
 
 def render(policy: Policy | PolicyMap) -> Json:
     """
     Return ``PolicyV1`` for a policy with a loss scale, else the bare dtype name, else ``Policy``.
     """
-    known = spellings.plain(policy, TITLE)
+    known = policy_formats.plain(policy, TITLE)
     if known.loss_scale is not None:
         return {
             "class_name": "PolicyV1",
-            "config": {"name": known.name, **spellings.render_loss_scale(known.loss_scale)},
+            "config": {"name": known.name, **policy_formats.render_loss_scale(known.loss_scale)},
         }
     return (
         {"class_name": "Policy", "config": {"name": known.name}}

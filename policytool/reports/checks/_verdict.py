@@ -63,10 +63,8 @@ def overall(check: Check) -> str:
 def own(check: Check, run: CheckRun) -> str:
     """Return what one of several runs comes to, with what it alone leaves open."""
     word, *said = outcome(run)
-    return (
-        f"{word}: "
-        f"{'; '.join([*said, *(text for text in reservations(check, run) if text not in shared(check))])}"
-    )
+    alone = (text for text in reservations(check, run) if text not in shared(check))
+    return f"{word}: {'; '.join([*said, *alone])}"
 
 
 def shared(check: Check) -> list[str]:
@@ -121,7 +119,8 @@ def _passed(found: CheckVerdict) -> Iterator[str]:
     )
     if outputs:
         worst = max(outputs, key=excess)
-        yield f"{_name(worst) if len(outputs) == 1 else f'the worst of {len(outputs)} outputs, {clean(worst.path)},'} {_error(worst)}"
+        several = f"the worst of {len(outputs)} outputs, {clean(worst.path)},"
+        yield f"{_name(worst) if len(outputs) == 1 else several} {_error(worst)}"
     if layers:
         yield (
             f"all {many(len(layers), 'call')} of layers are within their tolerances"

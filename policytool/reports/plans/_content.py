@@ -280,7 +280,8 @@ def _outcome(migration: Migration) -> str:
         Status.PLANNED,
         Status.WRITTEN,
     }:
-        return f"{shown(migration.target or migration.source)}{', read back and compared' if migration.status is Status.WRITTEN else ''}"
+        compared = ", read back and compared" if migration.status is Status.WRITTEN else ""
+        return f"{shown(migration.target or migration.source)}{compared}"
     edits = migration.plan.edits
     values = (
         "1 config value"

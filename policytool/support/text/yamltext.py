@@ -48,8 +48,6 @@ Characters: what Python reads of an integer.
 YAML 1.1 counts in sixties too (``1:30:00``), which takes the square of the length without a bound.
 """
 
-_UNREADABLE: Final = "is not valid YAML"
-
 
 class YamlError(ValueError):
     """
@@ -64,24 +62,21 @@ class YamlError(ValueError):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One node of the text, with where it stands."""
+    """One node of the text, and the form in which it is written."""
 
     kind: Kind
-    start: int
-    """Of its first character, an anchor or a tag before it included."""
-
-    end: int
-    """Behind its last character; behind the last one below it for a collection in block style."""
-
     tag: str | None = None
     """In full; None where the text has none."""
 
     anchor: str | None = None
     flow: bool = True
-    """Whether it is a scalar, or a collection in brackets."""
+    """Whether a collection is in brackets."""
 
     style: str | None = None
     """A scalar's quote, ``|`` or ``>``; None for a plain one."""
+
+    text: str = ""
+    """A scalar as it is spelled, without its quotes."""
 
     scalar: str | int | float | bool | None = None
     items: list[Node] = field(default_factory=list)
@@ -99,19 +94,16 @@ class Node:
     depth: int = 1
 
     @property
-    def bare(self) -> Node:
-        """What the node is without wrappers: an alias stays one."""
-        node = self
-        while node.tag in _WRAPPERS:
-            node = node.items[0]
-        return node
+    def is_wrapper(self) -> bool:
+        """Whether the node is a call of a class that stands for its one argument."""
+        return self.tag in _WRAPPERS
 
     @property
     def content(self) -> Node:
         """What the node stands for, wrappers taken off and aliases followed."""
-        node = self.bare
-        while node.target is not None:
-            node = node.target.bare
+        node = self
+        while node.is_wrapper or node.target is not None:
+            node = node.target or node.items[0]
         return node
 
 
@@ -136,7 +128,7 @@ def parse(text: str) -> Parsed:
     :raises YamlError: with code ``yaml-limit``, ``yaml-tag`` or ``invalid-yaml``.
     """
     root = compose(text)
-    wrappers = (node.tag.rpartition(":")[2] for node in nodes(root) if node.tag in _WRAPPERS)
+    wrappers = (node.tag.rpartition(":")[2] for node in _nodes(root) if node.tag in _WRAPPERS)
     return Parsed(
         value=value(root),
         repeated=tuple(dict.fromkeys(_repeated(root))),
@@ -164,13 +156,9 @@ def compose(text: str) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise YamlError(
-            "invalid-yaml", f"{_UNREADABLE}: {error.problem or error.context}{where}"
-        ) from error
+        raise _invalid(f"{error.problem or error.context}{where}") from error
     except yaml.YAMLError as error:
-        raise YamlError(
-            "invalid-yaml", f"{_UNREADABLE}: {' '.join(str(error).split())[:200]}"
-        ) from error
+        raise _invalid(" ".join(str(error).split())[:200]) from error
 
 
 def value(node: Node) -> Json:
@@ -186,7 +174,7 @@ def value(node: Node) -> Json:
     return node.scalar
 
 
-def nodes(root: Node) -> Iterator[Node]:
+def _nodes(root: Node) -> Iterator[Node]:
     """Yield a node and all below it, each once, aliases as they stand."""
     pending = [root]
     while pending:
@@ -197,7 +185,7 @@ def nodes(root: Node) -> Iterator[Node]:
 
 
 def _repeated(root: Node) -> Iterator[str]:
-    for node in nodes(root):
+    for node in _nodes(root):
         seen: set[str] = set()
         for key, _, _ in node.members:
             if key in seen:
@@ -214,7 +202,7 @@ class _Composer:
     def __init__(
         self,
         reader: Any,  # noqa: ANN401  # one of PyYAML's two loaders, which have no base in common
-    ) -> None:  # one of PyYAML's two loaders, which have no base in common
+    ) -> None:
         self._reader = reader
         self._anchors: dict[str, Node] = {}
         self._open: list[tuple[Node, list[Node]]] = []
@@ -230,7 +218,7 @@ class _Composer:
             name = type(event).__name__
             if name == "StreamEndEvent":
                 if root is None:
-                    raise YamlError("invalid-yaml", f"{_UNREADABLE}: it is empty")
+                    raise _invalid("it is empty")
                 return root
             if name == "DocumentStartEvent" and root is not None:
                 raise YamlError(
@@ -254,24 +242,15 @@ class _Composer:
             elif done is not None:
                 root = done
 
-    # an event of PyYAML
     def _begin(self, event: Any, kind: Kind) -> None:  # noqa: ANN401  # an event of PyYAML
         if len(self._open) >= self._deepest:
             raise _too_deep()
-        node = Node(
-            kind=kind,
-            start=event.start_mark.index,
-            end=event.start_mark.index,
-            tag=event.tag,
-            anchor=event.anchor,
-            flow=bool(event.flow_style),
-        )
+        node = Node(kind=kind, tag=event.tag, anchor=event.anchor, flow=bool(event.flow_style))
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         self._open.append((node, []))
         _check_tag(node, event.start_mark.line)
 
-    # an event of PyYAML
     def _ended(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
         node, below = self._open.pop()
         line = event.start_mark.line
@@ -290,25 +269,18 @@ class _Composer:
                     f"has the tag {_shown(node.tag)} with other than its one argument, before line "
                     f"{line + 1}; to_yaml() writes none such",
                 )
-        node.end = (
-            event.end_mark.index
-            if node.flow
-            else max((item.end for item in below), default=event.start_mark.index)
-        )
         self._measure(node, below)
         return node
 
-    # an event of PyYAML
     def _scalar(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
         from yaml.nodes import ScalarNode
 
         node = Node(
             kind="scalar",
-            start=event.start_mark.index,
-            end=event.end_mark.index,
             tag=event.tag,
             anchor=event.anchor,
             style=event.style or None,
+            text=event.value,
         )
         tag = (
             event.tag
@@ -338,37 +310,27 @@ class _Composer:
         if kind == "null":
             return None
         if len(event.value) > _LONGEST_NUMBER:
-            raise YamlError(
-                "invalid-yaml",
-                f"{_UNREADABLE}: a number of {len(event.value)} characters at line "
-                f"{event.start_mark.line + 1}",
+            raise _invalid(
+                f"a number of {len(event.value)} characters at line {event.start_mark.line + 1}"
             )
         try:
             found: int | float | bool = getattr(self._reader, f"construct_yaml_{kind}")(scalar)
         except (ValueError, KeyError, IndexError, OverflowError) as error:
-            raise YamlError(
-                "invalid-yaml", f"{_UNREADABLE}: no {kind} at line {event.start_mark.line + 1}"
-            ) from error
+            raise _invalid(f"no {kind} at line {event.start_mark.line + 1}") from error
         return found
 
-    # an event of PyYAML
     def _alias(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
         target = self._anchors.get(event.anchor)
         line = event.start_mark.line + 1
         if target is None:
-            raise YamlError(
-                "invalid-yaml",
-                f"{_UNREADABLE}: the alias *{event.anchor} at line {line} stands for nothing",
-            )
+            raise _invalid(f"the alias *{event.anchor} at line {line} stands for nothing")
         if any(node is target for node, _ in self._open):
             raise YamlError(
                 "invalid-yaml",
                 f"holds a value inside itself, by the alias *{event.anchor} at line {line}; a "
                 "config has an end",
             )
-        node = Node(
-            kind="alias", start=event.start_mark.index, end=event.end_mark.index, target=target
-        )
+        node = Node(kind="alias", target=target)
         self._measure(node, (target,))
         return node
 
@@ -387,6 +349,10 @@ class _Composer:
             )
         if node.depth > self._deepest + 1:
             raise _too_deep()
+
+
+def _invalid(problem: str) -> YamlError:
+    return YamlError("invalid-yaml", f"is not valid YAML: {problem}")
 
 
 def _key(node: Node, line: int) -> str:

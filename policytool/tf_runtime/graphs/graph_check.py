@@ -43,8 +43,8 @@ def measure_graph(
     Return, for each signature of a SavedModel, what the rewrite changed and how far its tensors and
     outputs then are from the plain graph's.
 
-    A signature has the keys of a run (:mod:`..engine.model_run`) but its device, with scopes of the graph as
-    calls, ``rewrite``, and ``refused`` where it cannot run.
+    A signature has the keys of a run (:mod:`..engine.model_run`) but its device, with scopes of the
+    graph as calls, ``rewrite``, and ``refused`` where it cannot run.
 
     :param wanted: ``policy``, ``device`` (``cpu``, ``gpu:0``), and as far as they are chosen
         ``signatures`` (names) and ``tags``.

@@ -171,7 +171,7 @@ def test_paths_relative_to_the_working_directory(
 
 def test_drafts_of_killed_runs_are_removed(model: Path) -> None:
     """Those of processes that are gone; not those of others that run, nor of other hosts."""
-    host = atomic._names.hidden(model).name.split(".")[-2].split("-")[0]  # noqa: SLF001
+    host = atomic._placing.hidden_path(model).name.split(".")[-2].split("-")[0]  # noqa: SLF001
     names = [
         f".a.{host}-{pid}-00.policytool-draft" for pid in (2**22 + 1, os.getpid(), os.getppid())
     ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+import policytool
 from policytool.formats import rewriting
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
@@ -27,6 +28,9 @@ DICTS: Final = [
 ]
 
 
+NOTE: Final = "yaml-layout-rewritten"
+
+
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_one_dtype_changes_one_line(path: Path, tmp_path: Path) -> None:
     """Tags, tuples, anchors and the order of keys stay."""
@@ -39,14 +43,16 @@ def test_one_dtype_changes_one_line(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_a_byte_order_mark_and_line_ends_stay(mark: bytes, tmp_path: Path) -> None:
-    """As in JSON."""
+    """As in JSON; comments go."""
     text = b"class_name: Sequential\r\nconfig:\r\n  name: mlp  # mine\r\n  dtype: float32\r\n"
     (tmp_path / "a.yaml").write_bytes(mark + text)
     wanted = Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))
     written = rewriting.write(
         tmp_path / "a.yaml", tmp_path / "b.yaml", wanted, document_format="yaml"
     )
-    assert written.target.read_bytes() == mark + text.replace(b"float32", b"float16")
+    assert written.target.read_bytes() == mark + text.replace(b"float32", b"float16").replace(
+        b"  # mine", b""
+    )
 
 
 @pytest.mark.parametrize("path", DICTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -82,17 +88,50 @@ def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """Casts, another value than expected, and forms that are only read."""
+    """Casts, another value than expected, and a value that YAML cannot hold."""
     path = tmp_path / "a.yaml"
-    path.write_text(
-        "class_name: A\nconfig: {dtype: &a !!python/tuple [1]}\nother: *a\n", encoding="utf-8"
-    )
+    path.write_text("class_name: A\nconfig: {dtype: float64}\n", encoding="utf-8")
     for code, changes in (
         ("source-changed", Changes(casts=(cast(("a",), "float32", "float16"),))),
         ("source-changed", Changes(edits=(edit("model", "/config/dtype", "float32", "float16"),))),
-        ("not-rewritable", Changes(edits=(edit("model", "/config/dtype/0", 1, 2),))),
+        ("not-rewritable", Changes(edits=(edit("model", "/config/dtype", "float64", "\ud800"),))),
     ):
         with pytest.raises(ModelFileError) as caught:
             rewriting.write(path, tmp_path / "b.yaml", changes, document_format="yaml")
         assert caught.value.code == code
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("path", DICTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_second_plan_is_empty_and_leaves_the_file(path: Path, tmp_path: Path) -> None:
+    """The first plan has a note that the layout changes; a file that needs nothing has none."""
+    new = tmp_path / "new.yaml"
+    first = policytool.migrate(path, output=new)
+    assert [note.code for note in first.plan.notes].count(NOTE) == 1
+    before = new.stat()
+    second = policytool.migrate(new, in_place=True)
+    assert second.plan.is_empty
+    assert NOTE not in {note.code for note in second.plan.notes}
+    after = new.stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert list(tmp_path.iterdir()) == [new]
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"target": "tf2.5", "output": "new.json"}, "written"),
+        ({"target": "tf2.0", "output": "new.yaml"}, "refused"),
+    ],
+    ids=["converted", "refused"],
+)
+def test_only_yaml_that_is_written_has_the_note(
+    options: dict[str, Any], status: str, tmp_path: Path
+) -> None:
+    """A conversion writes JSON, and a refused plan writes nothing."""
+    path = FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml"
+    options = {**options, "output": tmp_path / options["output"]}
+    ended = policytool.migrate(path, **options)
+    assert ended.status == status
+    assert ended.plan.notes or ended.plan.refusals
+    assert NOTE not in {note.code for note in ended.plan.notes}

@@ -157,7 +157,7 @@ def test_an_rnn_and_its_cells_are_one_unit() -> None:
     stacked = layer("StackedRNNCells", "stack", cells=cells)
     model = chain(dense("a"), layer("RNN", "rnn", cell=stacked), dense("out"))
     assert policies(after(model, None, "net/rnn=mixed_bfloat16")) == {
-        "x": "float32", "a": "float32", "rnn": "mixed_bfloat16", "stack": "mixed_bfloat16", "one": "mixed_bfloat16", "two": "mixed_bfloat16", "out": "float32",
+        "x": "float32", "a": "float32", "rnn": "mixed_bfloat16", "stack": "mixed_bfloat16", "one": "mixed_bfloat16", "two": "mixed_bfloat16", "out": "float32",  # noqa: E501  # a table
     }  # fmt: skip
 
 

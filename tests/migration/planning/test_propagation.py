@@ -148,7 +148,7 @@ def test_casts_that_keras3_recorded_follow_their_layer() -> None:
         }
 
     cast = {
-        "module": "keras.src.ops.core", "class_name": "Cast", "config": {"dtype": "float16"}, "registered_name": "Cast", "name": "cast",
+        "module": "keras.src.ops.core", "class_name": "Cast", "config": {"dtype": "float16"}, "registered_name": "Cast", "name": "cast",  # noqa: E501  # a table
         "inbound_nodes": [{"args": [tensor("x", "float32")], "kwargs": {}}],
     }  # fmt: skip
     policy = {

@@ -300,7 +300,7 @@ def test_state_moves_when_keras3_gets_a_wrapper() -> None:
         "/".join(slot.tensor): slot.source[-1] if slot.source else slot.value for slot in made.state
     }
     assert sources == {
-        "optimizer/vars/0": 0, "optimizer/vars/1": 0.0, "optimizer/vars/2": 0, "optimizer/vars/3": 32768.0,
+        "optimizer/vars/0": 0, "optimizer/vars/1": 0.0, "optimizer/vars/2": 0, "optimizer/vars/3": 32768.0,  # noqa: E501  # a table
         **{f"optimizer/vars/{n + 4}": str(n) for n in range(3)},
         **{f"optimizer/inner_optimizer/vars/{n}": str(n) for n in range(3)},
     }  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from policytool.support.files import atomic
-from policytool.support.files.atomic import DirectoryDraft, Draft, _copying, _draft, _kept, _names
+from policytool.support.files.atomic import DirectoryDraft, Draft, _copying, _draft, _placing
 from tests.helpers.changes import held
 
 if TYPE_CHECKING:
@@ -107,10 +107,7 @@ def test_a_directory_that_does_not_reach_the_disk_is_put_back(
         backup.write_bytes(b"older")
     before = held(tmp_path)
 
-    def fail(_: int) -> None:
-        raise OSError(errno.EIO, "failing")
-
-    monkeypatch.setattr(_draft, "sync_names", fail)
+    monkeypatch.setattr(_copying, "sync_directory", _fail)
     with pytest.raises(OSError, match="failing"):
         _publish(target, b"new", **{**how, **({"backup": backup} if "backup" in how else {})})
     if links or "backup" in how:
@@ -195,7 +192,7 @@ def _directory(target: Path, data: bytes, like: Path, **how: Any) -> None:
     with DirectoryDraft.beside(target) as made:
         made.member(Path("a")).path.write_bytes(data)
         made.member(Path("below/b")).path.write_bytes(data)
-        made.link(Path("link"), "a")
+        made.links[Path("link")] = "a"
         made.publish(target, like=like, **how)
 
 
@@ -239,7 +236,7 @@ def test_a_directory_that_cannot_be_renamed_is_put_back(
 ) -> None:
     """At each rename in turn, and where the directory above does not reach the disk."""
     rename = os.rename
-    for failing in range(1, 4):
+    for failing in range(1, 6):
         place = tmp_path / f"place{failing}"
         place.mkdir()
         target = place / "x"
@@ -273,10 +270,13 @@ def test_a_backup_is_copied_where_there_are_no_links(no_links: None, tmp_path: P
     del no_links
     target = tmp_path / "x"
     target.write_bytes(b"original")
-    kept = _kept.Kept(target, tmp_path / "x.bak", overwrite=False)
-    kept.keep()
-    assert held(tmp_path) == {"x": b"original", "x.bak": b"original"}
-    assert kept.restored(None)
+
+    def fail_beside_the_backup() -> None:
+        assert {"x": b"original", "x.bak": b"original"}.items() <= held(tmp_path).items()
+        _fail()
+
+    with pytest.raises(OSError, match="failing"):
+        _publish(target, b"new", backup=tmp_path / "x.bak", check=fail_beside_the_backup)
     assert held(tmp_path) == {"x": b"original"}
 
 
@@ -316,7 +316,7 @@ def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(
     for name in ("link", "rename", "replace", "unlink", "fsync"):
         monkeypatch.setattr(os, name, looking(getattr(os, name)))
     if failing:
-        monkeypatch.setattr(_draft, "sync_names", _fail)
+        monkeypatch.setattr(_copying, "sync_directory", _fail)
         with pytest.raises(OSError, match="failing"):
             _publish(target, b"new", backup=backup, overwrite=True)
     else:
@@ -330,11 +330,11 @@ def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(
 @pytest.mark.parametrize(
     ("how", "said", "left"),
     [
-        ({}, "x is the new file", {"x": b"new"}),
-        ({"overwrite": True}, "x is the new file", {"x": b"new"}),
+        ({}, "x may be new", {"x": b"new"}),
+        ({"overwrite": True}, "x may be new", {"x": b"new"}),
         (
             {"backup": True},
-            "x is the new file, and its original is x.bak",
+            r"x may be new or missing, and x\.bak its original",
             {"x": b"new", "x.bak": b"original"},
         ),
     ],
@@ -355,12 +355,12 @@ def test_what_cannot_be_taken_back_is_told(
     if how:
         target.write_bytes(b"original")
 
-    def fail_from_now_on(directory: int) -> None:
+    def fail_from_now_on(directory: Path) -> None:
         for name in ("rename", "replace", "unlink", "link"):
             monkeypatch.setattr(os, name, _fail)
         _fail(directory)
 
-    monkeypatch.setattr(_draft, "sync_names", fail_from_now_on)
+    monkeypatch.setattr(_copying, "sync_directory", fail_from_now_on)
     with pytest.raises(
         atomic.NotTakenBackError, match=f"failing, and it could not be taken back: {said}$"
     ):
@@ -382,18 +382,16 @@ def test_a_directory_that_cannot_be_put_back_is_told(
     target.parent.mkdir()
     _directory(target, b"original", like)
     before = held(target)
-    rename, count = os.rename, 0
+    rename = os.rename
 
     def renaming(one: Any, other: Any) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
+        if not target.exists():
             _fail()
         rename(one, other)
 
     monkeypatch.setattr(os, "rename", renaming)
     with pytest.raises(
-        atomic.NotTakenBackError, match=r"the original of x is x\.bak, whole; rename it back"
+        atomic.NotTakenBackError, match=r"x may be new or missing, and x\.bak its original$"
     ):
         _directory(
             target,
@@ -427,7 +425,7 @@ def test_nothing_half_has_the_name_where_there_are_no_links(
     """
     del no_links
     if not one_step:
-        monkeypatch.setattr(_names, "rename_to_free", lambda *_: False)
+        monkeypatch.setattr(_placing, "rename_exclusively", lambda *_: False)
     target = tmp_path / "x"
     seen = []
     for name in ("pwrite", "fsync", "fchmod", "copy_file_range", "close", "replace", "open"):
@@ -539,11 +537,11 @@ def test_an_interrupt_while_a_directory_is_made_leaves_none(
     """It is heard when the directory is there already."""
     real = Path.mkdir
 
-    def interrupted(self: Path, mode: int = 0o777) -> None:
-        real(self, mode)
+    def interrupted(self: Path, *how: Any, **named: Any) -> None:
+        real(self, *how, **named)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "mkdir", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        atomic.MadeDirectory.beside(tmp_path / "x")
+    with pytest.raises(KeyboardInterrupt), DirectoryDraft.beside(tmp_path / "x") as made:
+        made.create()
     assert not list(tmp_path.iterdir())

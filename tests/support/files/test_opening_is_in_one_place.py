@@ -83,14 +83,16 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"os.open"}),
         "opens drafts to write them, and directories to bring them to the disk",
     ),
-    "support.files.atomic._draft": (frozenset({"os.open"}), DRAFT),
     "formats.keras_archive.members": (
         frozenset({"inflated.path.open", "zipfile.ZipFile"}),
         f"{DRAFT}, and {STREAM}",
     ),
     "formats.hdf5.rewriting.storage": (frozenset({"h5py.File"}), STREAM),
     "formats.keras_archive.rewrite": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
-    "releases.data": (frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}), TABLE),
+    "releases.data.__init__": (
+        frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}),
+        TABLE,
+    ),
 }
 """
 Module to the calls that it may make, as they are written, and the reason; any other belongs to

@@ -58,7 +58,8 @@ def texts(draw: st.DrawFn, depth: int = 3) -> str:
     if kind == "array":
         return f"{before}[{','.join(inner) or draw(BLANKS)}]{after}"
     members = [
-        f"{draw(BLANKS)}{json.dumps(draw(KEYS), ensure_ascii=draw(st.booleans()))}{draw(BLANKS)}:{value}"
+        f"{draw(BLANKS)}{json.dumps(draw(KEYS), ensure_ascii=draw(st.booleans()))}"
+        f"{draw(BLANKS)}:{value}"
         for value in inner
     ]
     return f"{before}{{{','.join(members) or draw(BLANKS)}}}{after}"

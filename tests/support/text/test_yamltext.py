@@ -69,14 +69,17 @@ def test_shared_values_are_written_out(value: object) -> None:
 
 
 @pytest.mark.parametrize("loader", ["SafeLoader", "CSafeLoader"])
-def test_both_parsers_of_pyyaml_give_the_same_places(
-    loader: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where libyaml is missing, PyYAML's own parser is used, and counts characters alike."""
-    text = "é: [😀, b]\n# ü\nlast: 'ö'  \n"
+def test_both_parsers_of_pyyaml_give_the_same(loader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where libyaml is missing, PyYAML's own parser is used: of values, tags, anchors and form."""
+    text = "é: &a !!python/tuple [😀, 0x1F]\n# ü\n'ö': >\n  *a\nlast:\n- *a\n"
     monkeypatch.setattr(yaml, "CSafeLoader", getattr(yaml, loader))
-    places = [text[node.start : node.end] for node in yamltext.nodes(yamltext.compose(text))][1:]
-    assert sorted(places) == sorted(["é", "[😀, b]", "😀", "b", "last", "'ö'"])
+    root = yamltext.compose(text)
+    items, folded, last = (node for _, _, node in root.members)
+    assert yamltext.value(root) == {"é": ["😀", 31], "ö": "*a\n", "last": [["😀", 31]]}
+    assert (items.tag, items.anchor, items.flow) == ("tag:yaml.org,2002:python/tuple", "a", True)
+    assert [(node.text, node.style) for node in items.items] == [("😀", None), ("0x1F", None)]
+    assert [name.style for _, name, _ in root.members] == [None, "'", None]
+    assert (folded.style, last.flow, last.items[0].target) == (">", False, items)
 
 
 @pytest.mark.parametrize(

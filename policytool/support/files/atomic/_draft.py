@@ -1,98 +1,40 @@
-"""One file that appears whole or not at all."""
+"""Files and directories in the making; context managers that leave nothing behind."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
-from policytool.support.files.atomic import _names
-from policytool.support.files.atomic._copying import copy_attributes, copy_bytes, opened, sync_names
-from policytool.support.files.atomic._failing import NotTakenBackError
-from policytool.support.files.atomic._kept import Kept
+from policytool.support.files.atomic import _copying, _placing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
+    from collections.abc import Callable
 
-_MODE: Final = 0o600
-"""Nobody else reads a draft; the published file gets the mode of the original."""
-
-_NO_UNNAMED: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}
-_NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
-class Draft:
-    """
-    A file in the making, beside the place it is made for; a context manager that leaves nothing
-    behind.
-    """
+class Publishable(contextlib.ExitStack):
+    """A file or directory in the making; a context manager that leaves nothing behind."""
 
     def __init__(self, hidden: Path) -> None:
-        self._hidden = hidden
-        self._named = False
-        self._copied: os.stat_result | None = None
-        self._descriptor = self._open()
+        super().__init__()
+        self._hidden = self.path = hidden
+        """``path`` opens the draft while this process holds it."""
+        self.callback(_placing.remove, hidden)
 
     @classmethod
     def beside(cls, target: Path) -> Self:
         """
         Return a new draft in the directory of ``target``, which may be the path of another draft.
 
-        :raises OSError: where no file can be made there.
+        :raises OSError: if no file can be made there.
         """
-        if (
-            target.parent == _DESCRIPTORS
-        ):  # what an unnamed file's link leads to still names its directory
+        if target.parent == _DESCRIPTORS:  # the link of an unnamed file still tells its directory
             target = target.readlink().with_name("member")
-        return cls(_names.hidden(target))
-
-    @property
-    def path(self) -> Path:
-        """A path by which the draft can be opened while this process holds it."""
-        return self._hidden if self._named else _DESCRIPTORS / str(self._descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            if self._named:
-                # as far as that is possible: it may have its place already, and the next run
-                # removes what stays
-                _names.remove(self._hidden)
-        finally:
-            if self._descriptor >= 0:
-                descriptor, self._descriptor = self._descriptor, -1
-                with contextlib.suppress(OSError):  # what was published is on the disk
-                    os.close(descriptor)
-
-    def flush(self) -> None:
-        """
-        Bring the draft to the disk.
-
-        :raises OSError: where the disk fails.
-        """
-        os.fsync(self._descriptor)
-
-    def finish(self, like: Path | None) -> None:
-        """
-        Give the draft the mode, owner and extended attributes of ``like``, and bring it to the
-        disk.
-
-        :raises OSError: where the disk fails.
-        """
-        copy_attributes(like, self._descriptor)
-        self.flush()
+        return cls(_placing.hidden_path(target))
 
     def publish(
         self,
@@ -104,194 +46,164 @@ class Draft:
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        Give the draft its place, with the mode, owner and extended attributes of ``like``.
+        Bring the draft to the disk and give it its place, with the mode, owner and extended
+        attributes of ``like``, or of what has the same name in that directory.
 
         With ``backup`` the target is replaced and its original stays under that name; with
         ``overwrite`` the target, or an older backup, is replaced. ``check`` is called last before
-        that; what it raises ends it, and nothing was changed.
+        that; if it raises, nothing was changed.
 
-        :raises FileExistsError: where the target exists and neither is given, or the backup exists
+        :raises FileExistsError: if the target exists and neither is given, or the backup exists
             and ``overwrite`` is not given.
-        :raises NotTakenBackError: where the system fails, and so does taking back what was done.
-        :raises OSError: where the system fails; the target then is what it was, and nothing new
-            stays behind.
+        :raises NotTakenBackError: if the system fails, and fails again to take back what was done.
+        :raises OSError: if the system fails; the target is unchanged, and nothing new stays.
         """
-        self.finish(like)
-        with opened(target.parent, os.O_RDONLY) as directory:
-            if overwrite or backup is not None:
-                self._replace(target, directory, Kept(target, backup, overwrite=overwrite), check)
-            else:
-                check()
-                self._place(target, directory)
+        new = self.finish(like)
+        place = _placing.place_directory if new.is_dir() else _placing.place_file
+        place(new, target, backup, check, overwrite=overwrite)
+
+    def finish(self, like: Path | None) -> Path:
+        """Complete the draft, bring it to the disk with its attributes, and return its name."""
+        raise NotImplementedError
+
+
+class Draft(Publishable):
+    """A file in the making."""
+
+    def __init__(self, hidden: Path) -> None:
+        super().__init__(hidden)
+        self._descriptor = self._open()
+
+    def flush(self) -> None:
+        """
+        Bring the draft to the disk.
+
+        :raises OSError: if the disk fails.
+        """
+        os.fsync(self._descriptor)
+
+    def finish(self, like: Path | None) -> Path:
+        """
+        Give the draft its attributes, bring it to the disk, and return its hidden name.
+
+        :raises OSError: if the disk fails.
+        """
+        name = self.ensure_name()
+        _copying.copy_attributes(like, self._descriptor)
+        self.flush()
+        return name
 
     def retract(self, name: Path) -> None:
         """
         Take back a name that the draft was published under; one that is another file's by now
         stays.
 
-        :raises OSError: where the system fails.
+        :raises OSError: if the system fails.
         """
-        with contextlib.suppress(FileNotFoundError):
-            found = os.lstat(name)
-            if os.path.samestat(found, self._copied or os.fstat(self._descriptor)):
-                name.unlink()
+        if _placing.is_at(name, os.fstat(self._descriptor)):
+            name.unlink()
 
     def show(self, name: Path) -> None:
         """
-        Give the draft a further name for other processes to read it by, until it is published.
+        Give the draft a further name for other processes to read it by.
 
-        :raises OSError: where none can be made.
+        :raises OSError: if none can be made.
         """
-        if self._named:
-            name.symlink_to(self._hidden)
-        else:
-            self.link(name)
+        hidden = self.ensure_name()
+        if not _placing.link(hidden, name):
+            name.symlink_to(hidden)
 
-    @contextlib.contextmanager
-    def named(self) -> Iterator[Path]:
+    def ensure_name(self) -> Path:
         """
-        Yield a path of the draft that leads to a name, for libraries that resolve links before they
-        open a file; publish it before the end.
+        Return the draft's hidden name, for libraries that resolve links before they open a file.
 
-        :raises OSError: where none can be made.
+        :raises OSError: if it has none yet, and none can be made.
         """
-        if self._named:
-            yield self._hidden
-            return
-        name = _names.hidden(self._hidden)
-        try:
-            self.link(name)
-            yield name
-        finally:
-            _names.remove(name)
-
-    def link(self, name: Path) -> None:
-        """
-        Give the draft a name that nothing has.
-
-        :raises FileExistsError: where something has it.
-        """
-        try:
-            # With a directory's descriptor Python calls linkat(), which alone follows the link in
-            # /proc to the file itself.
-            how = (
-                {"follow_symlinks": False}
-                if self._named
-                else {"src_dir_fd": self._descriptor, "follow_symlinks": True}
-            )
-            os.link(self.path, name, **how)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            self._take(name)
+        unnamed, self.path = self.path, self._hidden
+        if unnamed == self.path:
+            return self.path
+        with _copying.where_supported():
+            # with a directory's descriptor Python calls linkat(), which alone follows this link
+            os.link(unnamed, self._hidden, src_dir_fd=self._descriptor, follow_symlinks=True)
+            return self.path
+        with _copying.opened(self._hidden, _copying.NEW) as copy:
+            _copying.copy_bytes(self._descriptor, copy, os.fstat(self._descriptor).st_size)
+            os.dup2(copy, self._descriptor, inheritable=False)
+        return self.path
 
     def _open(self) -> int:
         if sys.platform == "linux" and _DESCRIPTORS.is_dir():
-            try:
-                return os.open(self._hidden.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, _MODE)
-            except OSError as error:
-                if error.errno not in _NO_UNNAMED:
-                    raise
-        self._named = True
+            with contextlib.suppress(OSError):  # a disk that fails has no file with a name either
+                unnamed = _copying.opened(self._hidden.parent, os.O_TMPFILE | os.O_RDWR)
+                descriptor = self.enter_context(unnamed)
+                self.path = _DESCRIPTORS / str(descriptor)
+                return descriptor
         try:
-            return os.open(
-                self._hidden,
-                os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0),
-                _MODE,
-            )
+            return self.enter_context(_copying.opened(self._hidden, _copying.NEW))
         except BaseException:
-            self._hidden.unlink(missing_ok=True)
+            self.close()
             raise
 
-    def _place(self, target: Path, directory: int) -> None:
-        """
-        Give the draft a name that nothing has, and take it back where the directory cannot be
-        brought to the disk.
-        """
-        linked = False
-        try:
-            self.link(target)
-            linked = True
-            sync_names(directory)
-        except BaseException as error:
-            try:
-                self.retract(target)
-            except OSError:
-                if linked and isinstance(error, OSError):
-                    raise NotTakenBackError(error, f"{target.name} is the new file") from error
-            raise
 
-    def _replace(self, target: Path, directory: int, kept: Kept, check: Callable[[], None]) -> None:
-        """
-        Give the draft the name of what is there, in one step, which is taken back where the
-        directory cannot be brought to the disk.
-        """
-        new = self._hidden
-        placed = None
-        try:
-            kept.keep()
-            if not self._named:
-                self.link(new)
-            placed = os.lstat(new)
-            check()
-            new.replace(target)
-            sync_names(directory)
-        except BaseException as error:
-            _names.remove(new)
-            left = self._left(target, kept, placed)
-            if left is not None and isinstance(error, OSError):
-                raise NotTakenBackError(error, left) from error
-            raise
-        kept.release()
-
-    def _left(self, target: Path, kept: Kept, placed: os.stat_result | None) -> str | None:
-        """Put back what a failed replacement changed; return what stands now where that fails."""
-        if not kept.restored(placed):
-            return kept.stands()
-        if not kept.had_original:
-            try:
-                self.retract(target)
-            except OSError:
-                return kept.stands()
-        return None
-
-    def _take(self, name: Path) -> None:
-        """
-        Give the draft a name on a file system without links: it becomes that of a whole file, in
-        one step where the system can.
-        """
-        whole = self._hidden
-        try:
-            if not self._named:
-                self._copy_to(whole)
-            if whole != name and not _names.rename_to_free(whole, name):
-                _replace_empty(whole, name)
-        except BaseException:
-            _names.remove(whole)
-            raise
-
-    def _copy_to(self, hidden: Path) -> None:
-        with opened(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
-            copy_bytes(self._descriptor, descriptor, os.fstat(self._descriptor).st_size)
-            copy_attributes(self.path, descriptor)
-            os.fsync(descriptor)
-            self._copied = os.fstat(descriptor)
-
-
-def _replace_empty(whole: Path, name: Path) -> None:
+class DirectoryDraft(Publishable):
     """
-    Take a name for an empty file first, which is the only way not to replace someone else's where a
-    name cannot be asked to be free.
+    A directory in the making, whose members are drafts; they get their names when it is published.
+
+    Another process can fill one that is created before: it has a hidden name from then on, and the
+    next run removes it if this process is killed.
     """
-    descriptor = -1
-    try:
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
-        whole.replace(name)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            if descriptor >= 0 and os.path.samestat(os.lstat(name), os.fstat(descriptor)):
-                name.unlink()
-        raise
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
+
+    def __init__(self, hidden: Path) -> None:
+        super().__init__(hidden)
+        self.members: dict[Path, Draft] = {}
+        """By their path in the directory, as links are, and what they lead to."""
+        self.links: dict[Path, str] = {}
+        self.folders: list[Path] = []
+
+    def create(self) -> Path:
+        """Make the directory, and return its path."""
+        self.path.mkdir(0o700, exist_ok=True)
+        return self.path
+
+    def member(self, name: Path) -> Draft:
+        """
+        Return a new member, as a draft; ``name`` is relative to the directory.
+
+        :raises OSError: if no file can be made.
+        """
+        draft = self.enter_context(Draft.beside(self.path.with_name(name.name)))
+        self.members[name] = draft
+        return draft
+
+    def finish(self, like: Path | None) -> Path:
+        """
+        Give every member its name and its attributes, and bring it to the disk.
+
+        :raises OSError: if the system fails.
+        """
+        path = self.create()
+        for name in (*self.folders, *(name.parent for name in (*self.members, *self.links))):
+            (path / name).mkdir(parents=True, exist_ok=True)
+        for name, draft in self.members.items():
+            draft.ensure_name().rename(path / name)
+        for name, to in self.links.items():
+            (path / name).symlink_to(to)
+        for parent, _, names in os.walk(path, topdown=False, onerror=_raise):
+            for made in (*(Path(parent, name) for name in names), Path(parent)):
+                if not made.is_symlink():
+                    with _copying.opened(made, os.O_RDONLY) as descriptor:
+                        _copying.copy_attributes(_twin(made, path, like or path), descriptor)
+                        _copying.sync(descriptor)
+        return path
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _twin(made: Path, directory: Path, like: Path) -> Path | None:
+    """Return what gives its attributes: what has the same path in ``like``, or is of its kind."""
+    twin = like / made.relative_to(directory)
+    if twin.exists() or made.is_dir():
+        return twin if twin.exists() else like
+    return next((found for found in sorted(like.iterdir()) if found.is_file()), None)

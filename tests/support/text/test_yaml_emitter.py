@@ -1,23 +1,32 @@
-"""YAML text edited in place: what changes is right, and nothing else changes."""
+"""YAML text written again with edits: values, tags, anchors and the order of keys."""
 
 from __future__ import annotations
 
+import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policytool.formats.rewriting import WriteError
+from policytool.formats.yaml_architecture.rewrite import apply
 from policytool.support import limits
-from policytool.support.text import jsonedit, yamledit, yamltext
+from policytool.support.text import jsonedit, yamltext
+from policytool.support.text.jsonedit import EditError
 from policytool.support.text.jsontext import ABSENT
+from tests.helpers.paths import FIXTURES
 from tests.support.text.test_jsonedit import edits
 
 if TYPE_CHECKING:
-    from policytool.support.text.jsontext import Json
+    from pathlib import Path
 
+    from policytool.support.text.jsontext import Json
+    from tests.conftest import Bounded
+
+SAMPLES: Final = sorted(FIXTURES.glob("*/*.yaml"))
 WORDS = st.sampled_from(
     [
         "a",
@@ -46,10 +55,15 @@ NUMBERS = st.sampled_from(
 )
 
 
+def spelled(value: Json, quote: str | None = None) -> str:
+    """Return a scalar as PyYAML spells it in brackets."""
+    text = yaml.safe_dump([value], default_flow_style=True, default_style=quote, width=10**6)
+    return text.strip().removeprefix("[").removesuffix("]")
+
+
 def quoted(text: str) -> str:
     """Return text as a YAML scalar in double quotes."""
-    # spelled by hand below
-    return yamledit._flow(text, '"')  # noqa: SLF001  # spelled by hand below
+    return spelled(text, '"')
 
 
 @st.composite
@@ -65,7 +79,7 @@ def scalars(draw: st.DrawFn) -> str:
         return draw(st.sampled_from(["float32", "mixed_float16", "two words", "a-b"]))
     if kind == "tagged":
         return f"!!str {quoted(word)}"
-    return yamledit._flow(draw(SCALARS))  # as above  # noqa: SLF001  # as above
+    return spelled(draw(SCALARS))
 
 
 @st.composite
@@ -122,6 +136,19 @@ def parsed(text: str) -> Json:
     return yamltext.parse(text).value
 
 
+def events(text: str) -> list[tuple[object, ...]]:
+    """Return what the text says, without its layout: of each event the tag, anchor and value."""
+    return [
+        (
+            type(event).__name__,
+            getattr(event, "anchor", None),
+            getattr(event, "tag", None),
+            getattr(event, "value", None),
+        )
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader)
+    ]
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
@@ -131,27 +158,37 @@ def test_edited_text_reads_as_the_edited_value(data: st.DataObject) -> None:
     """
     text = data.draw(texts())
     changes, wanted = data.draw(edits(parsed(text)))
-    assert jsonedit.same(parsed(yamledit.apply(text, changes)), wanted)
+    assert jsonedit.same(parsed(apply(text, changes)), wanted)
 
 
 @given(texts())
 def test_no_edit_changes_nothing(text: str) -> None:
     """Without edits the text comes back, and edits that change nothing leave it too."""
     value = parsed(text)
-    assert yamledit.apply(text, []) == text
-    assert yamledit.apply(text, [("", value, value)]) == text
+    assert apply(text, []) == text
+    assert apply(text, [("", value, value)]) == text
 
 
-@given(texts(), texts(), st.booleans())
-def test_text_beside_an_edit_stays(left: str, right: str, single: bool) -> None:  # noqa: FBT001
-    """What stands on both sides of a value is not touched by a byte."""
-    quote = "'" if single else ""
+@settings(max_examples=300)
+@given(texts(), texts(), st.sampled_from(["", "'", '"']))
+def test_what_is_not_edited_keeps_its_tags_keys_and_spelling(
+    left: str, right: str, quote: str
+) -> None:
+    """Beside the edited value, the parser finds what it found: known and unknown keys in order."""
     head, tail = (
-        f"{name}:\n  {_indented(text)}\n" for name, text in (("left", left), ("right", right))
+        f"{key}:\n  {_indented(text).replace('1:30', '130')}\n"  # needs a tag in brackets
+        for key, text in (("left", left), ("right", right))
     )
     before = f"{head}edited: {quote}float32{quote}   # why\n{tail}"
     after = f"{head}edited: {quote}mixed_float16{quote}   # why\n{tail}"
-    assert yamledit.apply(before, [("/edited", "float32", "mixed_float16")]) == after
+    assert events(apply(before, [("/edited", "float32", "mixed_float16")])) == events(after)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_a_release_wrote_is_written_line_by_line(path: Path) -> None:
+    """PyYAML wrote these files, and breaks the lines as it did then; a new key comes last."""
+    text = path.read_text(encoding="utf-8")
+    assert apply(text, [("/mine", ABSENT, "kept")]) == f"{text}mine: kept\n"
 
 
 def _indented(text: str) -> str:
@@ -195,45 +232,49 @@ config:
         ),
         (
             ("/config/layers/1/config/dtype", "float32", {"class_name": "Policy"}),
-            "{dtype: float32,",
-            "{dtype: {class_name: Policy},",
+            "{dtype: float32, name: 'dense_b', shape: !!python/tuple [null, 6]}",
+            (
+                "{dtype: {class_name: Policy}, name: 'dense_b', shape: !!python/tuple [\n"
+                "        null, 6]}"
+            ),
         ),
         (("/config/layers/1/config/name", "dense_b", "head"), "'dense_b'", "'head'"),
-        (("/config/layers/0/config/name", "dense_a", "1.5"), "dense_a  #", '"1.5"  #'),
+        (("/config/layers/0/config/name", "dense_a", "1.5"), "name: dense_a", "name: '1.5'"),
         (("/config/layers/0/config/batch_input_shape/1", 6, 7), "      - 6", "      - 7"),
         (("/config/layers/1/config/shape/1", 6, 1e-07), "6]", "1.0e-07]"),
         (
             ("/config/layers/0/config/name", "dense_a", ABSENT),
-            "      name: dense_a  # the first\n",
+            "      name: dense_a\n",
             "",
         ),
         (("/config/layers/1/config/name", "dense_b", ABSENT), " name: 'dense_b',", ""),
         (("/config/layers/1/config/dtype", "float32", ABSENT), "dtype: float32, ", ""),
         (
             ("/config/layers/0/autocast", ABSENT, False),
-            "  - class_name: Dense\n    config:\n",
-            "  - autocast: false\n    class_name: Dense\n    config:\n",
+            "      name: dense_a\n",
+            "      name: dense_a\n    autocast: false\n",
         ),
         (
             ("/config/layers/1/config/units", ABSENT, 3),
-            "{dtype: float32,",
-            "{units: 3, dtype: float32,",
+            "[null, 6]}",
+            "[null, 6], units: 3}",
         ),
         (
             ("/config/layers/0/config/dtype/config/name", "mixed_float16", ABSENT),
             "\n          name: mixed_float16\n",
-            "\n          {}\n",
+            " {}\n",
         ),
     ],
 )
 def test_edits_keep_the_style_of_the_text(edit: jsonedit.Change, old: str, new: str) -> None:
     """
-    Tags, tuples, comments, quotes and indentation are those of the text, and so are line ends.
+    Tags, tuples, quotes and brackets are those of the text, and so are line ends; comments go.
     """
-    assert CONFIG.count(old) == 1
-    assert yamledit.apply(CONFIG, [edit]) == CONFIG.replace(old, new)
+    plain = CONFIG.replace("  # the first", "")
+    assert plain.count(old) == 1
+    assert apply(CONFIG, [edit]) == plain.replace(old, new)
     windows = CONFIG.replace("\n", "\r\n")
-    assert yamledit.apply(windows, [edit]) == CONFIG.replace(old, new).replace("\n", "\r\n")
+    assert apply(windows, [edit]) == plain.replace(old, new).replace("\n", "\r\n")
 
 
 WRAPPED = """\
@@ -246,7 +287,7 @@ config: !!python/object/apply:builtins.dict
 
 def test_values_in_wrappers_of_python_objects_are_edited_inside_them() -> None:
     """A dict that TF 2.2 wrote as a call of ``dict`` is one."""
-    assert yamledit.apply(
+    assert apply(
         WRAPPED, [("/config/dtype", "float32", "float16"), ("/axis/0", 1, 3)]
     ) == WRAPPED.replace("float32", "float16").replace("- 1", "- 3")
 
@@ -272,10 +313,8 @@ VALUE: dict[str, Any] = {"dtype": "float32", "name": "x"}
         ),
         (
             [("/one", VALUE, 1)],
-            (
-                "one: &id001 1\ntwo: {dtype: float32, name: x}\nthree:\n- {dtype: float32, name: "
-                "x}\n- "
-                "&id002 [1, {dtype: float32, name: x}]\n- *id002\n"
+            ALIASED.replace("two: *id001", "two: &id001 {dtype: float32, name: x}").replace(
+                "one: &id001 {dtype: float32, name: x}", "one: 1"
             ),
         ),
         (
@@ -284,9 +323,13 @@ VALUE: dict[str, Any] = {"dtype": "float32", "name": "x"}
         ),
         (
             [("/one", VALUE, ABSENT)],
-            (
-                "two: {dtype: float32, name: x}\nthree:\n- {dtype: float32, name: x}\n- &id002 [1, "
-                "{dtype: float32, name: x}]\n- *id002\n"
+            ALIASED.replace("one: ", "two: ").replace("two: *id001\n", ""),
+        ),
+        (
+            [("/one/dtype", "float32", "half"), ("/two/dtype", "float32", "half")],
+            ALIASED.replace("float32", "half").replace(
+                "three:\n- *id001\n- &id002 [1, *id001]",
+                "three:\n- {dtype: float32, name: x}\n- &id002 [1, {dtype: float32, name: x}]",
             ),
         ),
     ],
@@ -294,8 +337,11 @@ VALUE: dict[str, Any] = {"dtype": "float32", "name": "x"}
 def test_an_edit_reaches_one_place_of_a_shared_value(
     changes: list[jsonedit.Change], edited: str
 ) -> None:
-    """Whichever of the places is edited, the others keep what they have."""
-    assert yamledit.apply(ALIASED, changes) == edited
+    """
+    Whichever of the places is edited, the others keep what they have; an alias stays if both of its
+    places hold the same, and is written out if not.
+    """
+    assert apply(ALIASED, changes) == edited
 
 
 @settings(max_examples=300)
@@ -317,32 +363,100 @@ def test_edits_of_values_that_share_by_aliases_read_as_the_edited_value(
         default_flow_style=data.draw(st.sampled_from([None, True, False])),
     )
     changes, wanted = data.draw(edits(parsed(text)))
-    assert jsonedit.same(parsed(yamledit.apply(text, changes)), wanted)
+    assert jsonedit.same(parsed(apply(text, changes)), wanted)
 
 
-@pytest.mark.parametrize("pointer", ["/one/0", "/two/0"])
-def test_shared_values_with_tags_are_refused(pointer: str) -> None:
-    """Written out they would lose their tags."""
-    text = "one: &a !!python/tuple [1, 2]\ntwo: *a\n"
-    with pytest.raises(yamledit.UneditableError, match="tuple"):
-        yamledit.apply(text, [(pointer, 1, 3)])
+@settings(max_examples=200)
+@given(
+    st.dictionaries(WORDS, SCALARS | st.lists(SCALARS, max_size=3).map(tuple), max_size=3),
+    st.sampled_from([None, True, False]),
+)
+def test_anchors_and_tuples_beside_an_edit_stay_as_pyyaml_wrote_them(
+    leaf: dict[str, object],
+    flow: bool | None,  # noqa: FBT001
+) -> None:
+    """What PyYAML wrote and an edit changed is what PyYAML writes of the changed value."""
+    inner = ([leaf, leaf], {"x": leaf, "edited": 1}, (leaf, 2.5))
+    before, after = (
+        yaml.dump([inner, {"edited": text}, inner, leaf], default_flow_style=flow)
+        for text in ("float32", "mixed_float16")
+    )
+    assert apply(before, [("/1/edited", "float32", "mixed_float16")]) == after
 
 
 @pytest.mark.parametrize(
-    ("text", "edit"),
+    ("pointer", "edited"),
     [
-        ("? a\n: 1\n", ("/b", ABSENT, 2)),
-        ("[a: 1]", ("/0/b", ABSENT, 2)),
-        ("{? a : 1, b: 2}", ("/b", 2, ABSENT)),
+        ("/one/0", "one: &a {0} [3, 2]\ntwo: {0} [1, 2]\n"),
+        ("/two/0", "one: &a {0} [1, 2]\ntwo: {0} [3, 2]\n"),
     ],
-    ids=["block", "pair", "flow"],
 )
-def test_forms_that_no_release_writes_are_refused_and_not_spoilt(
-    text: str, edit: jsonedit.Change
+def test_a_shared_value_that_is_written_out_keeps_its_tag(pointer: str, edited: str) -> None:
+    """A tuple is one at both places."""
+    text = "one: &a !!python/tuple [1, 2]\ntwo: *a\n"
+    assert apply(text, [(pointer, 1, 3)]) == edited.format("!!python/tuple")
+
+
+def test_an_anchor_that_is_given_twice_stands_for_the_right_value() -> None:
+    """An anchor may name another value later; what is written out does not come between."""
+    text = "x: &x [&a 1, 5]\ny: &a 2\nz: *x\nlast: *a\n"
+    assert apply(text, [("/x", [1, 5], ABSENT)]) == "y: &a 2\nz: &x [&a 1, 5]\nlast: &a 2\n"
+    assert apply(text, [("/z/1", 5, 6)]) == text.replace("*x", "[&a 1, 6]").replace("*a", "&a 2")
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "edited"),
+    [
+        ("? a\n: 1\n", ("/b", ABSENT, 2), "a: 1\nb: 2\n"),
+        ("[a: 1]", ("/0/b", ABSENT, 2), "[{a: 1, b: 2}]\n"),
+        ("{? a : 1, b: 2}", ("/b", 2, ABSENT), "{a: 1}\n"),
+        ("--- # mine\na: 1\n...\n", ("/a", 1, 2), "a: 2\n"),
+        ("%YAML 1.1\n--- !!map\na: 1\n", ("/a", 1, 2), "!!map\na: 2\n"),
+        ("a: &k x\n*k : 1\n", ("/x", 1, 2), "a: &k x\n*k: 2\n"),
+        (
+            "a: [1:30, b, ! c, !!int '5']\n",
+            ("/a/1", "b", 2),
+            "a: [!!int '1:30', 2, ! 'c', !!int '5']\n",
+        ),
+        ("a: 1\na: 2\nb: {a: 0x10, a: 3}\n", ("/a", 2, 4), "a: 1\na: 4\nb: {a: 0x10, a: 3}\n"),
+        ("1: a\nnull: b\n", ("/1", "a", "c"), "1: c\nnull: b\n"),
+        ("a: café\nb: 1\n", ("/b", 1, "é"), 'a: "caf\\xE9"\nb: "\\xE9"\n'),
+    ],
+    ids=[
+        "question mark",
+        "pair",
+        "question mark in brackets",
+        "document marks",
+        "directive",
+        "alias as a key",
+        "tags of scalars",
+        "keys that stand twice",
+        "keys that are no text",
+        "letters beyond ASCII",
+    ],
+)
+def test_forms_that_no_release_writes_are_edited_too(
+    text: str, edit: jsonedit.Change, edited: str
 ) -> None:
-    """An edit comes out as asked, or there is none."""
-    with pytest.raises(yamledit.UneditableError):
-        yamledit.apply(text, [edit])
+    """The value is the edited one, in the nearest form that PyYAML writes."""
+    assert apply(text, [edit]) == edited
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        ("\ud800", "not valid YAML"),
+        (json.loads("[" * 201 + "]" * 201), "levels"),
+        ("x" * 200, "yaml-bytes"),
+    ],
+    ids=["lone surrogate", "depth", "size"],
+)
+def test_what_cannot_be_read_back_is_refused(after: Json, says: str, bounded: Bounded) -> None:
+    """Text that nobody could read as the edited value is never returned."""
+    bounded("yaml-bytes", 1000 if says != "yaml-bytes" else 200)
+    with pytest.raises(WriteError, match=says) as caught:
+        apply("a: 1\n", [("/a", 1, after)])
+    assert caught.value.code == "not-rewritable"
 
 
 @pytest.mark.parametrize(
@@ -373,8 +487,8 @@ def test_forms_that_no_release_writes_are_refused_and_not_spoilt(
 )
 def test_edits_that_do_not_fit_are_refused(wrong: list[jsonedit.Change]) -> None:
     """A pointer that leads nowhere, another value than expected, edits inside each other."""
-    with pytest.raises(yamledit.EditError):
-        yamledit.apply("a: 1\nlist: [1, 2]\n", wrong)
+    with pytest.raises(EditError):
+        apply("a: 1\nlist: [1, 2]\n", wrong)
 
 
 @pytest.mark.parametrize(
@@ -382,8 +496,8 @@ def test_edits_that_do_not_fit_are_refused(wrong: list[jsonedit.Change]) -> None
 )
 def test_text_that_is_no_yaml_is_refused(text: str) -> None:
     """There is one error for all of it."""
-    with pytest.raises(yamledit.EditError):
-        yamledit.apply(text, [("/a", 1, 2)])
+    with pytest.raises(EditError):
+        apply(text, [("/a", 1, 2)])
 
 
 def test_many_edits_and_many_aliases_take_little_time() -> None:
@@ -400,6 +514,6 @@ def test_many_edits_and_many_aliases_take_little_time() -> None:
         (f"/layers/{index}/config/dtype", "float16", "float32") for index in range(1000)
     ]
     start = time.perf_counter()
-    edited = yamledit.apply(text, changes)
+    edited = apply(text, changes)
     assert time.perf_counter() - start < 3
     assert edited == text.replace("float16", "float32")
