@@ -4,7 +4,8 @@ rewrites.py SCRATCH RESULTS [PATH ...]``.
 
 RESULTS gets ``{case: {policy: answer}}``, where a case is the name of a model that is made here, or
 a PATH, and an answer is what ``policytool.tf_runtime.graphs.graph_check`` returns, or
-``{"code": ..., "message": ...}`` for a refusal. ``oracle`` holds what NumPy and TensorFlow's own ops say.
+``{"code": ..., "message": ...}`` for a refusal. ``oracle`` holds what NumPy and TensorFlow's own
+ops say.
 """
 
 from __future__ import annotations
