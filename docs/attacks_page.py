@@ -186,7 +186,7 @@ def _said(groups: dict[str, str]) -> str:
 
 def _check(path: Path) -> str:
     try:
-        check_sides.read(Input(path=path, exact=True), trust=False)
+        check_sides.read_source(Input(path=path, exact=True), trust=False)
     except ModelFileError as error:
         return f"refused: `{error.code}`"
     return "**taken**"

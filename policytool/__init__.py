@@ -216,19 +216,19 @@ def check(
 
     from policytool.commands import check as checks
     from policytool.migration.planning.options import asked
-    from policytool.numerics.verdicts.tolerances import Given, Tolerances
+    from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
     from policytool.support.limits import given
 
-    wanted = checks.Wanted(
+    wanted = checks.CheckOptions(
         candidate=asked(to, assignments or {}),
         inputs=Path(inputs) if inputs is not None else None,
         gradients=gradients,
         tolerances=Tolerances(
-            given=(Given(pattern=None, value=tolerance),) if tolerance is not None else ()
+            given=(GivenTolerance(pattern=None, value=tolerance),) if tolerance is not None else ()
         ),
     )
     with given(limits or {}):
-        return checks.checked(
+        return checks.check_files(
             fspath(model),
             fspath(other) if other is not None else None,
             wanted,

@@ -11,13 +11,13 @@ import click
 from policytool.cli import completion, options, policy_options, report_option, tensorflow_options
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
-from policytool.commands.check import Wanted, check, devices
+from policytool.commands.check import CheckOptions, check, devices
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
-from policytool.numerics.verdicts.tolerances import Tolerances, given
+from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import target as named_target
 from policytool.reports.checks import CHECK_REPORTERS, Checks, described
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
     from policytool.formats.discovery import Input
-    from policytool.numerics.reexport.run import Tools
+    from policytool.numerics.tensorflow_run import TensorFlowTools
 
 
 @click.command("check", context_settings={"help_option_names": ["-h", "--help"]})
@@ -184,7 +184,7 @@ def command(
             "B is the candidate as it is; options that plan a candidate (--to, --set, ...) go with "
             "MODEL alone"
         )
-    wanted = Wanted(
+    wanted = CheckOptions(
         candidate=planned,
         reference=checked_policy(reference, "--reference") if reference is not None else None,
         weights=weights,
@@ -199,7 +199,7 @@ def command(
         tf32=tf32,
         deterministic=deterministic,
         device=device,
-        tolerances=Tolerances(given=tuple(given(text) for text in tolerance)),
+        tolerances=Tolerances(given=tuple(parse_tolerance(text) for text in tolerance)),
     )
     with Worker(tensorflow.interpreter, steps(progress)) as worker:
         if list_devices:
@@ -250,7 +250,9 @@ def _one(found: list[Input], planned: Options) -> list[Input]:
     )
 
 
-def _checked(paths: list[Input], wanted: Wanted, tools: Tools, *, everything: bool) -> Checks:
+def _checked(
+    paths: list[Input], wanted: CheckOptions, tools: TensorFlowTools, *, everything: bool
+) -> Checks:
     try:
         return Checks(
             check=check(paths[0], paths[1] if len(paths) > 1 else None, wanted, tools),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from policytool.cli.options import Size
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter
 from policytool.support.errors import UsageError
 
@@ -36,13 +36,15 @@ class TensorFlow:
     custom_objects: tuple[str, ...]
     trust: bool
 
-    def tools(self, worker: Worker, target: Worker | None = None, *, verify: bool = False) -> Tools:
+    def tools(
+        self, worker: Worker, target: Worker | None = None, *, verify: bool = False
+    ) -> TensorFlowTools:
         """
         Return what operations do with child processes; a module of the user's is found as ``python
         -m`` finds it.
         """
         own = (str(Path.cwd()),) if self.custom_objects else ()
-        return Tools(
+        return TensorFlowTools(
             worker=worker,
             target=target,
             verify=verify,

@@ -15,9 +15,9 @@ from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs
 from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
-from policytool.numerics.check_results.checks import Check, Note, Side
-from policytool.numerics.check_results.devices import Device, device
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
+from policytool.numerics.check_results.devices import TensorFlowDevice, device_from_json
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.verdicts import answers, recorded_training
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.formats.discovery import Input
-    from policytool.numerics.check_sides import Prepared, Source
+    from policytool.numerics.check_sides import CheckSource, PreparedSide
 
 FLOAT32: Final = "float32"
 FLOAT64: Final = "float64"
@@ -46,7 +46,7 @@ _LOST: Final = "was not checked: the process that read it {how}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class CheckOptions:
     """What is asked of a check."""
 
     candidate: Options = field(default_factory=Options)
@@ -70,7 +70,7 @@ class Wanted:
     tolerances: Tolerances = field(default_factory=Tolerances)
 
 
-def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Check:
+def check(model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools) -> Check:
     """
     Return how far the candidate is from the reference: a model under another policy, or a second
     file.
@@ -79,14 +79,16 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
-    _check_there(wanted)
+    _check_readable(wanted)
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
     crash_guard.about(model.shown, _LOST)
-    first = check_sides.read(model, trust=tools.trust, custom_objects=bool(tools.custom_objects))
+    first = check_sides.read_source(
+        model, trust=tools.trust, custom_objects=bool(tools.custom_objects)
+    )
     crash_guard.about((other or model).shown, _LOST)
     second = (
-        check_sides.read(other, trust=tools.trust, custom_objects=bool(tools.custom_objects))
+        check_sides.read_source(other, trust=tools.trust, custom_objects=bool(tools.custom_objects))
         if other is not None
         else first
     )
@@ -97,11 +99,13 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
                 tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
             )
         )
-        reference = _reference(first, wanted, two=other is not None)
+        reference = _reference_options(first, wanted, two=other is not None)
         sides = [
-            check_sides.prepared(first, reference, _below(scratch, "reference"), wanted.weights),
-            check_sides.prepared(
-                second, wanted.candidate, _below(scratch, "candidate"), wanted.weights
+            check_sides.prepare_side(
+                first, reference, _make_directory(scratch, "reference"), wanted.weights
+            ),
+            check_sides.prepare_side(
+                second, wanted.candidate, _make_directory(scratch, "candidate"), wanted.weights
             ),
         ]
         if other is None:
@@ -116,8 +120,13 @@ def check(model: Input, other: Input | None, wanted: Wanted, tools: Tools) -> Ch
         )
 
 
-def checked(
-    model: str, other: str | None, wanted: Wanted, *, python: str | None = None, trust: bool = False
+def check_files(
+    model: str,
+    other: str | None,
+    wanted: CheckOptions,
+    *,
+    python: str | None = None,
+    trust: bool = False,
 ) -> Check:
     """Do the same as :func:`check`, with a child process for this call alone."""
     with Worker(Interpreter(python=python or sys.executable)) as worker:
@@ -125,21 +134,21 @@ def checked(
             discovery.one(model),
             discovery.one(other) if other is not None else None,
             wanted,
-            Tools(worker=worker, trust=trust),
+            TensorFlowTools(worker=worker, trust=trust),
         )
 
 
-def devices(worker: Worker) -> tuple[Device, ...]:
+def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
     """
     Return what TensorFlow can run on.
 
     :raises WorkerError: where there is no TensorFlow.
     """
     answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
-    return tuple(device(found) for found in answer["devices"])
+    return tuple(device_from_json(found) for found in answer["devices"])
 
 
-def _check_there(wanted: Wanted) -> None:
+def _check_readable(wanted: CheckOptions) -> None:
     """
     Make sure that the child can read the files that it reads, before it takes its seconds to start;
     of a checkpoint the name without its suffix is enough.
@@ -162,7 +171,7 @@ def _check_there(wanted: Wanted) -> None:
             ) from error
 
 
-def _reference(source: Source, wanted: Wanted, *, two: bool) -> Options:
+def _reference_options(source: CheckSource, wanted: CheckOptions, *, two: bool) -> Options:
     """
     Return what the reference's policies are to be: those asked for, else float32 for every layer,
     or float64 where the file has that.
@@ -180,13 +189,13 @@ def _reference(source: Source, wanted: Wanted, *, two: bool) -> Options:
     )
 
 
-def _below(scratch: Path, name: str) -> Path:
+def _make_directory(scratch: Path, name: str) -> Path:
     directory = scratch / name
     directory.mkdir()
     return directory
 
 
-def _check_differ(model: Input, sides: list[Prepared], wanted: Wanted) -> None:
+def _check_differ(model: Input, sides: list[PreparedSide], wanted: CheckOptions) -> None:
     """Make sure that there is something to compare."""
     one, other = sides
     if one.is_graph or not _same_policies(one, other):
@@ -199,7 +208,7 @@ def _check_differ(model: Input, sides: list[Prepared], wanted: Wanted) -> None:
         raise UsageError(message)
 
 
-def _same_policies(one: Prepared, other: Prepared) -> bool:
+def _same_policies(one: PreparedSide, other: PreparedSide) -> bool:
     policies = [
         [layer.policy for layer in side.analysis.model.layers] if side.analysis is not None else []
         for side in (one, other)
@@ -209,17 +218,17 @@ def _same_policies(one: Prepared, other: Prepared) -> bool:
 
 def _run(
     inputs: tuple[Input, Input],
-    sides: tuple[Prepared, Prepared],
-    original: Source,
-    wanted: Wanted,
-    tools: Tools,
+    sides: tuple[PreparedSide, PreparedSide],
+    original: CheckSource,
+    wanted: CheckOptions,
+    tools: TensorFlowTools,
 ) -> Check:
     """
     Let the child run both sides, as a graph where their code is not at hand, and judge what it
     measured.
     """
     job = _job(sides, original, wanted, tools)
-    notes: list[Note] = []
+    notes: list[CheckNote] = []
     if wanted.gradients and len({side.job.get("family") for side in sides}) > 1:
         raise UsageError(
             "--gradients makes the steps of one Keras, and these two files are of Keras 2 and "
@@ -239,19 +248,19 @@ def _run(
             ):
                 raise
             notes.append(
-                Note(
+                CheckNote(
                     code="graph",
                     message=f"the model runs as the graph that the file holds, because {error}",
                 )
             )
-            answer = _instead(error, {**job, **_graph(inputs, sides, wanted)}, tools)
-    notes += [Note(code=note["code"], message=note["message"]) for note in answer["notes"]]
+            answer = _run_as_graph(error, {**job, **_graph(inputs, sides, wanted)}, tools)
+    notes += [CheckNote(code=note["code"], message=note["message"]) for note in answer["notes"]]
     notes += (
-        _left_out(wanted)
+        _unmeasured_notes(wanted)
         if any(found.get("rewrite") is not None for found in answer["runs"])
         else ()
     )
-    runs = answers.runs(answer["runs"], wanted.tolerances)
+    runs = answers.runs_from_json(answer["runs"], wanted.tolerances)
     return Check(
         reference=_side(inputs[0], sides[0], answer["libraries"][0]),
         candidate=_side(inputs[1], sides[1], answer["libraries"][1]),
@@ -261,7 +270,9 @@ def _run(
     )
 
 
-def _instead(error: WorkerError, job: Mapping[str, Any], tools: Tools) -> Mapping[str, Any]:
+def _run_as_graph(
+    error: WorkerError, job: Mapping[str, Any], tools: TensorFlowTools
+) -> Mapping[str, Any]:
     """
     Return what the child makes of a job in place of one that failed.
 
@@ -279,7 +290,7 @@ def _instead(error: WorkerError, job: Mapping[str, Any], tools: Tools) -> Mappin
 
 
 def _graph(
-    inputs: tuple[Input, Input], sides: tuple[Prepared, Prepared], wanted: Wanted
+    inputs: tuple[Input, Input], sides: tuple[PreparedSide, PreparedSide], wanted: CheckOptions
 ) -> dict[str, Any]:
     """
     Return what a job says of a model that runs as a graph: TensorFlow's rewrite of the whole graph
@@ -309,7 +320,7 @@ def _graph(
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
 
 
-def _left_out(wanted: Wanted) -> list[Note]:
+def _unmeasured_notes(wanted: CheckOptions) -> list[CheckNote]:
     """Return what was asked for and is not measured of a graph."""
     asked = [
         name
@@ -322,7 +333,7 @@ def _left_out(wanted: Wanted) -> list[Note]:
     ]
     return (
         [
-            Note(
+            CheckNote(
                 code="graph-alone",
                 message="the model runs as a graph, of which nothing is measured by "
                 f"{', '.join(asked)}",
@@ -334,7 +345,10 @@ def _left_out(wanted: Wanted) -> list[Note]:
 
 
 def _job(
-    sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, tools: Tools
+    sides: tuple[PreparedSide, PreparedSide],
+    original: CheckSource,
+    wanted: CheckOptions,
+    tools: TensorFlowTools,
 ) -> dict[str, Any]:
     sites = [
         site for side in sides if side.analysis is not None for site in side.analysis.placed.sites
@@ -351,7 +365,7 @@ def _job(
             "seed": wanted.seed,
         },
         "isolated": wanted.isolated,
-        "gradients": {**recorded_training.training(original.analysis), "seed": wanted.seed}
+        "gradients": {**recorded_training.recorded_training(original.analysis), "seed": wanted.seed}
         if wanted.gradients and original.analysis is not None
         else None,
         "timing": wanted.timing,
@@ -378,7 +392,7 @@ def _job(
     }
 
 
-def _side(found: Input, side: Prepared, library: str) -> Side:
+def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:
     layers = side.analysis.model.layers if side.analysis is not None else ()
     floating = [
         layer
@@ -386,7 +400,7 @@ def _side(found: Input, side: Prepared, library: str) -> Side:
         if layer.compute_dtype is None or dtypes.is_float(layer.compute_dtype)
     ]
     plan = side.plan
-    return Side(
+    return CheckSide(
         path=found.shown,
         policy=side.policy,
         policies=dict(Counter(layer.policy or "the loader's" for layer in floating)),

@@ -21,7 +21,7 @@ from policytool.formats import REWRITTEN, discovery, format_detection
 from policytool.migration import planning
 from policytool.migration.plan import Plan, Refusal
 from policytool.model import reading
-from policytool.numerics.reexport.run import MissedError, Run, measured
+from policytool.numerics.tensorflow_run import TensorFlowRun, ToleranceMissedError, count_casts
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.shorten import some
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from policytool.formats.rewriting import Written
     from policytool.migration.planning.options import Options
     from policytool.model.reading import Analysis
-    from policytool.numerics.reexport.run import Retraced, Tools
-    from policytool.numerics.verification import Comparison
+    from policytool.numerics.predictions import PredictionComparison
+    from policytool.numerics.tensorflow_run import Reexport, TensorFlowTools
     from policytool.support.text.jsontext import Json
 
 
@@ -80,8 +80,8 @@ class Migration:
     parts: Mapping[str, Json] = field(default_factory=dict)
     """The JSON documents that change, as they were; none where nobody asked for them."""
 
-    retraced: Retraced | None = None
-    comparison: Comparison | None = None
+    retraced: Reexport | None = None
+    comparison: PredictionComparison | None = None
 
 
 Result = Migration | Failure | None
@@ -105,7 +105,7 @@ def migrate_all(
     inputs: Sequence[Input],
     options: Options,
     destination: Destination,
-    tools: Tools | None = None,
+    tools: TensorFlowTools | None = None,
     *,
     jobs: int | None = 1,
     parts: bool = True,
@@ -138,7 +138,7 @@ def migrate_all(
         )
 
 
-def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
+def attempted(found: Input, asked: Asked, tools: TensorFlowTools | None = None) -> Result:
     """
     Return what became of one input.
 
@@ -163,7 +163,7 @@ def attempted(found: Input, asked: Asked, tools: Tools | None = None) -> Result:
             )
         plan = _planned(analysis, asked)
         run = (
-            Run(plan=plan, analysis=analysis, source=found.path, tools=tools)
+            TensorFlowRun(plan=plan, analysis=analysis, source=found.path, tools=tools)
             if tools is not None
             else None
         )
@@ -221,7 +221,7 @@ class Work:
     document: Document | None = None
     """What the plan was made of, which a model that is written anew gets its values by."""
 
-    run: Run | None = None
+    run: TensorFlowRun | None = None
     """What TensorFlow does of it; None where nothing is asked of it."""
 
     parts: bool = False
@@ -267,7 +267,7 @@ def carried_out(work: Work, destination: Destination, *, several: bool = False) 
         return replace(done, status=Status.PLANNED, target=target, counts=counts)
     try:
         written = _written(work, target, destination)
-    except MissedError as missed:
+    except ToleranceMissedError as missed:
         return replace(
             done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison
         )
@@ -308,7 +308,7 @@ def _written(work: Work, target: Path, destination: Destination) -> Written:
         return rewriting.make(
             source,
             target,
-            run.fill,
+            run.reexport,
             overwrite=destination.overwrite,
             in_place=destination.in_place,
             backup=destination.backup,
@@ -327,7 +327,7 @@ def _written(work: Work, target: Path, destination: Destination) -> Written:
     )
 
 
-def _told(done: Migration, run: Run) -> Migration:
+def _told(done: Migration, run: TensorFlowRun) -> Migration:
     """Return a migration with what the child process did for it."""
     plan = done.plan
     if run.retraced is not None and run.after is not None:
@@ -343,9 +343,9 @@ def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
     if not plan.casts:
         return {}
     if plan.retrace and work.run is not None:
-        return measured(plan, work.run.analysis, source)
+        return count_casts(plan, work.run.analysis, source)
     if plan.conversion is not None and work.document is not None and work.document.nodes:
-        return measured(plan, reading.analysed(work.document), source)
+        return count_casts(plan, reading.analysed(work.document), source)
     from policytool.formats import rewriting  # as above: h5py and ml_dtypes
 
     return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)

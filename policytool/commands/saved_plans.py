@@ -24,7 +24,7 @@ from policytool.migration.planning import savedmodel_revival
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.model import Source
-from policytool.numerics.reexport.run import Run
+from policytool.numerics.tensorflow_run import TensorFlowRun
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.model.model import Model
-    from policytool.numerics.reexport.run import Tools
+    from policytool.numerics.tensorflow_run import TensorFlowTools
 
 Value = TypeVar("Value")
 VERSION = 1
@@ -63,7 +63,7 @@ def migrate_saved(
     file: Path,
     paths: tuple[str, ...],
     destination: Destination,
-    tools: Tools | None = None,
+    tools: TensorFlowTools | None = None,
     *,
     jobs: int | None = 1,
     parts: bool = True,
@@ -93,7 +93,7 @@ def migrate_saved(
         )
 
 
-def attempted(saved: Saved, asked: Asked, tools: Tools | None = None) -> Result:
+def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) -> Result:
     """
     Return what became of one plan.
 
@@ -123,7 +123,7 @@ def attempted(saved: Saved, asked: Asked, tools: Tools | None = None) -> Result:
             retrace=plan.retrace,
         )
         run = (
-            Run(plan=current, analysis=analysis, source=path, tools=tools)
+            TensorFlowRun(plan=current, analysis=analysis, source=path, tools=tools)
             if tools is not None
             else None
         )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
 from policytool.migration import planning
-from policytool.migration.planning.planned_document import applied
 from policytool.model import reading, untrusted_code
+from policytool.model.loaded_model import Subject
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _NOT_RUN: Final = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class CheckSource:
     """A file that may be run."""
 
     input: Input
@@ -62,7 +62,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedSide:
     """One side."""
 
     job: Mapping[str, Any]
@@ -88,7 +88,7 @@ class Prepared:
         return bool(self.job["how"] == GRAPH)
 
 
-def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
+def read_source(found: Input, *, trust: bool, custom_objects: bool = False) -> CheckSource:
     """
     Return a file that may be run.
 
@@ -105,10 +105,10 @@ def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
     message = None if trust else untrusted_code.refusal(reasons, custom_objects=custom_objects)
     if message is not None:
         raise ModelFileError(found.shown, "runs-code", message)
-    return Source(input=found, document=document, analysis=analysis)
+    return CheckSource(input=found, document=document, analysis=analysis)
 
 
-def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[Identity, ...]:
+def check_weights(weights: Path | None, *sources: CheckSource, trust: bool) -> tuple[Identity, ...]:
     """
     Make sure that something takes the weights that are named, and that they lie in their file, and
     return the identity of what was checked.
@@ -135,9 +135,9 @@ def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[
     return document.files
 
 
-def prepared(
-    source: Source, options: Options, scratch: Path, weights: Path | None = None
-) -> Prepared:
+def prepare_side(
+    source: CheckSource, options: Options, scratch: Path, weights: Path | None = None
+) -> PreparedSide:
     """
     Return a side of the check: the model with its policies changed as the options say.
 
@@ -148,15 +148,15 @@ def prepared(
     """
     found, analysis = source.input, source.analysis
     if analysis is None:
-        return Prepared(
+        return PreparedSide(
             job={"how": GRAPH},
             analysis=None,
             plan=None,
             policy=options.to,
             files=source.document.files,
         )
-    plan = planning.plan(
-        analysis, replace(options, retrace=analysis.document.format == "savedmodel")
+    plan, wanted = planning.plan_with_result(
+        Subject(analysis), replace(options, retrace=analysis.document.format == "savedmodel")
     )
     if plan.refusals:
         raise ModelFileError(
@@ -164,25 +164,24 @@ def prepared(
             plan.refusals[0].code,
             "; ".join(refusal.message for refusal in plan.refusals[:3]),
         )
-    wanted = reading.analysed(applied(analysis.document, plan.edits, plan.casts))
     job: dict[str, Any] = {"family": analysis.family, "policy": wanted.model.layers[0].policy}
     match analysis.document.format:
         case "savedmodel" if analysis.document.nodes:
-            job |= _rebuilt(found.path, analysis, wanted)
+            job |= _rebuild_job(found.path, analysis, wanted)
         case form if form in ARCHITECTURES:
             job |= {
                 "how": "config",
-                "config": _uncompiled(wanted.document.config),
+                "config": _without_compile_config(wanted.document.config),
                 "weights": str(weights.resolve()) if weights is not None else None,
             }
         case _:
-            job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
-    return Prepared(
+            job |= {"how": "saved", "path": str(_copy_changed(found, plan, scratch))}
+    return PreparedSide(
         job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files
     )
 
 
-def _uncompiled(config: Json) -> Json:
+def _without_compile_config(config: Json) -> Json:
     """
     Return an architecture without the training configuration that Keras 3 writes beside it, which
     its loader would compile the model with.
@@ -194,13 +193,17 @@ def _uncompiled(config: Json) -> Json:
     )
 
 
-def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
+def _rebuild_job(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
     from policytool.numerics import reexport  # protobuf, for SavedModels alone
 
-    return {**reexport.build(before, wanted), "how": "rebuilt", "path": str(path.resolve())}
+    return {
+        **reexport.build_arguments(before, wanted),
+        "how": "rebuilt",
+        "path": str(path.resolve()),
+    }
 
 
-def _copy(found: Input, plan: Plan, scratch: Path) -> Path:
+def _copy_changed(found: Input, plan: Plan, scratch: Path) -> Path:
     """
     Return a path by which Keras reads the file as what it is: a changed copy, or a link to the
     original where nothing changes.

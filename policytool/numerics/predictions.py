@@ -1,64 +1,137 @@
 """
-What a model and its conversion predict, each loaded in a process of its own by the library that
-reads it; and how far apart they may be.
+Predictions of two files of one model, compared: for the same inputs, each file by the library that
+loads it.
 
-The first process draws the inputs and saves them, the second takes the same. Each output may be off
-by ``8 u sqrt(n)`` of its largest value: u is the largest unit roundoff among the layers, and n is
-how many have weights, whose roundings add up as random ones do. Where any layer computes or stores
-in 16 bits it is at least ``32 u``, 16 eps: libraries choose for themselves what they compute in
-float32 inside. Where the conversion also changes what layers compute in,
-:func:`policytool.numerics.verification.tolerance` counts if it is larger.
+A child process loads the first file, draws the inputs and saves them; the same process, or for a
+converted result that of the other library, loads the second file and takes them. Where nothing but
+spelling changed the predictions are the same bit for bit;
+:mod:`policytool.numerics.prediction_tolerances` says how far apart they may be otherwise.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.numerics import verification
-from policytool.numerics.verification import UNIT_ROUNDOFF, Call, Comparison, Output
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from numpy.lib.npyio import NpzFile
     from numpy.typing import NDArray
 
     from policytool.model.model import Model
 
-    Arrays = Sequence[NDArray[Any]]
+_WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
 
-_ULPS: Final = 8.0
-_EPS: Final = 32.0
-_INPUTS: Final = "inputs.npz"
+_ROWS: Final = 3
+"""Rows of a batch where one library loads both files; another library takes its usual number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class PredictedOutput:
+    """One output of the model, or of a signature, before and after."""
+
+    name: str
+    dtype_before: str
+    dtype_after: str
+    values: int
+    equal: bool
+    """Bit for bit, the dtype included."""
+
+    max_abs: float | None
+    """The largest difference of two finite values; None where the values are no floats."""
+
+    relative: float | None
+    """The same, over the largest value of the original."""
+
+    differing: int
+    not_finite: tuple[int, int]
+    """How many values are NaN or infinite, before and after."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedCall:
+    """The model's own call, or a signature."""
+
+    signature: str | None
+    outputs: tuple[PredictedOutput, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictionComparison:
+    """What ``--verify`` found."""
+
+    tolerance: float
+    """Relative to each output's largest value; 0 where it has to be the same bit for bit."""
+
+    samples: int
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of what loaded the original, or both files."""
+
+    calls: tuple[PredictedCall, ...] = ()
+    versions_after: Mapping[str, str] | None = None
+    """Of what loaded the result, where that was another library."""
+
+    keeps_dtypes: bool = False
+    """
+    Whether a float output that has another dtype than before is a miss, whatever its values are.
+    """
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """What is farther apart than it may be, as sentences' parts."""
+        every = [(call, output) for call in self.calls for output in call.outputs]
+        retyped = [
+            f"{_place(call, output)} is {output.dtype_after}, and was {output.dtype_before}"
+            for call, output in every
+            if self.keeps_dtypes
+            and output.relative is not None
+            and output.dtype_after != output.dtype_before
+        ]
+        missed = (_missed(_place(call, output), output, self.tolerance) for call, output in every)
+        return (*retyped, *(text for text in missed if text is not None))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictionSide:
     """One of the two files."""
 
     which: str
-    """``the source`` or ``the result``, as sentences name it."""
+    """``the original`` or ``the source``, and ``the result``, as sentences name it."""
 
     path: Path
     family: str
     """
-    :data:`~policytool.releases.releases.KERAS2` or :data:`~policytool.releases.releases.KERAS3`, whose
-        library loads it.
+    :data:`~policytool.releases.releases.KERAS2` or :data:`~policytool.releases.releases.KERAS3`:
+    whose library loads it.
     """
 
     model: Model
+    is_converted: bool = False
+    """
+    Whether the two sides are of different libraries: then each loads its file without help, and no
+    signature is called.
+    """
 
-    def job(self, folder: Path, like: Sequence[Mapping[str, str]] | None = None) -> dict[str, Any]:
+    def job(self, folder: Path, like: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
         """
         Return the job that predicts with the file, the arrays going through ``folder``.
 
-        :param like: the answer of the other side as to its inputs, where it has drawn them.
+        It is loaded under the policy that its own model has: that is what the layers get that a
+        class's own code makes.
+
+        :param like: the ``calls`` of the other side's answer, whose inputs it takes.
         :raises ModelFileError: for a file that holds no weights to predict with.
         """
-        verification.check_weights(self.model)
+        if self.model.format in _WITHOUT_WEIGHTS:
+            message = (
+                f"holds no weights ({self.model.format}): there is nothing that --verify could "
+                "predict with"
+            )
+            raise ModelFileError(self.model.path, "no-weights", message)
         return {
             "job": "predict",
             "family": self.family,
@@ -67,9 +140,12 @@ class Side:
                 self.path.absolute()
             ),  # not resolved: a draft without a name has a link for its path
             "policy": self.model.layers[0].policy,
-            "inputs": str(folder / _INPUTS),
+            "as_is": self.is_converted,
+            "signatures": bool(self.model.signatures) and not self.is_converted,
+            "batch_size": None if self.is_converted else _ROWS,
+            "inputs": str(folder),
             "outputs": str(self.outputs(folder)),
-            "like": None if like is None else [dict(one) for one in like],
+            "like": like,
         }
 
     def outputs(self, folder: Path) -> Path:
@@ -77,125 +153,125 @@ class Side:
         return folder / f"{self.which.rpartition(' ')[2]}.npz"
 
 
-def comparison(
-    sides: tuple[Side, Side],
+def compare_predictions(
+    sides: tuple[PredictionSide, PredictionSide],
     answers: tuple[Mapping[str, Any], Mapping[str, Any]],
     folder: Path,
+    tolerance: float,
     *,
-    numerics: bool,
-) -> Comparison:
+    keeps_dtypes: bool = False,
+) -> PredictionComparison:
     """
-    Return how far the predictions of two sides are apart; ``numerics`` where the conversion was
-    asked to change what layers compute in.
+    Return how far the predictions of two sides are apart.
 
     :raises ModelFileError: where the result gives other outputs: their number, or their shapes.
     """
     import numpy as np  # takes 70 ms, which only verifying is worth
 
-    source, result = sides
     before, after = answers
-    outputs = []
     with (
-        np.load(source.outputs(folder), allow_pickle=False) as first,
-        np.load(result.outputs(folder), allow_pickle=False) as second,
+        np.load(sides[0].outputs(folder), allow_pickle=False) as first,
+        np.load(sides[1].outputs(folder), allow_pickle=False) as second,
     ):
-        for place, other in _pairs(before["outputs"], after["outputs"], result.model.path):
-            names = (
-                before["outputs"][place]["name"],
-                before["outputs"][place]["dtype"],
-                after["outputs"][other]["dtype"],
-            )
-            arrays = [
-                [held[f"{one}.{batch}"] for batch in range(answer["batches"])]
-                for held, one, answer in ((first, place, before), (second, other, after))
-            ]
-            if [array.shape for array in arrays[0]] != [array.shape for array in arrays[1]]:
-                text = (
-                    f"gives output {names[0]} the shape {arrays[1][0].shape}, and the source "
-                    f"{arrays[0][0].shape}; nothing was written"
-                )
-                raise ModelFileError(result.model.path, "outputs", text)
-            outputs.append(_output(names, arrays[0], arrays[1]))
-    return Comparison(
-        tolerance=tolerance(source.model, result.model, numerics=numerics),
+        pair = _Pair(sides=sides, stored=(first, second))
+        calls = tuple(
+            PredictedCall(signature=call["signature"], outputs=tuple(pair.outputs(call, other)))
+            for call in before["calls"]
+            for other in after["calls"]
+            if other["signature"] == call["signature"]
+        )
+    return PredictionComparison(
+        tolerance=tolerance,
         samples=before["samples"],
         versions=before["versions"],
-        versions_after=after["versions"],
-        keeps_dtypes=not numerics,
-        calls=(Call(signature=None, outputs=tuple(outputs)),),
+        versions_after=after["versions"] if sides[1].is_converted else None,
+        keeps_dtypes=keeps_dtypes,
+        calls=calls,
     )
 
 
-def tolerance(before: Model, after: Model, *, numerics: bool) -> float:
-    """Return how far an output may be from the source's, relative to its largest value."""
-    found = {
-        dtype
-        for model in (before, after)
-        for layer in model.layers
-        for dtype in (layer.compute_dtype, layer.variable_dtype)
-    }
-    roundoffs = {dtype: UNIT_ROUNDOFF[dtype] for dtype in found if dtype in UNIT_ROUNDOFF} or {
-        "float32": UNIT_ROUNDOFF["float32"]
-    }
-    coarsest = max(roundoffs.values())
-    weighted = sum(1 for layer in after.layers if layer.variables)
-    deep = _ULPS * coarsest * math.sqrt(max(weighted, 1))
-    own = max(_EPS * coarsest, deep) if coarsest > UNIT_ROUNDOFF["float32"] else deep
-    return max(own, verification.tolerance(before, after)) if numerics else own
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pair:
+    """The predictions of both sides."""
 
+    sides: tuple[PredictionSide, PredictionSide]
+    stored: tuple[NpzFile, NpzFile]
 
-def _pairs(
-    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], path: str
-) -> Iterator[tuple[int, int]]:
-    """Yield which output is which: by name where all names are the same, else in their order."""
-    if len(before) != len(after):
-        raise ModelFileError(
-            path,
-            "outputs",
-            f"gives {len(after)} outputs, and the source {len(before)}; nothing was written",
+    def outputs(
+        self, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> Iterator[PredictedOutput]:
+        """Yield how far the outputs of one call are apart."""
+        for place, other in self._places(before["outputs"], after["outputs"]):
+            told, told_after = before["outputs"][place], after["outputs"][other]
+            first = self._arrays(0, before, place)
+            second = self._arrays(1, after, other)
+            if [array.shape for array in first] != [array.shape for array in second]:
+                raise self._otherwise(
+                    f"gives output {told['name']} the shape {second[0].shape}, and "
+                    f"{self.sides[0].which} {first[0].shape}"
+                )
+            dtypes = (told["dtype"], told_after["dtype"])
+            yield _output(told["name"], dtypes, _flat(first), _flat(second))
+
+    def _arrays(self, side: int, call: Mapping[str, Any], place: int) -> list[NDArray[Any]]:
+        return [
+            self.stored[side][f"{call['number']}.{place}.{batch}"]
+            for batch in range(call["batches"])
+        ]
+
+    def _places(
+        self, before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+    ) -> Iterator[tuple[int, int]]:
+        """Yield which output is which: by name where all names are the same, else in order."""
+        if len(before) != len(after):
+            raise self._otherwise(
+                f"gives {len(after)} outputs, and {self.sides[0].which} {len(before)}"
+            )
+        names, others = ([one["name"] for one in outputs] for outputs in (before, after))
+        by_name = set(names) == set(others) and len(set(names)) == len(names)
+        yield from (
+            (place, others.index(name) if by_name else place) for place, name in enumerate(names)
         )
-    names, others = ([one["name"] for one in outputs] for outputs in (before, after))
-    by_name = set(names) == set(others) and len(set(names)) == len(names)
-    yield from (
-        (place, others.index(name) if by_name else place) for place, name in enumerate(names)
-    )
+
+    def _otherwise(self, what: str) -> ModelFileError:
+        return ModelFileError(self.sides[1].model.path, "outputs", f"{what}; nothing was written")
 
 
-def _output(told: tuple[str, str, str], before: Arrays, after: Arrays) -> Output:
+def _output(
+    name: str, dtypes: tuple[str, str], first: NDArray[Any], second: NDArray[Any]
+) -> PredictedOutput:
     """
-    Return how far two outputs are apart, ``told`` their name and dtypes: the largest difference,
-    and that relative to the source's largest value.
+    Return how far two outputs are apart: the largest difference, and that relative to the largest
+    value before.
     """
     import numpy as np
 
-    first, second = (_flat(arrays) for arrays in (before, after))
-    name, dtype_before, dtype_after = told
-    floating = first.dtype.kind == "f" and second.dtype.kind == "f"
-    same = (first == second) | (np.isnan(first) & np.isnan(second)) if floating else first == second
-    finite = (
-        np.isfinite(first) & np.isfinite(second) if floating else np.zeros(first.shape, dtype=bool)
-    )
-    largest = float(np.abs(first[finite]).max(initial=0.0)) if floating else 0.0
-    distance = float(np.abs(first[finite] - second[finite]).max(initial=0.0)) if floating else 0.0
-    infinite = (
-        (int(np.count_nonzero(~np.isfinite(first))), int(np.count_nonzero(~np.isfinite(second))))
-        if floating
-        else (0, 0)
-    )
-    return Output(
+    is_float = first.dtype.kind == "f" and second.dtype.kind == "f"
+    distance = largest = 0.0
+    same, not_finite = first == second, (0, 0)
+    if is_float:
+        same |= np.isnan(first) & np.isnan(second)
+        finite = np.isfinite(first) & np.isfinite(second)
+        largest = float(np.abs(first[finite]).max(initial=0.0))
+        distance = float(np.abs(first[finite] - second[finite]).max(initial=0.0))
+        not_finite = (
+            int(np.count_nonzero(~np.isfinite(first))),
+            int(np.count_nonzero(~np.isfinite(second))),
+        )
+    return PredictedOutput(
         name=name,
-        dtype_before=dtype_before,
-        dtype_after=dtype_after,
+        dtype_before=dtypes[0],
+        dtype_after=dtypes[1],
         values=int(first.size),
-        equal=bool(same.all()) and dtype_before == dtype_after,
-        max_abs=distance if floating else None,
-        relative=(distance / largest if largest else distance) if floating else None,
+        equal=bool(same.all()) and dtypes[0] == dtypes[1],
+        max_abs=distance if is_float else None,
+        relative=(distance / largest if largest else distance) if is_float else None,
         differing=int(np.count_nonzero(~same)),
-        not_finite=infinite,
+        not_finite=not_finite,
     )
 
 
-def _flat(arrays: Arrays) -> NDArray[Any]:
+def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """
     Return all values of an output in a row: floats as float64, which holds them all, and texts as
     bytes.
@@ -206,3 +282,26 @@ def _flat(arrays: Arrays) -> NDArray[Any]:
     if values.dtype.kind == "U":
         return np.char.encode(values, "utf-8")
     return values.astype("float64") if values.dtype.kind == "f" else values
+
+
+def _missed(where: str, output: PredictedOutput, bound: float) -> str | None:
+    if output.not_finite[1] > output.not_finite[0]:
+        return (
+            f"{where} has {output.not_finite[1]} values that are not finite, "
+            f"{output.not_finite[0]} before"
+        )
+    if not bound or output.relative is None:
+        return (
+            None
+            if output.equal or (bound and not output.differing)
+            else f"{where} differs in {output.differing} of {output.values} values"
+        )
+    return (
+        f"{where} is off by {output.relative:.2g} of its largest value, and {bound:.2g} is allowed"
+        if output.relative > bound
+        else None
+    )
+
+
+def _place(call: PredictedCall, output: PredictedOutput) -> str:
+    return f"{call.signature}: {output.name}" if call.signature is not None else output.name

@@ -185,7 +185,7 @@ class Worker:
                     lines = child.received()
                     if lines is None:
                         return
-                    yield from map(_parsed, lines)
+                    yield from map(_parse_line, lines)
                 elif not child.is_alive:
                     return
 
@@ -199,7 +199,7 @@ class Worker:
         python, limit = self._interpreter.python, self._interpreter.memory_limit
         try:
             child = Child(
-                [_found(python), str(self._interpreter.script)],
+                [_interpreter_path(python), str(self._interpreter.script)],
                 [str(limit)] if limit is not None else [],
                 cwd=scratch,
                 environment={**environment(os.environ), **dict.fromkeys(_TEMPORARY, scratch)},
@@ -278,7 +278,7 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     return {**_QUIET, **kept}
 
 
-def _found(python: str) -> str:
+def _interpreter_path(python: str) -> str:
     """
     Return an interpreter as the child's working directory finds it; not resolved, because a virtual
     environment's is a link out of it.
@@ -286,7 +286,7 @@ def _found(python: str) -> str:
     return str(Path(python).absolute()) if os.sep in python else python
 
 
-def _parsed(line: bytes) -> object:
+def _parse_line(line: bytes) -> object:
     try:
         found: object = json.loads(line)
     except (ValueError, RecursionError):

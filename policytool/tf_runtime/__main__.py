@@ -30,11 +30,10 @@ interpreter.
 """
 
 JOBS = {
-    "retrace": "retracing",
-    "compare": "comparing",
-    "predict": "predicting",
-    "check": "checking",
-    "devices": "devices.present",
+    "reexport": "reexport",
+    "predict": "predict",
+    "check": "check",
+    "devices": "devices.available",
 }
 """Kind of job to the module that does it."""
 
@@ -42,7 +41,7 @@ NEEDED = ("numpy", "tensorflow")
 """What every TensorFlow brings with it; an interpreter without it has none."""
 
 
-def package() -> ModuleType:
+def import_package() -> ModuleType:
     """
     Import this directory as a package of its own, and take it off the path: its modules shadow
     nobody's.
@@ -109,7 +108,7 @@ def listen() -> queue.Queue[dict[str, Any]]:
     return jobs
 
 
-def done(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def run_job(job: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Do one job and return its last event."""
     try:
         sys.path += [entry for entry in job["path"] if entry not in sys.path]
@@ -130,7 +129,7 @@ def main() -> None:
     descriptor, *limit = (int(argument) for argument in sys.argv[1:])
     if limit:
         limit_memory(limit[0])
-    package()
+    import_package()
     jobs = listen()
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
 
@@ -139,7 +138,7 @@ def main() -> None:
             stream.flush()
 
         while True:
-            tell(done(jobs.get(), tell))
+            tell(run_job(jobs.get(), tell))
 
 
 if __name__ == "__main__":

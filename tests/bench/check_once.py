@@ -87,12 +87,12 @@ def main() -> None:
     else:
         models = [made(library, name) for name in ("float32", policy)]
         models[1].set_weights(models[0].get_weights())
-        pairing = importlib.import_module(f"{PACKAGE}.engine.pairing")
+        pairing = importlib.import_module(f"{PACKAGE}.engine.call_pairs")
         pair = pairing.Pair(
             (library, library), tuple(models), (None, None), isolated=what == "check"
         )
         pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
-        unfused = importlib.import_module(f"{PACKAGE}.devices.present").unfused
+        unfused = importlib.import_module(f"{PACKAGE}.devices.available").unfused
 
         def check() -> None:
             with unfused(library.tf):

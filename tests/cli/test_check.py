@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import Wanted
+from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.check_results.inputs import Kind
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.check_results.inputs import InputKind
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from tests.conftest import MIXED_KERAS, UNPACKED, run
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.numerics.check_results.checks import Check, Run
+    from policytool.numerics.check_results.checks import Check, CheckRun
 
 PYTHON: Final = os.environ.get("POLICYTOOL_COMPAT")
 """Read before the tests: their own environment has no variable of policytool's."""
@@ -86,13 +86,16 @@ def checked(worker: Worker, *files: str | Path, to: str | None = None, **wanted:
         name: wanted.pop(name) for name in ("custom_objects", "path", "trust") if name in wanted
     }
     inputs = [next(discovery.inputs([str(FIXTURES / file)])) for file in files]
-    options = Wanted(candidate=Options(to=to), **wanted)
+    options = CheckOptions(candidate=Options(to=to), **wanted)
     return checks.check(
-        inputs[0], inputs[1] if len(inputs) > 1 else None, options, Tools(worker=worker, **tools)
+        inputs[0],
+        inputs[1] if len(inputs) > 1 else None,
+        options,
+        TensorFlowTools(worker=worker, **tools),
     )
 
 
-def the_run(check: Check) -> Run:
+def the_run(check: Check) -> CheckRun:
     """Return the one run of a check."""
     (found,) = check.runs
     return found
@@ -105,7 +108,7 @@ def test_named_fixtures_pass(worker: Worker, file: str, to: str | None) -> None:
     run = the_run(found)
     assert found.passed, run.verdict.missed
     assert run.verdict.first_not_finite is None
-    assert run.inputs.kind is Kind.SYNTHETIC
+    assert run.inputs.kind is InputKind.SYNTHETIC
     assert not run.unmatched
     assert not found.notes
     assert run.outputs
@@ -320,7 +323,7 @@ def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> No
     saved = tmp_path / "inputs.npz"
     drawn = checked(worker, MIXED_KERAS, save_inputs=saved, batches=2, batch_size=4, seed=7)
     given = checked(worker, MIXED_KERAS, inputs=saved, batch_size=4)
-    assert the_run(given).inputs.kind is Kind.GIVEN
+    assert the_run(given).inputs.kind is InputKind.GIVEN
     assert the_run(given).inputs.batches == 2
     assert the_run(given).calls == the_run(drawn).calls
     with np.load(saved) as arrays:

@@ -24,12 +24,12 @@ from typing import Any, Final
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "policytool"))
-library_of: Any = import_module("runtime.library")
-backward: Any = import_module("runtime.gradients.backward")
-gradients: Any = import_module("runtime.gradients.reductions")
-losses: Any = import_module("runtime.gradients.losses")
-stepping: Any = import_module("runtime.gradients.stepping")
-seeded: Any = import_module("runtime.feeding.seeded")
+library_of: Any = import_module("tf_runtime.library")
+backward: Any = import_module("tf_runtime.gradients.backward")
+gradients: Any = import_module("tf_runtime.gradients.reductions")
+losses: Any = import_module("tf_runtime.gradients.losses")
+stepping: Any = import_module("tf_runtime.gradients.training_step")
+seeded: Any = import_module("tf_runtime.feeding.seeded")
 
 BATCHES: Final = 2
 SIZE: Final = 8
@@ -152,8 +152,10 @@ class Live:
                 np.random.RandomState(seed).standard_normal((SIZE, 16)).astype("float32")
                 for seed in range(BATCHES)
             ]
-        specs = seeded.specs_of(model.inputs)
-        drawn = [seeded.drawn(self.library, model, specs, seed, SIZE) for seed in range(BATCHES)]
+        specs = seeded.input_slots(model.inputs)
+        drawn = [
+            seeded.draw_inputs(self.library, model, specs, seed, SIZE) for seed in range(BATCHES)
+        ]
         return [one[0] if len(one) == 1 else one for one in drawn]
 
     def trained(self, model: Any, batches: list[Any], job: dict[str, Any]) -> float:

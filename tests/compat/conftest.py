@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.compat import converting
 from tests.compat.asking import ENVIRONMENT, SECONDS, ask
@@ -151,10 +151,10 @@ def models(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.fixture(scope="session")
-def tools(compat_python: Path) -> Iterator[Tools]:
+def tools(compat_python: Path) -> Iterator[TensorFlowTools]:
     """Return one child for all that is checked, in which both Kerases are imported once."""
     with Worker(Interpreter(python=str(compat_python), timeout=300)) as worker:
-        yield Tools(worker=worker)
+        yield TensorFlowTools(worker=worker)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def runtime(name: str) -> Any:
 def opened(family: str, **wanted: Any) -> Any:
     """Return a library with its devices set up."""
     library = runtime("library").Library(family)
-    runtime("devices.present").configured(library.tf, wanted)
+    runtime("devices.available").configure(library.tf, wanted)
     return library
 
 
@@ -56,7 +56,7 @@ def logical(count: int) -> dict[str, Any]:
     there.
     """
     library = opened("keras3", logical=count)
-    tf, devices = library.tf, runtime("devices.present")
+    tf, devices = library.tf, runtime("devices.available")
 
     def prepare(device: str) -> Any:
         with tf.device(device):
@@ -81,7 +81,7 @@ def logical(count: int) -> dict[str, Any]:
             made = again(tf.ones((LIMIT, LIMIT)), tf.constant(12))
             made[0, 0].numpy()
         end = time.time()
-        timed = runtime("devices.timing").timed(
+        timed = runtime("devices.timing").time_calls(
             library, tf.function(model), tf.ones((5, LIMIT)), device, 3
         )
         return {
@@ -98,20 +98,23 @@ def logical(count: int) -> dict[str, Any]:
         time.sleep(0.2)
         ended.append(device)
 
-    names: list[str] = devices.chosen(tf, "all")
+    names: list[str] = devices.choose_devices(tf, "all")
     ended: list[str] = []
     return {
-        "listed": devices.listed(tf),
+        "listed": devices.list_devices(tf),
         "all": names,
         "chosen": {
-            wanted: devices.chosen(tf, wanted) for wanted in ("auto", "cpu", "cpu:1", "CPU:0")
+            wanted: devices.choose_devices(tf, wanted)
+            for wanted in ("auto", "cpu", "cpu:1", "CPU:0")
         },
-        "none": refusal(lambda: devices.chosen(tf, "gpu:0")),
-        "again": refusal(lambda: devices.configured(tf, {"logical": count})),
-        "other": refusal(lambda: devices.configured(tf, {"logical": count + 1})),
-        "ran": runtime("devices.aside").side_by_side(names, prepare, measure),
+        "none": refusal(lambda: devices.choose_devices(tf, "gpu:0")),
+        "again": refusal(lambda: devices.configure(tf, {"logical": count})),
+        "other": refusal(lambda: devices.configure(tf, {"logical": count + 1})),
+        "ran": runtime("devices.parallel_devices").side_by_side(names, prepare, measure),
         "failed": refusal(
-            lambda: runtime("devices.aside").side_by_side(names, lambda device: device, fail)
+            lambda: runtime("devices.parallel_devices").side_by_side(
+                names, lambda device: device, fail
+            )
         ),
         "ended": ended,
         "soft": tf.config.get_soft_device_placement(),
@@ -137,14 +140,14 @@ def timed(sizes: list[int]) -> list[Any]:
 
     two = tf.function(multiply)
     found = [
-        timing.timed(library, two, tf.random.normal((size, size)), device, 5)
+        timing.time_calls(library, two, tf.random.normal((size, size)), device, 5)
         for size in sizes
         for device in ("/device:CPU:0", "/device:CPU:1")
     ]
     start = time.time()
     return [
         *found,
-        timing.timed(library, slow, {"x": tf.ones((6, 2))}, "/device:CPU:0", 1000),
+        timing.time_calls(library, slow, {"x": tf.ones((6, 2))}, "/device:CPU:0", 1000),
         time.time() - start,
     ]
 
@@ -156,7 +159,7 @@ def determined(_: None) -> dict[str, Any]:
     first = config.is_op_determinism_enabled()
     layer = library.keras.layers.Dense(3)
     layer.build((None, 4))  # random ops have to be seeded now, those of initialisers too
-    runtime("devices.present").configured(tf, {"deterministic": False})
+    runtime("devices.available").configure(tf, {"deterministic": False})
     return {"first": first, "then": config.is_op_determinism_enabled()}
 
 
@@ -165,7 +168,7 @@ def lacking(tf: Any, concrete: Any, call: Any) -> dict[str, Any]:
     Return the ops of a function without a kernel, and whether TensorFlow finds none for one of
     them.
     """
-    told = runtime("devices.placing").missing(
+    told = runtime("devices.op_placement").missing_kernels(
         tf, concrete.graph.get_operations(), "cpu", lambda name: f"at {name}"
     )
     try:
@@ -222,7 +225,7 @@ def texts(_: None) -> list[Any]:
         lambda x: tf.strings.join([tf.strings.as_string(x), "a text"])
     ).get_concrete_function(tf.TensorSpec([2], tf.float32))
     operations = concrete.graph.get_operations()
-    found: list[Any] = runtime("devices.placing").missing(
+    found: list[Any] = runtime("devices.op_placement").missing_kernels(
         tf, operations, "gpu", {operation.name: operation.type for operation in operations}
     )
     return found
@@ -346,7 +349,7 @@ def models(arguments: list[Any]) -> list[Any]:
     family, paths = arguments
     library = opened(family)
     library.trust()
-    tf, seeded, serving = library.tf, runtime("feeding.seeded"), runtime("serving")
+    tf, seeded, serving = library.tf, runtime("feeding.seeded"), runtime("model_calls")
     sys.path.insert(0, str(RUNTIME.parents[1] / "fixtures"))
     classes = import_module("writer.custom_classes").classes(
         import_module("writer.api").open_release(
@@ -358,8 +361,10 @@ def models(arguments: list[Any]) -> list[Any]:
     for path in paths:
         try:
             model = library.load(path, compiled=False, trust=True)
-            structure = serving.structure(model, {}) if family == "keras2" else model.inputs
-            flat = seeded.drawn(library, model, seeded.specs_of(tf.nest.flatten(structure)), 1, 8)
+            structure = serving.input_structure(model, {}) if family == "keras2" else model.inputs
+            flat = seeded.draw_inputs(
+                library, model, seeded.input_slots(tf.nest.flatten(structure)), 1, 8
+            )
             batch = tf.nest.pack_sequence_as(structure, flat)
             traced = tf.function(
                 lambda inputs, model=model: serving.call(model, inputs), autograph=False

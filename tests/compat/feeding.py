@@ -36,7 +36,7 @@ def runtime() -> Any:
     assert spec.loader is not None
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
-    main.package()
+    main.import_package()
     return main
 
 
@@ -183,8 +183,8 @@ class Child:
     def __init__(self, family: str) -> None:
         runtime()
         self.library = import_module("policytool_runtime.library").Library(family)
-        self.feeding = import_module("policytool_runtime.feeding.fed")
-        self.serving = import_module("policytool_runtime.serving")
+        self.feeding = import_module("policytool_runtime.feeding.inputs")
+        self.serving = import_module("policytool_runtime.model_calls")
         sys.path.insert(0, str(ROOT / "fixtures"))
         classes = import_module("writer.custom_classes").classes(
             import_module("writer.api").open_release(RELEASES[family])
@@ -215,7 +215,7 @@ class Child:
         except Exception as error:  # noqa: BLE001  # whatever a library raises is its refusal
             return {"loaded": False, "error": str(error)[:200]}
         try:
-            fed = self.feeding.fed(self.library, model, wanted)
+            fed = self.feeding.feed_model(self.library, model, wanted)
         except self.feeding.Refused as error:
             return {"loaded": True, "refused": [error.code, str(error)]}
         nest = self.library.tf.nest

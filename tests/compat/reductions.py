@@ -142,8 +142,8 @@ class Reducing:
 
     def __init__(self) -> None:
         self.tf: Any = importlib.import_module("tensorflow")
-        self.measuring: Any = runtime("engine.measuring")
-        self.agreeing: Any = runtime("engine.agreeing")
+        self.measuring: Any = runtime("engine.tensor_errors")
+        self.agreeing: Any = runtime("engine.top1_agreement")
 
     @cache  # noqa: B019  # as long as the process
     def traced(
@@ -155,7 +155,7 @@ class Reducing:
         """Return the comparison of two tensors as a function with a graph."""
         signature = [self.tf.TensorSpec(shape, dtype) for dtype in dtypes]
         compared = self.tf.function(
-            lambda one, other: self.measuring.compared(self.tf, one, other, full=full),
+            lambda one, other: self.measuring.compare_tensors(self.tf, one, other, full=full),
             input_signature=signature,
             autograph=False,
         )
@@ -175,8 +175,8 @@ class Reducing:
                 shape,
                 full,
             )(one, other)
-            found = vector if found is None else self.measuring.merged(found, vector)
-        told: dict[str, Any] = self.measuring.told(found)
+            found = vector if found is None else self.measuring.merge(found, vector)
+        told: dict[str, Any] = self.measuring.to_json(found)
         return told
 
 
@@ -261,7 +261,7 @@ def classes(reducing: Reducing) -> Iterator[dict[str, Any]]:
     function = reducing.tf.function(
         lambda one, two: reducing.agreeing.agreement(reducing.tf, one, two), autograph=False
     )
-    found = reducing.agreeing.told(function(scores, other).numpy())
+    found = reducing.agreeing.to_json(function(scores, other).numpy())
     yield {
         "of": ["float32", "float16"],
         "kind": "classes",

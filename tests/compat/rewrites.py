@@ -3,8 +3,9 @@ Make SavedModels and hold their graphs against what mixed precision makes of the
 rewrites.py SCRATCH RESULTS [PATH ...]``.
 
 RESULTS gets ``{case: {policy: answer}}``, where a case is the name of a model that is made here, or
-a PATH, and an answer is what ``policytool.tf_runtime.graphs.rewritten`` returns, or ``{"code": ...,
-"message": ...}`` for a refusal. ``oracle`` holds what NumPy and TensorFlow's own ops say.
+a PATH, and an answer is what ``policytool.tf_runtime.graphs.graph_check`` returns, or
+``{"code": ..., "message": ...}`` for a refusal. ``oracle`` holds what NumPy and TensorFlow's own
+ops say.
 """
 
 from __future__ import annotations
@@ -223,7 +224,7 @@ def made(scratch: Path) -> dict[str, Path]:
 def fed(library: Any) -> Callable[[Any, Any], Any]:
     """Return what gives a signature inputs as a check does."""
     wanted = {"file": None, "save": None, "batches": 2, "batch_size": ROWS, "seed": 0}
-    return lambda signature, root: runtime("feeding.fed").fed_signature(
+    return lambda signature, root: runtime("feeding.inputs").feed_signature(
         library, signature, root, wanted
     )
 
@@ -259,7 +260,7 @@ def words(library: Any) -> Callable[[Any, Any], Any]:
 def answered(path: str, wanted: dict[str, Any], inputs_for: Any, library: Any) -> Any:
     """Return the answer, or the refusal."""
     try:
-        return runtime("graphs.rewritten").measured(
+        return runtime("graphs.graph_check").measure_graph(
             library, path, wanted, inputs_for, lambda _: None
         )
     except runtime("library").Refused as error:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import Wanted
+from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.support.errors import PolicytoolError
 from tests.compat.cases import CASES, KERAS, RELEASES, TF_KERAS
 from tests.helpers.paths import FIXTURES
@@ -135,7 +135,9 @@ def chosen() -> Iterator[tuple[Case, str]]:
 
 
 @pytest.fixture(scope="module")
-def checked(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[Checked, ...]:
+def checked(
+    tools: TensorFlowTools, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Checked, ...]:
     """Check what is chosen."""
     modules = tmp_path_factory.mktemp("modules")
     for release in (TF_KERAS, KERAS):
@@ -145,8 +147,8 @@ def checked(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[Che
     return tuple(_checked(case, to, tools, (str(FIXTURES), str(modules))) for case, to in chosen())
 
 
-def _checked(case: Case, to: str, tools: Tools, path: tuple[str, ...]) -> Checked:
-    own = Tools(
+def _checked(case: Case, to: str, tools: TensorFlowTools, path: tuple[str, ...]) -> Checked:
+    own = TensorFlowTools(
         worker=tools.worker,
         custom_objects=(f"classes_{library(case).partition('.')[0]}:CLASSES",),
         path=path,
@@ -154,7 +156,9 @@ def _checked(case: Case, to: str, tools: Tools, path: tuple[str, ...]) -> Checke
     (found,) = discovery.inputs([case.path])
     try:
         return Checked(
-            case=case, to=to, check=checks.check(found, None, Wanted(candidate=Options(to=to)), own)
+            case=case,
+            to=to,
+            check=checks.check(found, None, CheckOptions(candidate=Options(to=to)), own),
         )
     except PolicytoolError as error:
         return Checked(

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import Wanted
+from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.numerics.check_results.checks import Check, Run
+    from policytool.numerics.check_results.checks import Check, CheckRun
 
     Checked = Callable[..., Check]
 
@@ -36,7 +36,7 @@ OWN: Final = ("custom", "subclassed", "traced")
 
 
 @pytest.fixture(scope="module")
-def checked(models: Path, tools: Tools) -> Checked:
+def checked(models: Path, tools: TensorFlowTools) -> Checked:
     """Return a function that checks one of the models."""
 
     def check(
@@ -48,18 +48,18 @@ def checked(models: Path, tools: Tools) -> Checked:
         **wanted: Any,
     ) -> Check:
         (found,) = discovery.inputs([str(models / name)])
-        allowed = Tools(
+        allowed = TensorFlowTools(
             worker=tools.worker,
             custom_objects=(CLASSES[name.partition("/")[0]],) if classes else (),
             path=(HERE,),
             trust=trust,
         )
-        return checks.check(found, None, Wanted(candidate=Options(to=to), **wanted), allowed)
+        return checks.check(found, None, CheckOptions(candidate=Options(to=to), **wanted), allowed)
 
     return check
 
 
-def the_run(check: Check) -> Run:
+def the_run(check: Check) -> CheckRun:
     """Return the one run of a check."""
     (found,) = check.runs
     return found

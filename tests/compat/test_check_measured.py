@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import Wanted
+from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
-from policytool.numerics.check_results.verdicts import About, Ruling
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError
 from tests.compat.check_cases import CASES, INPUT, LAYER, MODEL, Measured
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.numerics.check_results.checks import Check
-    from policytool.numerics.check_results.layers import Call
+    from policytool.numerics.check_results.layers import LayerCall
 
     Checked = Callable[..., Check]
 
@@ -84,7 +84,7 @@ def truth(models: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def checked(models: Path, tools: Tools) -> Checked:
+def checked(models: Path, tools: TensorFlowTools) -> Checked:
     """Return a function that checks one of the models on its inputs, once."""
 
     @cache
@@ -95,7 +95,7 @@ def checked(models: Path, tools: Tools) -> Checked:
         return checks.check(
             found,
             None,
-            Wanted(
+            CheckOptions(
                 candidate=Options(**options),
                 reference=reference,
                 inputs=models / library / f"{name}.npz",
@@ -106,7 +106,7 @@ def checked(models: Path, tools: Tools) -> Checked:
     return check
 
 
-def measured(check: Check) -> Call:
+def measured(check: Check) -> LayerCall:
     """Return the call that a case is about."""
     (run,) = check.runs
     (call,) = (call for call in run.calls if call.path == PATH)
@@ -119,7 +119,9 @@ def ruling(check: Check) -> str:
     if run.missing:
         return NO_KERNEL
     (found,) = (
-        one for one in run.verdict.judgements if one.about is About.LAYER and one.path == PATH
+        one
+        for one in run.verdict.judgements
+        if one.about is JudgementSubject.LAYER and one.path == PATH
     )
     return found.ruling
 
@@ -153,7 +155,7 @@ def test_the_layer_is_found_and_named(checked: Checked, library: str, case: Meas
     assert found.passed is (wanted == PASSED)
     (run,) = found.runs
     assert run.verdict.first_not_finite == (PATH if wanted == NOT_FINITE else None)
-    layers = [one.path for one in run.verdict.missed if one.about is About.LAYER]
+    layers = [one.path for one in run.verdict.missed if one.about is JudgementSubject.LAYER]
     assert layers[:1] == ([PATH] if wanted in {MISSED, NOT_FINITE} else [])
     assert f"{MODEL}/before" not in layers
 
@@ -301,8 +303,8 @@ def test_two_devices_measure_the_same_side_by_side(
         both = checks.check(
             found,
             None,
-            Wanted(inputs=path.parent / "average-window.npz", device="all"),
-            Tools(worker=worker),
+            CheckOptions(inputs=path.parent / "average-window.npz", device="all"),
+            TensorFlowTools(worker=worker),
         )
     assert [run.device.name for run in both.runs] == ["cpu:0", "cpu:1"]
     (alone,) = checked(library, "average-window").runs

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import Wanted
+from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from tests.compat.asking import ENVIRONMENT, SECONDS
@@ -25,7 +25,7 @@ from tests.compat.check_traps import LIBRARIES, MASKED
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
-    from policytool.numerics.reexport.run import Tools
+    from policytool.numerics.tensorflow_run import TensorFlowTools
 
 pytestmark = pytest.mark.compat
 
@@ -60,7 +60,7 @@ def trapped(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("attribute", LIBRARIES)
 def test_model_is_measured_and_passes(
-    attribute: str, name: str, policy: str, trapped: Path, tools: Tools
+    attribute: str, name: str, policy: str, trapped: Path, tools: TensorFlowTools
 ) -> None:
     """Its layers are in the report, and none is farther off than its dtype explains."""
     (path,) = (path for path in (trapped / LIBRARIES[attribute]).iterdir() if path.stem == name)
@@ -69,7 +69,9 @@ def test_model_is_measured_and_passes(
         if name == "unshaped"
         else tools
     )
-    check = checks.check(discovery.one(str(path)), None, Wanted(candidate=Options(to=policy)), own)
+    check = checks.check(
+        discovery.one(str(path)), None, CheckOptions(candidate=Options(to=policy)), own
+    )
     (run,) = check.runs
     assert check.passed, run.verdict.missed
     assert not check.notes

@@ -24,7 +24,7 @@ from policytool.model import reading
 from policytool.numerics.check_results import gradients
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts import recorded_training as recorded
-from policytool.numerics.verdicts.loss_scales import Need
+from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.helpers.paths import FIXTURES
 
@@ -233,7 +233,7 @@ def answers(
 def measured(answers: dict[str, Any], name: str) -> Gradients:
     """Return what was measured in a job."""
     assert "result" in answers[name], answers[name]
-    return gradients.decoded(answers[name]["result"])
+    return gradients.gradients_from_json(answers[name]["result"])
 
 
 def test_reductions_are_numpys(answers: dict[str, Any]) -> None:
@@ -294,7 +294,7 @@ def test_float32_is_the_reference_exactly(answers: dict[str, Any]) -> None:
         assert trial.total.underflow == trial.total.overflow == trial.total.subnormal == 0
         assert trial.loss == found.reference_loss
     decision = loss_scales.decision(found)
-    assert decision.need is Need.NONE
+    assert decision.need is ScaleNeed.NONE
     assert not decision.matters
     assert decision.suggested is None
 
@@ -305,7 +305,7 @@ def test_bfloat16_needs_none_by_its_numbers(answers: dict[str, Any]) -> None:
     one, other = found.trials[0].total, found.trials[-1].total
     assert 2.0**-10 < one.relative_error < 0.05
     assert one.underflow == other.underflow
-    assert loss_scales.decision(found).need is Need.NONE
+    assert loss_scales.decision(found).need is ScaleNeed.NONE
 
 
 def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
@@ -326,7 +326,7 @@ def test_small_gradients_underflow_without_a_scale_and_not_with_the_usual_one(
     assert found.dynamic.scale == 2.0**15
     decision = loss_scales.decision(found)
     assert decision.matters
-    assert decision.need is Need.SCALE
+    assert decision.need is ScaleNeed.SCALE
     assert decision.suggested == 2.0**15
     assert decision.losing
     assert "dense" in decision.losing[0]
@@ -435,7 +435,7 @@ def test_a_frozen_model_has_nothing_to_scale(answers: dict[str, Any]) -> None:
     """It is said, and nothing ran."""
     found = measured(answers, "frozen")
     assert not found.variables
-    assert loss_scales.decision(found).need is Need.NOTHING_TO_TRAIN
+    assert loss_scales.decision(found).need is ScaleNeed.NOTHING_TO_TRAIN
 
 
 def test_a_missing_gradient_is_a_sentence(answers: dict[str, Any]) -> None:
@@ -449,7 +449,7 @@ def test_a_loss_that_is_not_finite_is_beyond_scaling(answers: dict[str, Any]) ->
     """The forward pass overflows: no scale is searched for."""
     found = measured(answers, "huge")
     decision = loss_scales.decision(found)
-    assert decision.need is Need.NOT_FINITE
+    assert decision.need is ScaleNeed.NOT_FINITE
     assert "loss" in decision.sentences[0]
     assert found.workable is None
 
@@ -477,7 +477,7 @@ def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, fam
             )
             assert isinstance(result, Migration), result
             files.append(str(target if target.exists() else FIXTURES / name))
-        asked = recorded.training(
+        asked = recorded.recorded_training(
             reading.analysed(format_detection.document(FIXTURES / name, name))
         )
         jobs.append({"files": files, "wanted": {**asked, "seed": 5}})

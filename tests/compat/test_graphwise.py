@@ -100,7 +100,7 @@ def reductions(one: dict[str, Any]) -> dict[str, float]:
 def test_rewritten(answers: Answers, case: str, policy: str) -> None:
     """Nothing changed that TensorFlow's lists deny, and everything is measured that was found."""
     found = signature(answers, case, policy)
-    rewrite = graphs.decoded(found["rewrite"])
+    rewrite = graphs.rewrite_from_json(found["rewrite"])
     assert rewrite.ops == sum(rewrite.by_type.values())
     assert bool(rewrite.ops) == (rewrite.unchanged is None) == bool(rewrite.casts)
     assert "deny" not in {
@@ -160,7 +160,7 @@ def test_judged(answers: Answers, case: str, policy: str) -> None:
         "kind": "cpu",
     }
     found = {**signature(answers, case, policy), "device": device}
-    (run,) = answering.runs([found], Tolerances())
+    (run,) = answering.runs_from_json([found], Tolerances())
     assert run.verdict.passed, run.verdict
     assert not run.missing
 

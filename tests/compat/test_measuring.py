@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.numerics.check_results.metrics import Reductions, decoded, metrics
+from policytool.numerics.check_results.metrics import (
+    TensorReductions,
+    metrics,
+    reductions_from_json,
+)
 from tests.compat.asking import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -168,5 +172,5 @@ def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) ->
         for one in reduced["full"]
         if one["kind"] == "constant" and one["of"] == ["float32", "float16"]
     )
-    assert set(one["found"]) == set(Reductions.__dataclass_fields__)
-    assert metrics(decoded(one["found"]), "float16").pair == (10.0, 2.0)
+    assert set(one["found"]) == set(TensorReductions.__dataclass_fields__)
+    assert metrics(reductions_from_json(one["found"]), "float16").pair == (10.0, 2.0)

@@ -25,7 +25,7 @@ from policytool.commands.migrate import Migration, Status, migrate_all
 from policytool.formats import discovery
 from policytool.migration.planning.options import RETARGETS, Options
 from policytool.model import reading
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases import dtypes
 from tests.compat.asking import Job, ask
@@ -87,12 +87,14 @@ def targets(case: Case) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def tools(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+def tools(
+    compat_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TensorFlowTools]:
     """Return one child with the newest tf_keras, and the fixtures' custom classes."""
     modules = tmp_path_factory.mktemp("modules")
     (modules / "fixture_classes.py").write_text(CUSTOM, encoding="utf-8")
     with Worker(Interpreter(python=str(compat_python), timeout=300)) as worker:
-        yield Tools(
+        yield TensorFlowTools(
             worker=worker,
             verify=True,
             custom_objects=("fixture_classes:CLASSES",),
@@ -101,7 +103,9 @@ def tools(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="session")
-def retraced(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[Retraced, ...]:
+def retraced(
+    tools: TensorFlowTools, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Retraced, ...]:
     """Trace every SavedModel anew."""
     base = tmp_path_factory.mktemp("retraced")
     found = []
@@ -255,7 +259,7 @@ def test_classes_that_are_not_at_hand_are_refused_by_name(
             found,
             Options(to="float32", retrace=True),
             Destination(output=tmp_path / "x"),
-            Tools(worker=worker),
+            TensorFlowTools(worker=worker),
         )
     assert isinstance(result, Failure)
     assert result.code == "no-class"
@@ -273,7 +277,7 @@ def test_classes_that_are_not_at_hand_are_refused_by_name(
     ],
 )
 def test_other_formats_are_verified_before_they_have_their_place(
-    tools: Tools, tmp_path: Path, name: str, to: str | None
+    tools: TensorFlowTools, tmp_path: Path, name: str, to: str | None
 ) -> None:
     """Bit for bit where nothing but spelling changes, within the tolerance otherwise."""
     target = tmp_path / Path(name).name

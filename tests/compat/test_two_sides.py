@@ -19,7 +19,7 @@ from policytool.migration import planning
 from policytool.migration.plan import Conversion
 from policytool.migration.planning.options import Options
 from policytool.model import reading
-from policytool.numerics.reexport.run import MissedError, Run, Tools
+from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, ToleranceMissedError
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
 from tests.helpers.paths import FIXTURES
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.numerics.verification import Comparison
+    from policytool.numerics.predictions import PredictionComparison
 
 pytestmark = pytest.mark.compat
 
@@ -45,21 +45,23 @@ SAME: Final = {
 
 
 @pytest.fixture(scope="module")
-def sides(compat_python: Path) -> Iterator[Tools]:
+def sides(compat_python: Path) -> Iterator[TensorFlowTools]:
     """Return two children for all files, with one library each."""
     interpreter = Interpreter(python=str(compat_python), timeout=SECONDS)
     with Worker(interpreter) as worker, Worker(interpreter) as target:
-        yield Tools(worker=worker, target=target, verify=True)
+        yield TensorFlowTools(worker=worker, target=target, verify=True)
 
 
-def compared(tools: Tools, source: Path, result: Path, target: str) -> Comparison:
+def compared(
+    tools: TensorFlowTools, source: Path, result: Path, target: str
+) -> PredictionComparison:
     """Return what a verification found of a file and of its conversion."""
     analysis = reading.analysed(format_detection.document(source, source.name))
     conversion = Conversion(
         target=target,
         content=Content(container=result.suffix.removeprefix(".") or "h5", config=None),
     )
-    run = Run(
+    run = TensorFlowRun(
         plan=replace(planning.plan(analysis, Options()), edits=(), casts=(), conversion=conversion),
         analysis=analysis,
         source=source,
@@ -71,7 +73,7 @@ def compared(tools: Tools, source: Path, result: Path, target: str) -> Compariso
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_one_file_predicts_the_same_in_both_processes(sides: Tools, name: str) -> None:
+def test_one_file_predicts_the_same_in_both_processes(sides: TensorFlowTools, name: str) -> None:
     """Words, ids and floats that one process drew are what the other takes."""
     path = FIXTURES / name
     found = compared(sides, path, path, SAME[name])
@@ -85,7 +87,9 @@ def test_one_file_predicts_the_same_in_both_processes(sides: Tools, name: str) -
     assert all(output.values for call in found.calls for output in call.outputs)
 
 
-def test_a_conversion_is_verified_before_it_has_its_place(sides: Tools, tmp_path: Path) -> None:
+def test_a_conversion_is_verified_before_it_has_its_place(
+    sides: TensorFlowTools, tmp_path: Path
+) -> None:
     """
     The result, which has no name yet, is loaded by the other library under the suffix of its
     format.
@@ -109,9 +113,9 @@ def test_a_conversion_is_verified_before_it_has_its_place(sides: Tools, tmp_path
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_other_weights_are_a_miss(sides: Tools) -> None:
+def test_other_weights_are_a_miss(sides: TensorFlowTools) -> None:
     """A result that computes something else is found out."""
-    with pytest.raises(MissedError, match="is off by"):
+    with pytest.raises(ToleranceMissedError, match="is off by"):
         compared(
             sides,
             FIXTURES / "tf2.15/default_float32.h5",
@@ -120,7 +124,9 @@ def test_other_weights_are_a_miss(sides: Tools) -> None:
         )
 
 
-def test_a_result_that_its_library_refuses_is_one_sentence(sides: Tools, tmp_path: Path) -> None:
+def test_a_result_that_its_library_refuses_is_one_sentence(
+    sides: TensorFlowTools, tmp_path: Path
+) -> None:
     """It says which of the two files it is."""
     damaged = tmp_path / "result.keras"
     shutil.copy(FIXTURES / "keras3.15/string_lookup.keras", damaged)

@@ -73,7 +73,7 @@ DRAWN: Final[dict[str, Callable[[Random, Path], str]]] = {"configs": config, "gr
 def refusal(path: Path) -> str | None:
     """Return why the guard does not give a model to TensorFlow; None if it does."""
     try:
-        check_sides.read(Input(path=path, exact=True), trust=False)
+        check_sides.read_source(Input(path=path, exact=True), trust=False)
     except ModelFileError as error:
         return f"{error.code}: {error.message}"
     return None

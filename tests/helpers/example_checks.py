@@ -7,17 +7,17 @@ from typing import Any, Final
 
 from policytool.commands.inspect import Failure
 from policytool.numerics.check_results import gradients, metrics
-from policytool.numerics.check_results.checks import Check, Note, Run, Side
-from policytool.numerics.check_results.devices import Device, Missing, Timing
-from policytool.numerics.check_results.graphs import Rewrite
-from policytool.numerics.check_results.inputs import Input, Inputs, Kind
-from policytool.numerics.check_results.layers import Call, Output
-from policytool.numerics.check_results.verdicts import About, Judgement, Ruling
-from policytool.numerics.verdicts import judging
-from policytool.numerics.verdicts.tolerances import Given, Tolerances
+from policytool.numerics.check_results.checks import Check, CheckNote, CheckRun, CheckSide
+from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
+from policytool.numerics.check_results.graphs import GraphRewrite
+from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, InputKind
+from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject, Ruling
+from policytool.numerics.verdicts import judgements
+from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.reports.checks import Checks
 
-CPU: Final = Device(
+CPU: Final = TensorFlowDevice(
     name="cpu:0",
     kind="cpu",
     model="AMD EPYC 7B13",
@@ -27,7 +27,7 @@ CPU: Final = Device(
     cuda=None,
     cudnn=None,
 )
-GPU: Final = Device(
+GPU: Final = TensorFlowDevice(
     name="gpu:0",
     kind="gpu",
     model="NVIDIA H200",
@@ -37,13 +37,13 @@ GPU: Final = Device(
     cuda="12.5.1",
     cudnn="9",
 )
-DRAWN: Final = Inputs(
-    kind=Kind.SYNTHETIC,
+DRAWN: Final = CheckInputs(
+    kind=InputKind.SYNTHETIC,
     seed=1,
     batches=1,
     batch_size=8,
     inputs=(
-        Input(
+        CheckInput(
             name="image",
             shape=(8, 224, 224, 3),
             dtype="float32",
@@ -51,14 +51,14 @@ DRAWN: Final = Inputs(
         ),
     ),
 )
-GIVEN: Final = Inputs(
-    kind=Kind.GIVEN,
+GIVEN: Final = CheckInputs(
+    kind=InputKind.GIVEN,
     seed=None,
     batches=4,
     batch_size=32,
     inputs=(
-        Input(name="ids", shape=(32, 128), dtype="int32", how="ids of the file"),
-        Input(name="mask", shape=(32, 128), dtype="bool", how="mask of the file"),
+        CheckInput(name="ids", shape=(32, 128), dtype="int32", how="ids of the file"),
+        CheckInput(name="mask", shape=(32, 128), dtype="bool", how="mask of the file"),
     ),
     notes=("labels of the file is passed over: it is no input",),
 )
@@ -94,7 +94,7 @@ def measured(relative: float, dtype: str = "float16", **other: Any) -> metrics.M
         "differing": None,
         **other,
     }
-    return metrics.metrics(metrics.decoded(found), dtype)
+    return metrics.metrics(metrics.reductions_from_json(found), dtype)
 
 
 def call(
@@ -105,7 +105,7 @@ def call(
     class_name: str = "Dense",
     compute: str = "float16",
     **other: Any,
-) -> Call:
+) -> LayerCall:
     """
     Return a call of a layer that gives one tensor; ``alone`` and ``along`` are reductions,
     ``number``, ``depth`` and the like are the call's own.
@@ -113,7 +113,7 @@ def call(
     alone, along, tf32 = (
         other.pop(name, default) for name, default in (("alone", {}), ("along", {}), ("tf32", None))
     )
-    output = Output(
+    output = CheckedOutput(
         shape=(None, 10),
         dtype_reference="float32",
         dtype_candidate=compute,
@@ -129,7 +129,7 @@ def call(
         "is_model": False,
         **other,
     }
-    return Call(
+    return LayerCall(
         path=path,
         class_name=class_name,
         compute_reference="float32",
@@ -161,9 +161,9 @@ def output(
     top_1: float | None = None,
     tf32: float | None = None,
     **along: Any,
-) -> Output:
+) -> CheckedOutput:
     """Return an output of the model."""
-    return Output(
+    return CheckedOutput(
         shape=(None, 10),
         dtype_reference="float32",
         dtype_candidate=dtype,
@@ -175,12 +175,15 @@ def output(
 
 
 def run(
-    *calls: Call, outputs: tuple[Output, ...] = (), tolerances: tuple[Given, ...] = (), **other: Any
-) -> Run:
+    *calls: LayerCall,
+    outputs: tuple[CheckedOutput, ...] = (),
+    tolerances: tuple[GivenTolerance, ...] = (),
+    **other: Any,
+) -> CheckRun:
     """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
     about: dict[str, Any] = {"device": CPU, "signature": None, "inputs": DRAWN, **other}
-    verdict = judging.verdict(calls, outputs, Tolerances(given=tolerances))
-    return Run(
+    verdict = judgements.judge_run(calls, outputs, Tolerances(given=tolerances))
+    return CheckRun(
         calls=calls,
         outputs=outputs,
         verdict=replace(verdict, judgements=tuple(map(_judged, verdict.judgements))),
@@ -192,7 +195,7 @@ def _judged(found: Judgement) -> Judgement:
     """Return a judgement by tolerances that are the same whatever the defaults are."""
     if found.given or found.error is None:
         return found
-    tolerance = {About.LAYER: 0.008, About.OUTPUT: 0.05}[found.about]
+    tolerance = {JudgementSubject.LAYER: 0.008, JudgementSubject.OUTPUT: 0.05}[found.about]
     ruling = Ruling.MISSED if found.error > tolerance else Ruling.PASSED
     return replace(
         found,
@@ -202,10 +205,10 @@ def _judged(found: Judgement) -> Judgement:
 
 
 SIDES: Final = {
-    "reference": Side(
+    "reference": CheckSide(
         path="models/mlp.h5", policy="float32", policies={"float32": 21}, library="tf_keras 2.21.0"
     ),
-    "candidate": Side(
+    "candidate": CheckSide(
         path="models/mlp.h5",
         policy="mixed_float16",
         policies={"mixed_float16": 18, "float32": 3},
@@ -221,7 +224,7 @@ VERSIONS: Final = {"tensorflow": "2.21.0", "keras": "2.21.0", "library": "tf_ker
 
 
 def check(
-    *runs: Run, notes: tuple[Note, ...] = (), everything: bool = False, **sides: Side
+    *runs: CheckRun, notes: tuple[CheckNote, ...] = (), everything: bool = False, **sides: CheckSide
 ) -> Checks:
     """Return a check of these runs."""
     both = {**SIDES, **sides}
@@ -237,7 +240,7 @@ def check(
     )
 
 
-def _layers(count: int = 18) -> list[Call]:
+def _layers(count: int = 18) -> list[LayerCall]:
     found = [
         call(f"net/block_{number // 4}/dense_{number}", 2e-4 + 1e-5 * number, 3e-4 + 2e-5 * number)
         for number in range(count)
@@ -315,7 +318,7 @@ def _given() -> Checks:
     ran elsewhere, layers of one model alone.
     """
     fallbacks = tuple(
-        Missing(
+        MissingKernel(
             op=f"lookup/hash_table_Lookup_{number}",
             type="LookupTableFindV2",
             dtype="int64",
@@ -329,17 +332,20 @@ def _given() -> Checks:
         call("net/embed", 0.0, 0.0, class_name="Embedding", tf32=0.0),
         call("net/dense", 2e-3, 3e-3, compute="bfloat16", tf32=4.1e-4),
         outputs=(output("starts", 2.5e-3, tf32=3.9e-4), output("ends", 4.5e-3, tf32=4.4e-4)),
-        tolerances=(Given(pattern="ends", value=0.004), Given(pattern="starts", value=0.01)),
+        tolerances=(
+            GivenTolerance(pattern="ends", value=0.004),
+            GivenTolerance(pattern="starts", value=0.01),
+        ),
         device=GPU,
         inputs=GIVEN,
         fallbacks=fallbacks,
         unmatched=("net/dropout",),
     )
     sides: dict[str, Any] = {
-        "reference": Side(
+        "reference": CheckSide(
             path="before.keras", policy=None, policies={"float32": 7}, library="keras 3.15.1"
         ),
-        "candidate": Side(
+        "candidate": CheckSide(
             path="after.keras",
             policy=None,
             policies={"mixed_bfloat16": 6, "float32": 1},
@@ -348,13 +354,15 @@ def _given() -> Checks:
     }
     return check(
         one,
-        notes=(Note(code="tf32", message="the reference of the column TF32 is the one without"),),
+        notes=(
+            CheckNote(code="tf32", message="the reference of the column TF32 is the one without"),
+        ),
         **sides,
     )
 
 
 def _training() -> Checks:
-    fields = list(gradients.Reductions.__dataclass_fields__)
+    fields = list(gradients.GradientReductions.__dataclass_fields__)
     none = {
         "elements": 4096,
         "nonzero": 4000,
@@ -450,7 +458,7 @@ def _training() -> Checks:
         run(
             *_layers(3),
             outputs=(output("probabilities", 4e-4, top_1=1.0),),
-            gradients=gradients.decoded(told),
+            gradients=gradients.gradients_from_json(told),
             timings=timings,
             device=GPU,
         )
@@ -474,7 +482,7 @@ def _graph() -> Checks:
         )
         for number in range(3)
     ]
-    changed = Rewrite(
+    changed = GraphRewrite(
         option="auto_mixed_precision_onednn_bfloat16",
         said="TensorFlow's rewrite for CPUs with oneDNN",
         ops=14,
@@ -492,7 +500,7 @@ def _graph() -> Checks:
         by_type={},
         unchanged="the rewrite changes nothing: this graph has no matrix products",
     )
-    numbers = Input(name="x", shape=(32, 16), dtype="float32", how="normal values")
+    numbers = CheckInput(name="x", shape=(32, 16), dtype="float32", how="normal values")
     inputs = replace(DRAWN, batch_size=32, inputs=(numbers,))
     ids = replace(whole(3), name="classes")
     runs = (
@@ -507,23 +515,25 @@ def _graph() -> Checks:
             outputs=(output("lowered", 0.0),), rewrite=nothing, signature="normalise", inputs=inputs
         ),
     )
-    side = Side(path="exported", policy="mixed_bfloat16", policies={}, library="tensorflow 2.21.0")
+    side = CheckSide(
+        path="exported", policy="mixed_bfloat16", policies={}, library="tensorflow 2.21.0"
+    )
     message = "the model runs as the graph that the file holds, because its classes are not at hand"
     return check(
         *runs,
-        notes=(Note(code="graph", message=message),),
+        notes=(CheckNote(code="graph", message=message),),
         reference=replace(side, policy=None),
         candidate=side,
     )
 
 
-def whole(differing: int) -> Output:
+def whole(differing: int) -> CheckedOutput:
     """Return an output of integers."""
-    fields = dict.fromkeys(metrics.Reductions.__dataclass_fields__)
+    fields = dict.fromkeys(metrics.TensorReductions.__dataclass_fields__)
     found = metrics.metrics(
-        metrics.decoded({**fields, "elements": 80, "differing": differing}), "int64"
+        metrics.reductions_from_json({**fields, "elements": 80, "differing": differing}), "int64"
     )
-    return Output(
+    return CheckedOutput(
         shape=(None, 10), dtype_reference="int64", dtype_candidate="int64", accumulated=found
     )
 
@@ -531,7 +541,7 @@ def whole(differing: int) -> Output:
 def _kernels() -> Checks:
     """Return a check of an architecture that was not run, because kernels are missing."""
     missing = tuple(
-        Missing(
+        MissingKernel(
             op=f"net/pool_{number}/MaxPool3D",
             type="MaxPool3D",
             dtype="float16",
@@ -541,7 +551,9 @@ def _kernels() -> Checks:
         )
         for number in range(12)
     )
-    alone = Missing(op="svd", type="Svd", dtype=None, layer=None, elsewhere=False, in_float32=False)
+    alone = MissingKernel(
+        op="svd", type="Svd", dtype=None, layer=None, elsewhere=False, in_float32=False
+    )
     sides: dict[str, Any] = {
         name: replace(side, weights="random", path="net.json") for name, side in SIDES.items()
     }
@@ -566,10 +578,10 @@ def _hostile() -> Checks:
     """Return a check of which every name is a stranger's."""
     inputs = replace(
         DRAWN,
-        inputs=(Input(name=HOSTILE, shape=None, dtype="float32", how=HOSTILE),),
+        inputs=(CheckInput(name=HOSTILE, shape=None, dtype="float32", how=HOSTILE),),
         notes=(HOSTILE,),
     )
-    missing = Missing(
+    missing = MissingKernel(
         op=HOSTILE, type=HOSTILE, dtype="float16", layer=HOSTILE, elsewhere=True, in_float32=True
     )
     one = run(
@@ -580,7 +592,7 @@ def _hostile() -> Checks:
         unmatched=(HOSTILE,),
         device=replace(CPU, model=HOSTILE),
     )
-    side = Side(
+    side = CheckSide(
         path=HOSTILE,
         policy=HOSTILE,
         policies={HOSTILE: 1},
@@ -590,7 +602,7 @@ def _hostile() -> Checks:
     return check(
         one,
         replace(one, signature=HOSTILE),
-        notes=(Note(code="odd", message=HOSTILE),),
+        notes=(CheckNote(code="odd", message=HOSTILE),),
         reference=side,
         candidate=side,
     )

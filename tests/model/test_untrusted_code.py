@@ -173,8 +173,8 @@ def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:
         "registered_name": None,
     }
     path.write_text(json.dumps({**config, "compile_config": {"loss": OWN}}), encoding="utf-8")
-    source = check_sides.read(Input(path=path, exact=True), trust=False)
-    job = check_sides.prepared(source, Options(to="mixed_bfloat16"), tmp_path).job
+    source = check_sides.read_source(Input(path=path, exact=True), trust=False)
+    job = check_sides.prepare_side(source, Options(to="mixed_bfloat16"), tmp_path).job
     assert sorted(job["config"]) == sorted(config)
 
 

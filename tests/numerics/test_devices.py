@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.numerics.check_results import devices as values
+from policytool.tf_runtime.devices import available as devices
 from policytool.tf_runtime.devices import parallel_devices, timing
-from policytool.tf_runtime.devices import present as devices
 from policytool.tf_runtime.library import Refused
 from tests.helpers.marks import THOROUGH
 
@@ -112,7 +112,7 @@ def tensorflow(gpus: int, *, built: bool = True, details: dict[str, Any] | None 
 )
 def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[str]) -> None:
     """The first GPU is the best that there is; all are the GPUs alone."""
-    assert devices.chosen(tensorflow(gpus), wanted) == names
+    assert devices.choose_devices(tensorflow(gpus), wanted) == names
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(
 ) -> None:
     """And with the reason why there is no GPU, as far as TensorFlow knows it."""
     with pytest.raises(Refused) as refused:
-        devices.chosen(tensorflow(gpus, built=built), wanted)
+        devices.choose_devices(tensorflow(gpus, built=built), wanted)
     assert refused.value.code == "no-device"
     assert str(refused.value).endswith(sentence)
 
@@ -169,7 +169,9 @@ def test_gpus_are_listed_with_what_is_known(
     monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "version"))
     monkeypatch.setattr(devices, "PROCESSOR", str(tmp_path / "cpuinfo"))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Cuda([40, 141]))
-    cpu, first, second = (values.device(one) for one in devices.listed(tensorflow(2)))
+    cpu, first, second = (
+        values.device_from_json(one) for one in devices.list_devices(tensorflow(2))
+    )
     assert (cpu.name, cpu.kind, cpu.model, cpu.driver, cpu.cuda) == (
         "cpu:0",
         "cpu",
@@ -177,7 +179,7 @@ def test_gpus_are_listed_with_what_is_known(
         None,
         None,
     )
-    assert first == values.Device(
+    assert first == values.TensorFlowDevice(
         name="gpu:0",
         kind="gpu",
         model="NVIDIA H200",
@@ -202,7 +204,7 @@ def test_what_is_not_known_of_a_device_is_none(
     monkeypatch.setattr(devices, "PROCESSOR", str(tmp_path / "none"))
     monkeypatch.setattr(ctypes, "CDLL", none)
     monkeypatch.setattr("os.sysconf", none)
-    cpu, gpu = devices.listed(tensorflow(1, details={}))
+    cpu, gpu = devices.list_devices(tensorflow(1, details={}))
     assert cpu["memory"] is None
     assert {
         name: gpu[name] for name in ("model", "compute_capability", "memory", "driver")
@@ -218,7 +220,7 @@ def test_the_driver_is_read_from_the_system(
     """Both of NVIDIA's kernel modules say their version in a line of their own."""
     (tmp_path / "version").write_text(text, encoding="utf-8")
     monkeypatch.setattr(devices, "DRIVER", str(tmp_path / "version"))
-    assert devices.listed(tensorflow(1))[1]["driver"] == version
+    assert devices.list_devices(tensorflow(1))[1]["driver"] == version
 
 
 def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
@@ -227,10 +229,10 @@ def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
     is asked for.
     """
     tf = tensorflow(2)
-    devices.configured(tf, {})
+    devices.configure(tf, {})
     assert tf.config.set == [("/physical_device:GPU:0", True), ("/physical_device:GPU:1", True)]
     assert (tf.config.soft, tf.config.tf32) == (False, False)
-    with devices.softly(tf), devices.tf32(tf):
+    with devices.soft_placement(tf), devices.tf32(tf):
         assert (tf.config.soft, tf.config.tf32) == (True, True)
     assert (tf.config.soft, tf.config.tf32) == (False, False)
 
@@ -240,7 +242,7 @@ def test_determinism_is_refused_where_the_release_has_none() -> None:
     with pytest.raises(
         Refused, match=r"TensorFlow 2\.21\.0 cannot be made deterministic; 2\.8 and later can"
     ):
-        devices.configured(tensorflow(0), {"deterministic": True})
+        devices.configure(tensorflow(0), {"deterministic": True})
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_tf32_begins_with_a_compute_capability(
 ) -> None:
     """It is compared as numbers; a CPU has none."""
     tf = tensorflow(1, details={"compute_capability": capability} if capability else {})
-    cpu, gpu = devices.listed(tf)
+    cpu, gpu = devices.list_devices(tf)
     assert devices.without_tf32(tf, gpu) == reason
     assert str(devices.without_tf32(tf, cpu)).startswith("cpu:0 has no TF32")
 
@@ -397,8 +399,8 @@ def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
     clock = iter(range(100))
     monkeypatch.setattr(timing, "SECONDS", 1000)
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    found = values.timing(
-        timing.timed(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3)  # type: ignore[arg-type]
+    found = values.timing_from_json(
+        timing.time_calls(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3)  # type: ignore[arg-type]
     )  # the library's TensorFlow alone
     assert asked == ["GPU:1"]
     assert (found.peak_memory, found.how) == ((250, "device") if counts else (None, None))
@@ -416,5 +418,5 @@ def test_answers_become_values() -> None:
         "elsewhere": False,
         "in_float32": True,
     }
-    found = values.missing(told)
+    found = values.missing_kernel_from_json(told)
     assert {name: getattr(found, name) for name in told} == told

@@ -24,15 +24,15 @@ from policytool.migration import planning
 from policytool.migration.plan import Conversion
 from policytool.migration.planning.options import Options
 from policytool.model import reading
-from policytool.numerics import predictions
-from policytool.numerics.predictions import Side
-from policytool.numerics.reexport.run import MissedError, Run, Tools
+from policytool.numerics.prediction_tolerances import converted_tolerance
+from policytool.numerics.predictions import PredictionSide, compare_predictions
+from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, ToleranceMissedError
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.reports.plans import Migrations
 from policytool.reports.plans._content import facts
 from policytool.reports.plans.json_report import document
 from policytool.support.errors import ModelFileError, WorkerError
-from policytool.tf_runtime.feeding import given
+from policytool.tf_runtime.feeding import array_files
 from policytool.tf_runtime.feeding import inputs as fed
 from policytool.tf_runtime.feeding.slots import Slot
 from policytool.tf_runtime.library import Refused
@@ -41,11 +41,14 @@ from tests.helpers.paths import FIXTURES, ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from policytool.numerics.verification import Comparison
+    from policytool.numerics.predictions import PredictionComparison
 
 FLOAT32: Final = FIXTURES / "tf2.15/default_float32.h5"
 VALUES: Final = np.array([[0.5, 1.0], [-2.0, 0.25]], dtype="float32")
 """Two outputs' rows; their largest value is 2."""
+
+CALL: Final[dict[str, Any]] = {"signature": None, "number": 0, "batches": 1, "inputs": []}
+"""What a child answers of the model's own call, without its outputs."""
 
 FAKE: Final = """
 import json, os, sys
@@ -55,13 +58,13 @@ script = json.load(open(__file__ + ".json"))
 for line in sys.stdin:
     job = json.loads(line)
     with open(__file__ + ".seen", "a") as seen:
-        more = {"pid": os.getpid(), "exists": os.path.exists(job["inputs"])}
+        more = {"pid": os.getpid(), "there": os.listdir(job["inputs"])}
         seen.write(json.dumps({**job, **more}) + chr(10))
     answer = script[job["which"]]
     if "code" not in answer:
         if job["like"] is None:
-            np.savez(job["inputs"], x=np.zeros(3))
-        np.savez(job["outputs"], **{"0.0": np.array(answer.pop("values"), dtype="float32")})
+            np.savez(os.path.join(job["inputs"], "inputs.0.npz"), x=np.zeros(3))
+        np.savez(job["outputs"], **{"0.0.0": np.array(answer.pop("values"), dtype="float32")})
     line = json.dumps({"error": answer} if "code" in answer else {"result": answer})
     stream.write(line + chr(10))
     stream.flush()
@@ -75,21 +78,23 @@ def compared(
     *,
     told: tuple[Any, Any] | None = None,
     numerics: bool = False,
-) -> Comparison:
+) -> PredictionComparison:
     """
     Return the comparison of outputs by name, one batch each; ``told`` are the dtypes where they are
     not the arrays'.
     """
     model = reading.read(FLOAT32, "m.h5")
     sides = tuple(
-        Side(which=f"the {which}", path=FLOAT32, family="keras2", model=model)
+        PredictionSide(
+            which=f"the {which}", path=FLOAT32, family="keras2", model=model, is_converted=True
+        )
         for which in ("source", "result")
     )
     answers = []
     for place, (side, outputs) in enumerate(zip(sides, (before, after), strict=True)):
-        given.write(
+        array_files.write_arrays(
             str(side.outputs(folder)),
-            {f"{number}.0": array for number, array in enumerate(outputs.values())},
+            {f"0.{number}.0": array for number, array in enumerate(outputs.values())},
         )
         dtypes = (
             told[place] if told is not None else [array.dtype.name for array in outputs.values()]
@@ -101,13 +106,15 @@ def compared(
             {
                 "versions": {"library": "keras"},
                 "samples": 2,
-                "batches": 1,
-                "inputs": [],
-                "outputs": named,
+                "calls": [{**CALL, "outputs": named}],
             }
         )
-    return predictions.comparison(
-        (sides[0], sides[1]), (answers[0], answers[1]), folder, numerics=numerics
+    return compare_predictions(
+        (sides[0], sides[1]),
+        (answers[0], answers[1]),
+        folder,
+        converted_tolerance(model, model, numerics=numerics),
+        keeps_dtypes=not numerics,
     )
 
 
@@ -189,6 +196,33 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
     assert not compared(tmp_path, {"a": VALUES[:0]}, {"a": VALUES[:0]}).missed
 
 
+def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
+    """One that only one of the files has is passed over; a miss says which signature it is."""
+    model = reading.read(FLOAT32, "m.h5")
+    before, after = (
+        PredictionSide(which=f"the {which}", path=FLOAT32, family="keras2", model=model)
+        for which in ("original", "result")
+    )
+    outputs = [{"name": "a", "dtype": "float32"}]
+    called = [
+        {**CALL, "signature": name, "number": number, "outputs": outputs}
+        for number, name in enumerate((None, "classify", "serve"))
+    ]
+    for side, scale in ((before, 1.0), (after, 2.0)):
+        arrays = {f"{number}.0.0": VALUES * (scale if number else 1.0) for number in range(3)}
+        array_files.write_arrays(str(side.outputs(tmp_path)), arrays)
+    told = {"versions": {"library": "keras"}, "samples": 2}
+    found = compare_predictions(
+        (before, after),
+        ({**told, "calls": called}, {**told, "calls": [called[0], called[2]]}),
+        tmp_path,
+        0.5,
+    )
+    assert [call.signature for call in found.calls] == [None, "serve"]
+    assert found.missed == ("serve: a is off by 1 of its largest value, and 0.5 is allowed",)
+    assert found.versions_after is None
+
+
 @pytest.mark.parametrize(
     ("after", "words"),
     [
@@ -217,7 +251,7 @@ def test_the_tolerance_is_of_the_coarsest_layer(name: str, bound: float) -> None
     16 eps of the dtype where anything has 16 bits.
     """
     model = reading.read(next(path for path in sorted(FIXTURES.glob(f"*/{name}"))), name)
-    assert predictions.tolerance(model, model, numerics=False) == pytest.approx(bound)
+    assert converted_tolerance(model, model, numerics=False) == pytest.approx(bound)
 
 
 def test_a_change_of_policies_has_its_own_bound() -> None:
@@ -230,8 +264,8 @@ def test_a_change_of_policies_has_its_own_bound() -> None:
         for name in ("default_float32.h5", "global_mixed_float16.h5")
     )
     assert (
-        predictions.tolerance(before, after, numerics=True)
-        >= predictions.tolerance(before, after, numerics=False)
+        converted_tolerance(before, after, numerics=True)
+        >= converted_tolerance(before, after, numerics=False)
         == pytest.approx(16 * 2**-10)
     )
 
@@ -254,19 +288,18 @@ def children(tmp_path: Path) -> Callable[..., tuple[Worker, Worker]]:
 def answer(library: str, values: Any) -> dict[str, Any]:
     """Return what a child answers to ``predict``, with the values that it writes."""
     versions = {"library": library, "keras": "9.9", "tensorflow": "2.21.0"}
-    told = {
-        "versions": versions,
-        "samples": 2,
-        "batches": 1,
+    call = {
+        **CALL,
         "inputs": [{"name": "x", "dtype": "int32"}],
         "outputs": [{"name": "a", "dtype": "float32"}],
     }
+    told = {"versions": versions, "samples": 2, "calls": [call]}
     return {**told, "values": np.asarray(values).tolist()}
 
 
 def verified(
     folder: Path, workers: tuple[Worker, Worker], target: str = "keras3.15", **changed: Any
-) -> Run:
+) -> TensorFlowRun:
     """Return the run that verified a conversion, which is the same file under another name."""
     result = folder / "result.h5"
     shutil.copy(FLOAT32, result)
@@ -274,11 +307,11 @@ def verified(
     conversion = Conversion(target=target, content=Content(container="h5", config=None))
     with workers[0] as worker, workers[1] as loader:
         plan = replace(planning.plan(analysis, Options()), conversion=conversion, **changed)
-        run = Run(
+        run = TensorFlowRun(
             plan=plan,
             analysis=analysis,
             source=FLOAT32,
-            tools=Tools(worker=worker, target=loader, verify=True, trust=True),
+            tools=TensorFlowTools(worker=worker, target=loader, verify=True, trust=True),
         )
         run.verify(result)
     return run
@@ -305,10 +338,12 @@ def test_each_side_has_its_process(
     assert source["pid"] != result["pid"]
     assert (source["family"], result["family"]) == ("keras2", "keras3")
     assert (source["model"], result["model"]) == (str(FLOAT32), str(tmp_path / "result.h5"))
-    assert (source["like"], result["like"]) == (None, [{"name": "x", "dtype": "int32"}])
-    assert (source["exists"], result["exists"], source["inputs"]) == (False, True, result["inputs"])
+    assert source["like"] is None
+    assert [call["inputs"] for call in result["like"]] == [[{"name": "x", "dtype": "int32"}]]
+    assert (source["there"], "inputs.0.npz" in result["there"]) == ([], True)
+    assert source["inputs"] == result["inputs"]
     assert source["trust"] is result["trust"] is True
-    assert not Path(source["inputs"]).parent.exists()
+    assert not Path(source["inputs"]).exists()
 
 
 def test_reports_say_which_library_loaded_which_file(
@@ -339,7 +374,8 @@ def test_predictions_that_are_too_far_apart(
     """The error has the comparison, and nothing was written."""
     workers = children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.75 * 2**-21)))
     with pytest.raises(
-        MissedError, match=r"a is off by 8\.3e-07 of its largest value, and 6\.7e-07 is allowed"
+        ToleranceMissedError,
+        match=r"a is off by 8\.3e-07 of its largest value, and 6\.7e-07 is allowed",
     ):
         verified(tmp_path, workers)
 
@@ -384,7 +420,9 @@ def test_a_library_that_is_missing_is_one_sentence(
 def test_a_file_without_weights_predicts_nothing() -> None:
     """As where one process compares both."""
     path = FIXTURES / "tf2.15/default_float32.json"
-    side = Side(which="the source", path=path, family="keras2", model=reading.read(path, "m.json"))
+    side = PredictionSide(
+        which="the source", path=path, family="keras2", model=reading.read(path, "m.json")
+    )
     with pytest.raises(ModelFileError, match="holds no weights"):
         side.job(Path())
 

@@ -6,6 +6,7 @@ files, and whatever goes wrong leaves nothing behind.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from dataclasses import dataclass, replace
@@ -23,16 +24,16 @@ from policytool.formats import discovery, format_detection
 from policytool.formats.document import TracedOp
 from policytool.migration.planning.options import Options
 from policytool.model import reading, untrusted_code
-from policytool.numerics import verification
-from policytool.numerics.reexport import result as _holding
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.prediction_tolerances import rewritten_tolerance
+from policytool.numerics.reexport import result_check
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from tests.conftest import run
 from tests.helpers import changed_fixtures
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from policytool.formats.checkpoint.bundle import Bundle as StoredBundle
 
@@ -42,14 +43,22 @@ SAVED: Final = FIXTURES / "tf2.15/global_mixed_float16"
 
 FAKE: Final = """
 import json, os, shutil, signal, sys
+import numpy as np
 stream = os.fdopen(int(sys.argv[1]), "w")
 script = json.load(open(__file__ + ".json"))
 for line in sys.stdin:
     job = json.loads(line)
     with open(__file__ + ".seen", "a") as seen:
-        seen.write(line)
-    if job["job"] == "compare":
-        answer = script["compare"]
+        whole = os.path.isdir(job.get("model", ""))
+        listed = sorted(os.listdir(job["model"])) if whole else []
+        seen.write(json.dumps({**job, "listed": listed}) + chr(10))
+    if job["job"] == "predict":
+        after = job["which"] == "the result"
+        values = np.array(script["predict"]["after" if after else "before"])
+        np.savez(job["outputs"], **{"0.0.0": values})
+        outputs = [{"name": "probabilities", "dtype": str(values.dtype)}]
+        call = {"signature": None, "number": 0, "batches": 1, "inputs": [], "outputs": outputs}
+        answer = {"versions": {"tensorflow": "2.21.0"}, "samples": 6, "calls": [call]}
     else:
         shutil.copytree(script.get("instead", job["source"]), job["draft"], dirs_exist_ok=True)
         for name in script.get("without", []):
@@ -66,27 +75,13 @@ for line in sys.stdin:
     stream.flush()
 """
 
-OUTPUT: Final = {
-    "name": "probabilities",
-    "dtype_before": "float32",
-    "dtype_after": "float32",
-    "values": 18,
-    "equal": True,
-    "max_abs": 0.0,
-    "relative": 0.0,
-    "differing": 0,
-    "not_finite": [0, 0],
-}
+VALUES: Final = [0.25, 0.5, 1.0]
+"""What the original predicts for all samples."""
 
 
-def compared(**changed: Any) -> dict[str, Any]:
-    """Return what a child answers to a comparison."""
-    return {
-        "versions": {"tensorflow": "2.21.0"},
-        "seeds": [1],
-        "samples": 6,
-        "calls": [{"signature": None, "outputs": [{**OUTPUT, **changed}]}],
-    }
+def predicted(after: Sequence[float] = VALUES, before: Sequence[float] = VALUES) -> dict[str, Any]:
+    """Return what a child predicts with the two files."""
+    return {"before": list(before), "after": list(after)}
 
 
 @pytest.fixture
@@ -121,7 +116,7 @@ def migrated(
 ) -> Result:
     """Return what became of one model, whatever the child did."""
     with worker:
-        tools = Tools(worker=worker, verify=verify, trust=trust)
+        tools = TensorFlowTools(worker=worker, verify=verify, trust=trust)
         return next(
             migrate_all(
                 list(discovery.inputs([str(path)])), options, Destination(**destination), tools
@@ -251,7 +246,7 @@ def test_predictions_within_the_tolerance_are_reported(
 ) -> None:
     """Bit for bit is asked where nothing but spelling changes."""
     shutil.copy(FIXTURES / "tf2.15/global_mixed_float16.h5", tmp_path / "model.h5")
-    done = migrated(child(compare=compared()), tmp_path / "model.h5", Options(), verify=True)
+    done = migrated(child(predict=predicted()), tmp_path / "model.h5", Options(), verify=True)
     assert isinstance(done, Migration)
     assert done.status is Status.WRITTEN
     assert done.comparison is not None
@@ -260,47 +255,39 @@ def test_predictions_within_the_tolerance_are_reported(
         6,
         (),
     )
-    job = json.loads((tmp_path / "fake.py.seen").read_text(encoding="utf-8"))
-    assert (job["family"], Path(job["before"]).name) == ("keras2", "model.h5")
-    assert not Path(job["after"]).exists()
+    seen = (tmp_path / "fake.py.seen").read_text(encoding="utf-8").splitlines()
+    before, after = (json.loads(line) for line in seen)
+    assert (before["family"], Path(before["model"]).name) == ("keras2", "model.h5")
+    assert (before["which"], after["which"]) == ("the original", "the result")
+    assert [call["signature"] for call in after["like"]] == [None]
+    assert not Path(after["model"]).exists()
+    assert not Path(after["inputs"]).exists()
 
 
 @pytest.mark.parametrize(
-    ("to", "changed", "words"),
+    ("to", "before", "after", "words"),
     [
-        (
-            None,
-            {"equal": False, "differing": 3, "relative": 1e-9, "max_abs": 1e-9},
-            "differs in 3 of 18 values",
-        ),
-        (
-            "float32",
-            {"equal": False, "differing": 3, "relative": 0.5, "max_abs": 0.5},
-            "is off by 0.5",
-        ),
-        ("float32", {"equal": False, "not_finite": [0, 2]}, "2 values that are not finite"),
-        (
-            "float32",
-            {"equal": False, "differing": 3, "relative": None, "max_abs": None},
-            "differs in 3 of 18 values",
-        ),
+        (None, VALUES, [0.25, 0.5, 1.0 + 1e-9], "differs in 1 of 3 values"),
+        ("float32", VALUES, [0.25, 0.5, 1.5], "is off by 0.5"),
+        ("float32", VALUES, [0.25, math.nan, math.inf], "2 values that are not finite"),
+        ("float32", [1, 2, 3], [3, 2, 1], "differs in 2 of 3 values"),
     ],
     ids=["not the same bits", "too far", "not finite", "other ids"],
 )
-def test_a_missed_tolerance_writes_nothing(
+def test_a_missed_tolerance_writes_nothing(  # noqa: PLR0917
     child: Callable[..., Worker],
     tmp_path: Path,
     to: str | None,
-    changed: dict[str, Any],
+    before: list[float],
+    after: list[float],
     words: str,
 ) -> None:
     """The result never had its place; the status says why."""
     models = tmp_path / "models"
     models.mkdir()
     shutil.copy(FIXTURES / "tf2.15/global_mixed_float16.h5", models / "model.h5")
-    done = migrated(
-        child(compare=compared(**changed)), models / "model.h5", Options(to=to), verify=True
-    )
+    worker = child(predict=predicted(after, before))
+    done = migrated(worker, models / "model.h5", Options(to=to), verify=True)
     assert isinstance(done, Migration)
     assert done.status is Status.MISSED
     assert done.comparison is not None
@@ -315,20 +302,13 @@ def test_verifying_a_directory_shows_all_of_it(
     Whether a new directory is written or one file replaced, what is compared is a whole model.
     """
     shown: list[list[str]] = []
-    script = tmp_path / "fake.py"
-    worker = child(compare=compared())
-    script.write_text(
-        FAKE.replace(
-            'answer = script["compare"]',
-            'answer = {**script["compare"], "versions": {"files": '
-            '",".join(sorted(os.listdir(job["after"])))}}',
-        )
-    )
+    worker = child(predict=predicted())
     for destination in ({"in_place": False}, {"in_place": True}):
         done = migrated(worker, model, Options(to="mixed_bfloat16"), verify=True, **destination)
         assert isinstance(done, Migration)
         assert done.comparison is not None
-        shown.append(done.comparison.versions["files"].split(","))
+        seen = (tmp_path / "fake.py.seen").read_text(encoding="utf-8").splitlines()
+        shown.append(json.loads(seen[-1])["listed"])
     assert shown[0] == shown[1] == sorted(path.name for path in SAVED.iterdir())
 
 
@@ -337,7 +317,7 @@ def test_architectures_have_nothing_to_predict_with(
 ) -> None:
     """A sentence, before anything is written."""
     shutil.copy(FIXTURES / "tf2.3/global_mixed_float16.json", tmp_path / "model.json")
-    failed = migrated(child(compare=compared()), tmp_path / "model.json", Options(), verify=True)
+    failed = migrated(child(predict=predicted()), tmp_path / "model.json", Options(), verify=True)
     assert isinstance(failed, Failure)
     assert failed.code == "no-weights"
 
@@ -347,7 +327,7 @@ def test_code_in_a_file_is_not_run_unless_trusted(
     child: Callable[..., Worker], tmp_path: Path, name: str
 ) -> None:
     """The layer is named, and the child is not even started."""
-    worker = child(compare=compared())
+    worker = child(predict=predicted())
     done = migrated(
         worker, FIXTURES / name, Options(to="float64"), verify=True, output=tmp_path / "out.h5"
     )
@@ -356,7 +336,7 @@ def test_code_in_a_file_is_not_run_unless_trusted(
     assert "--trust" in done.plan.refusals[0].message
     assert not (tmp_path / "fake.py.seen").exists()
     trusted = migrated(
-        child(compare=compared()),
+        child(predict=predicted()),
         FIXTURES / name,
         Options(to="float64"),
         verify=True,
@@ -386,14 +366,14 @@ def test_the_tolerance_follows_the_wider_rounding() -> None:
         for dtype in ("float32", "bfloat16")
     }
     weighted = sum(bool(layer.variables) for layer in before.layers)
-    assert verification.tolerance(before, before) == pytest.approx(8 * 2**-24 * weighted**0.5)
-    assert verification.tolerance(before, after["float32"]) == pytest.approx(
+    assert rewritten_tolerance(before, before) == pytest.approx(8 * 2**-24 * weighted**0.5)
+    assert rewritten_tolerance(before, after["float32"]) == pytest.approx(
         8 * 2**-11 * weighted**0.5
     )
-    assert verification.tolerance(before, after["bfloat16"]) == pytest.approx(
+    assert rewritten_tolerance(before, after["bfloat16"]) == pytest.approx(
         8 * 2**-8 * weighted**0.5
     )
-    assert verification.tolerance(before, before, retraced=True) == verification.tolerance(
+    assert rewritten_tolerance(before, before, reexported=True) == rewritten_tolerance(
         before, after["float32"]
     )
 
@@ -424,10 +404,14 @@ def test_values_are_the_same_or_exactly_as_cast(dtype: str) -> None:
     wrong = made.copy()
     wrong.view(np.uint8)[17] ^= 1
     stored = [
-        _holding.Stored(bundle=cast("StoredBundle", Bundle(array)), key="key")
+        result_check.StoredVariable(bundle=cast("StoredBundle", Bundle(array)), key="key")
         for array in (values, made, wrong, made[:-1])
     ]
-    assert [_holding.same(stored[0], other) for other in stored[1:]] == [True, False, False]
+    assert [result_check.hold_same_values(stored[0], other) for other in stored[1:]] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("before", ["float16", "float32", "float64"])
@@ -440,7 +424,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     import numpy as np
 
     from policytool.formats import casting
-    from policytool.tf_runtime import restoring
+    from policytool.tf_runtime import checkpoint
 
     random = np.random.default_rng(1)
     values = np.ldexp(random.standard_normal(4000), random.integers(-30, 20, 4000))
@@ -464,7 +448,7 @@ def test_the_child_casts_as_the_parent_does(before: str, after: str) -> None:
     with np.errstate(over="ignore"):
         array = np.concatenate([values, awkward]).astype(casting.DTYPES[before])
     ours, _ = casting.cast(array, before, after)
-    assert restoring.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
+    assert checkpoint.cast(array, casting.DTYPES[after]).tobytes() == ours.tobytes()
 
 
 def test_the_command_says_it_all(
@@ -477,7 +461,7 @@ def test_the_command_says_it_all(
     schema = json.loads(
         (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
     )
-    child(compare=compared())
+    child(predict=predicted())
     monkeypatch.setattr(
         "policytool.cli.tensorflow_options.Interpreter",
         lambda **_: Interpreter(script=model.parent.parent / "fake.py"),
@@ -497,7 +481,7 @@ def test_the_command_says_it_all(
     table = run("migrate", model, "--retrace", "--verify", "-o", model.parent / "two")
     assert "6 of 6 are bit for bit what they were" in table.out
     assert "the same bit for bit" in table.out
-    child(compare=compared(equal=False, differing=9, relative=1.0, max_abs=1.0))
+    child(predict=predicted([0.5, 0.5, 2.0]))
     missed = run(
         "migrate", model, "--retrace", "--verify", "-o", model.parent / "three", "--format", "json"
     )
@@ -563,5 +547,5 @@ def test_the_new_graph_is_held_against_the_policies(
         for layer in model.layers
     )
     assert (
-        list(_holding._traced(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
+        list(result_check._trace_differences(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
     )  # what a child would have to be made to do wrong

@@ -281,7 +281,7 @@ def test_the_memory_limit_is_handed_on(script: Path) -> None:
         assert worker.run({"do": "answer"})["limit"] == [str(2**33)]
 
 
-REAL: Final = Path(workers.__file__).with_name("runtime") / "__main__.py"
+REAL: Final = workers.RUNTIME
 
 
 def test_the_real_child_says_where_tensorflow_is_missing() -> None:
@@ -295,7 +295,7 @@ def test_the_real_child_says_where_tensorflow_is_missing() -> None:
         pytest.skip("this interpreter has TensorFlow")
     with Worker(Interpreter()) as worker, pytest.raises(WorkerError) as caught:
         worker.run(
-            {"job": "retrace", "path": [], "custom_objects": [], "registered": [], "trust": False}
+            {"job": "reexport", "path": [], "custom_objects": [], "registered": [], "trust": False}
         )
     assert caught.value.code == "no-tensorflow"
     assert "policytool[check]" in str(caught.value)
@@ -312,7 +312,7 @@ def test_the_real_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     try:
         assert process.stdin is not None
         job = {
-            "job": "retrace",
+            "job": "reexport",
             "path": [str(tmp_path)],
             "custom_objects": ["slow"],
             "registered": [],
@@ -338,7 +338,7 @@ def test_the_real_child_obeys_its_memory_limit(tmp_path: Path) -> None:
     ):
         worker.run(
             {
-                "job": "retrace",
+                "job": "reexport",
                 "path": [str(tmp_path)],
                 "custom_objects": [],
                 "registered": [],

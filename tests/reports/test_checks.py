@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.numerics.check_results.verdicts import About, Ruling
+from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling
 from policytool.releases.policy import Dynamic
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
@@ -23,7 +23,7 @@ from tests.contracts.reporter_contract import compared
 from tests.helpers.example_checks import CASES, CPU, HOSTILE, SIDES, call, check, output, run, whole
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.checks import Run
+    from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.gradients import Gradients
 
 SHOWN: Final = sorted(set(CASES) - {"failure"})
@@ -332,7 +332,7 @@ def test_integers_that_differ_are_counted() -> None:
     assert "net/equal" not in text
 
 
-def only(name: str) -> Run:
+def only(name: str) -> CheckRun:
     """Return the run of a case that has one."""
     found = CASES[name].check
     assert found is not None
@@ -509,8 +509,8 @@ def test_decibels() -> None:
 
 
 @pytest.mark.parametrize("ruling", Ruling)
-@pytest.mark.parametrize("about", About)
-def test_every_ruling_has_words(about: About, ruling: Ruling) -> None:
+@pytest.mark.parametrize("about", JudgementSubject)
+def test_every_ruling_has_words(about: JudgementSubject, ruling: Ruling) -> None:
     """In a verdict of its own."""
     found = run(call("net/dense", 1e-4), outputs=(output("y", 1e-4),))
     judged = tuple(

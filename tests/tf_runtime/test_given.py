@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding import given
+from policytool.tf_runtime.feeding import array_files
 from policytool.tf_runtime.feeding.recipes import Recipe
 from policytool.tf_runtime.feeding.slots import Slot
 from policytool.tf_runtime.library import Refused
@@ -32,7 +32,7 @@ def drawn() -> Recipe:
 
 def read(path: Path, *slots: Slot) -> tuple[list[Any], list[str], list[str]]:
     """Read a file for inputs without limits."""
-    return given.read(str(path), slots, [drawn() for _ in slots])
+    return array_files.read_arrays(str(path), slots, [drawn() for _ in slots])
 
 
 def refusal(path: Path, *slots: Slot) -> str:
@@ -60,7 +60,7 @@ def headed(shape: str, descr: str = "<f4") -> bytes:
 def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     """Under whatever name."""
     array = np.arange(6, dtype="float32").reshape(2, 3)
-    given.write(str(tmp_path / "x.npz"), {name: array})
+    array_files.write_arrays(str(tmp_path / "x.npz"), {name: array})
     arrays, hows, ignored = read(tmp_path / "x.npz", Slot(name, [None, 3], "float32"))
     assert np.array_equal(arrays[0], array)
     assert (hows, ignored) == (["given"], [])
@@ -73,7 +73,7 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
 def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: Any) -> None:
     """As float32, which has each of their values."""
     array = np.random.default_rng(1).normal(size=(4, 3)).astype(dtype)
-    given.write(str(tmp_path / "x.npz"), {"values": array})
+    array_files.write_arrays(str(tmp_path / "x.npz"), {"values": array})
     (found,), _, _ = read(tmp_path / "x.npz", Slot("values", [None, 3], array.dtype.name))
     assert found.dtype == np.float32
     assert np.array_equal(found.astype(dtype).view("uint8"), array.view("uint8"))
@@ -83,7 +83,7 @@ def test_dtypes_that_files_do_not_know_are_written_wider(tmp_path: Path, dtype: 
 def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -> None:
     """As text where they are text, else as bytes."""
     array = np.array([texts], dtype=object)
-    given.write(str(tmp_path / "x.npz"), {"words": array})
+    array_files.write_arrays(str(tmp_path / "x.npz"), {"words": array})
     (found,), _, _ = read(tmp_path / "x.npz", Slot("words", [None, 3], "string"))
     assert found.tolist() == [[text.encode() if isinstance(text, str) else text for text in texts]]
 
@@ -91,11 +91,11 @@ def test_strings_are_written_without_pickles(tmp_path: Path, texts: list[Any]) -
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
     """And no draft."""
     with pytest.raises(Refused, match="cannot be written"):
-        given.write(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
+        array_files.write_arrays(str(tmp_path / "none" / "x.npz"), {"values": np.zeros(3)})
     path = tmp_path / "x.npz"
     path.write_bytes(b"before")
     with pytest.raises(ValueError, match="Object arrays"):
-        given.write(
+        array_files.write_arrays(
             str(path), {"values": np.array([(1, object())], dtype=[("a", int), ("b", object)])}
         )
     assert path.read_bytes() == b"before"
@@ -179,7 +179,7 @@ def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None
     with pytest.raises(
         Refused, match="input ids comes to table, which takes ids from 0 to 4, and the file has"
     ):
-        given.read(str(tmp_path / "x.npz"), [Slot("ids", [None], "float32")], [recipe])
+        array_files.read_arrays(str(tmp_path / "x.npz"), [Slot("ids", [None], "float32")], [recipe])
 
 
 def test_names_that_do_not_match_are_listed(tmp_path: Path) -> None:

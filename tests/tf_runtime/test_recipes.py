@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policytool.tf_runtime.feeding.reaching import CHANGED, PART, WHOLE, Reached
+from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, Reached
 from policytool.tf_runtime.feeding.recipes import Recipe, recipe
 from policytool.tf_runtime.feeding.slots import Slot
 

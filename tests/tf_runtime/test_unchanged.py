@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import Wanted
+from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
-from policytool.numerics.reexport.run import Tools
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import WorkerError
 from policytool.support.files import opening
-from policytool.tf_runtime import unchanged
+from policytool.tf_runtime import source_files
 from policytool.tf_runtime.library import Refused
 from tests.conftest import MIXED_H5, MIXED_JSON, MIXED_SAVEDMODEL, UNPACKED, run, tensorflow
 from tests.helpers.marks import SLOW
@@ -48,9 +48,9 @@ class Recorder(Worker):
 def job_of(model: Path, weights: Path | None = None) -> Mapping[str, Any]:
     """Return the job that a check of a model gives the process."""
     recorder = Recorder()
-    wanted = Wanted(candidate=Options(to="mixed_bfloat16"), weights=weights)
+    wanted = CheckOptions(candidate=Options(to="mixed_bfloat16"), weights=weights)
     with pytest.raises(WorkerError, match="not done"):
-        checks.check(discovery.one(str(model)), None, wanted, Tools(worker=recorder))
+        checks.check(discovery.one(str(model)), None, wanted, TensorFlowTools(worker=recorder))
     return recorder.job
 
 
@@ -107,7 +107,7 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
     path = tmp_path / "model.h5"
     shutil.copy(MIXED_H5, path)
     job = {"files": [list(opening.identity(path))]}
-    unchanged.check(job)
+    source_files.check_unchanged(job)
     change(path)
     with pytest.raises(
         Refused,
@@ -115,7 +115,7 @@ def test_each_change_of_a_file_is_noticed(change: Callable[[Path], None], tmp_pa
         r"command "
         r"again",
     ) as told:
-        unchanged.check(job)
+        source_files.check_unchanged(job)
     assert told.value.code == "source-changed"
 
 

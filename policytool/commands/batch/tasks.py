@@ -241,8 +241,7 @@ def _of_migrations() -> dict[str, object]:
     from policytool.formats import casting, document, edits, new_model, rewriting
     from policytool.migration import plan
     from policytool.model import model
-    from policytool.numerics import reexport, verification
-    from policytool.numerics.reexport import run as anew
+    from policytool.numerics import predictions, reexport, tensorflow_run
     from policytool.releases import behaviour
     from policytool.support.text import jsontext
 
@@ -258,10 +257,10 @@ def _of_migrations() -> dict[str, object]:
         jsontext.Absent,
         model.Verdict,
         plan.Plan,
-        reexport.Held,
-        verification.Comparison,
+        reexport.ReexportComparison,
+        predictions.PredictionComparison,
         rewriting.Written,
-        anew.Retraced,
+        tensorflow_run.Reexport,
     )
     return {"Mapping": Mapping, "Json": AnyJson, "Path": Path, **_classes(*classes)}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Edit, Kind
+from policytool.formats.edits import Cast, Edit, Kind
 from policytool.migration.plan import Kept, Plan, Refusal
 from policytool.migration.planning import (
     buildable,
@@ -66,11 +66,17 @@ def planned(subject: Subject, options: Options) -> Plan:
     :raises UsageError: as there.
     """
     if options not in subject.plans:
-        subject.plans[options] = _made(subject, options)
+        subject.plans[options] = plan_with_result(subject, options)[0]
     return subject.plans[options]
 
 
-def _made(subject: Subject, options: Options) -> Plan:
+def plan_with_result(subject: Subject, options: Options) -> tuple[Plan, Analysis]:
+    """
+    Return the plan, and the model as its edits and casts leave it, without traced dtypes: nothing
+    has to read that model a second time.
+
+    :raises UsageError: as :func:`plan`.
+    """
     analysis = subject.analysis
     target = generation_of(options.target)
     decisions = decide(subject, options)
@@ -83,18 +89,14 @@ def _made(subject: Subject, options: Options) -> Plan:
     casts = stored_dtypes.casts(subject, decisions, retrace=retrace)
     trained = _training(subject, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
-    judged = replace(
-        applied(subject.document, everything, casts), traces=()
-    )  # loaders are judged without the graph, which stays as it is
-    after = savedmodel_revival.loaders(
-        subject.document, everything, reading.analysed(judged).model.loaders
-    )
+    result = _result(analysis, everything, casts)
+    after = savedmodel_revival.loaders(subject.document, everything, result.model.loaders)
     refusals = (
         *_before_policies(subject, options),
         *decisions.refusals,
         *_still_refused(options, everything, after),
     )
-    return Plan(
+    made = Plan(
         path=analysis.model.path,
         format=analysis.model.format,
         generation=analysis.model.generation,
@@ -115,6 +117,14 @@ def _made(subject: Subject, options: Options) -> Plan:
         loaders_after=after,
         retrace=retrace,
     )
+    return made, result
+
+
+def _result(analysis: Analysis, edits: tuple[Edit, ...], casts: tuple[Cast, ...]) -> Analysis:
+    """Return the model after the edits; no release judges its graph, which stays as it is."""
+    if not (edits or casts):
+        return analysis
+    return reading.analysed(replace(applied(analysis.document, edits, casts), traces=()))
 
 
 def _training(
@@ -175,4 +185,4 @@ def _still_refused(
         yield Refusal(code="target-refuses", message=message)
 
 
-__all__ = ["ABSENT", "Options", "Plan", "plan", "planned"]
+__all__ = ["ABSENT", "Options", "Plan", "plan", "plan_with_result", "planned"]

@@ -25,6 +25,6 @@ class Agreement:
         return self.agreed / self.rows if self.rows else None
 
 
-def decoded(found: Mapping[str, Any]) -> Agreement:
+def agreement_from_json(found: Mapping[str, Any]) -> Agreement:
     """Return the child's account of one output as a value."""
     return Agreement(rows=found["rows"], agreed=found["agreed"])

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.numerics.check_results.devices import Device, Missing, Timing
+    from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
     from policytool.numerics.check_results.gradients import Gradients
-    from policytool.numerics.check_results.graphs import Rewrite
-    from policytool.numerics.check_results.inputs import Inputs
-    from policytool.numerics.check_results.layers import Call, Output
-    from policytool.numerics.check_results.verdicts import Verdict
+    from policytool.numerics.check_results.graphs import GraphRewrite
+    from policytool.numerics.check_results.inputs import CheckInputs
+    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+    from policytool.numerics.check_results.verdicts import CheckVerdict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class CheckSide:
     """The reference or the candidate."""
 
     path: str
@@ -42,32 +42,32 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class CheckRun:
     """What was measured on one device, of the model's own call or of one signature."""
 
-    device: Device
+    device: TensorFlowDevice
     signature: str | None
     """None for the model's own call."""
 
-    inputs: Inputs
-    calls: tuple[Call, ...]
+    inputs: CheckInputs
+    calls: tuple[LayerCall, ...]
     """
     Every call of a layer, in the order in which they were made, the innermost first where one holds
     another; the model itself last.
     """
 
-    outputs: tuple[Output, ...]
-    verdict: Verdict
-    rewrite: Rewrite | None = None
+    outputs: tuple[CheckedOutput, ...]
+    verdict: CheckVerdict
+    rewrite: GraphRewrite | None = None
     """
     What TensorFlow's own automatic mixed precision changed, where the model could only be run as a
     graph.
     """
 
-    fallbacks: tuple[Missing, ...] = ()
+    fallbacks: tuple[MissingKernel, ...] = ()
     """Ops that run on the CPU instead, for want of a kernel on the device."""
 
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[MissingKernel, ...] = ()
     """
     Ops of the candidate that have no kernel in their dtype; where there are any nothing was run.
     """
@@ -86,7 +86,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Note:
+class CheckNote:
     """Something to know about a check."""
 
     code: str
@@ -97,13 +97,13 @@ class Note:
 class Check:
     """The whole of it."""
 
-    reference: Side
-    candidate: Side
+    reference: CheckSide
+    candidate: CheckSide
     versions: Mapping[str, str]
     """TensorFlow's and the Keras' releases."""
 
-    runs: tuple[Run, ...]
-    notes: tuple[Note, ...] = ()
+    runs: tuple[CheckRun, ...]
+    notes: tuple[CheckNote, ...] = ()
     is_alike: bool = False
     """
     Whether both are one file with the same policies in every layer, so that nothing was put to the

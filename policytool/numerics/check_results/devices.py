@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class TensorFlowDevice:
     """One device that TensorFlow sees; what it does not say is None."""
 
     name: str
@@ -41,7 +41,7 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Missing:
+class MissingKernel:
     """An op of the traced graph that a kind of device has no kernel for."""
 
     op: str
@@ -88,15 +88,15 @@ class Timing:
     """``device`` where its allocator counted them."""
 
 
-def device(found: Mapping[str, Any]) -> Device:
+def device_from_json(found: Mapping[str, Any]) -> TensorFlowDevice:
     """Return one of the child's list of devices as a value."""
     names = ("name", "kind", "model", "compute_capability", "memory", "driver", "cuda", "cudnn")
-    return Device(**{name: found[name] for name in names})
+    return TensorFlowDevice(**{name: found[name] for name in names})
 
 
-def missing(found: Mapping[str, Any]) -> Missing:
+def missing_kernel_from_json(found: Mapping[str, Any]) -> MissingKernel:
     """Return an op that the child found no kernel for as a value."""
-    return Missing(
+    return MissingKernel(
         **{
             name: found[name]
             for name in ("op", "type", "dtype", "layer", "elsewhere", "in_float32")
@@ -104,7 +104,7 @@ def missing(found: Mapping[str, Any]) -> Missing:
     )
 
 
-def timing(found: Mapping[str, Any]) -> Timing:
+def timing_from_json(found: Mapping[str, Any]) -> Timing:
     """Return what the child timed as a value."""
     shortest, longest = found["spread"]
     return Timing(

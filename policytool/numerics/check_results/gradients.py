@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reductions:
+class GradientReductions:
     """
     The elements of one gradient, or of several, of a candidate against those of the reference; an
     element counts once for each batch.
@@ -77,13 +77,13 @@ class Reductions:
             return math.sqrt(self.squared_error / self.squared_reference)
         return math.inf if self.squared_error else 0.0
 
-    def __add__(self, other: Reductions) -> Reductions:
+    def __add__(self, other: GradientReductions) -> GradientReductions:
         """Return the reductions over the elements of both."""
         both = {
             field.name: (getattr(self, field.name), getattr(other, field.name))
             for field in fields(self)
         }
-        return Reductions(
+        return GradientReductions(
             **{
                 name: max(pair) if name.startswith("largest") else sum(pair)
                 for name, pair in both.items()
@@ -142,13 +142,13 @@ class Trial:
     loss: float
     """The candidate's, not scaled; the mean over the batches."""
 
-    variables: tuple[Reductions, ...]
+    variables: tuple[GradientReductions, ...]
     """In the order of the measurement's variables."""
 
     @property
-    def total(self) -> Reductions:
+    def total(self) -> GradientReductions:
         """The reductions over all variables."""
-        return sum(self.variables, Reductions())
+        return sum(self.variables, GradientReductions())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,11 +224,11 @@ class Gradients:
         )
 
 
-def decoded(found: Mapping[str, Any]) -> Gradients:
+def gradients_from_json(found: Mapping[str, Any]) -> Gradients:
     """Return the child's answer as a value."""
     names: Sequence[str] = found["fields"]
     return Gradients(
-        recorded=_recorded(found["recorded"]),
+        recorded=_recorded_scale(found["recorded"]),
         outputs=tuple(OutputLoss(**output) for output in found["outputs"]),
         reference_loss=found["reference_loss"],
         variables=tuple(_variable(variable) for variable in found["variables"]),
@@ -251,7 +251,7 @@ def decoded(found: Mapping[str, Any]) -> Gradients:
     )
 
 
-def _recorded(found: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
+def _recorded_scale(found: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
     match found:
         case {"kind": "fixed", "value": float() | int() as value}:
             return Fixed(value=float(value))
@@ -275,10 +275,10 @@ def _variable(found: Mapping[str, Any]) -> TrainedVariable:
     )
 
 
-def _reductions(names: Sequence[str], row: Sequence[float]) -> Reductions:
+def _reductions(names: Sequence[str], row: Sequence[float]) -> GradientReductions:
     """Return a row of numbers by their names; what is counted is whole."""
-    whole = {field.name for field in fields(Reductions) if isinstance(field.default, int)}
+    whole = {field.name for field in fields(GradientReductions) if isinstance(field.default, int)}
     values: dict[str, Any] = {
         name: int(value) if name in whole else value for name, value in zip(names, row, strict=True)
     }
-    return Reductions(**values)
+    return GradientReductions(**values)

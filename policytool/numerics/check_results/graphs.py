@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rewrite:
+class GraphRewrite:
     """What one pass changed in the graph of one signature."""
 
     option: str
@@ -44,9 +44,9 @@ class Rewrite:
     """
 
 
-def decoded(found: Mapping[str, Any]) -> Rewrite:
+def rewrite_from_json(found: Mapping[str, Any]) -> GraphRewrite:
     """Return what the child process says of a rewrite."""
-    return Rewrite(
+    return GraphRewrite(
         option=found["option"],
         said=found["said"],
         ops=found["ops"],

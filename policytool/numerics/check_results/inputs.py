@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Kind(StrEnum):
+class InputKind(StrEnum):
     """Where inputs are from."""
 
     GIVEN = "given"
@@ -21,7 +21,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Input:
+class CheckInput:
     """One input of the model, or of a signature."""
 
     name: str
@@ -40,16 +40,16 @@ class Input:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Inputs:
+class CheckInputs:
     """All of them."""
 
-    kind: Kind
+    kind: InputKind
     seed: int | None
     """What they were drawn with; None where nothing was drawn."""
 
     batches: int
     batch_size: int
-    inputs: tuple[Input, ...]
+    inputs: tuple[CheckInput, ...]
     notes: tuple[str, ...] = ()
     """
     What is to be said of them: arrays of the file that were passed over, a batch size that the
@@ -57,20 +57,20 @@ class Inputs:
     """
 
 
-def decoded(told: Mapping[str, Any]) -> Inputs:
+def inputs_from_json(told: Mapping[str, Any]) -> CheckInputs:
     """Return what the child told of the inputs as a value."""
-    return Inputs(
-        kind=Kind(told["kind"]),
+    return CheckInputs(
+        kind=InputKind(told["kind"]),
         seed=told["seed"],
         batches=told["batches"],
         batch_size=told["batch_size"],
-        inputs=tuple(_input(one) for one in told["inputs"]),
+        inputs=tuple(_input_from_json(one) for one in told["inputs"]),
         notes=tuple(told.get("notes", ())),
     )
 
 
-def _input(told: Mapping[str, Any]) -> Input:
-    return Input(
+def _input_from_json(told: Mapping[str, Any]) -> CheckInput:
+    return CheckInput(
         name=told["name"],
         shape=None if told["shape"] is None else tuple(told["shape"]),
         dtype=told["dtype"],

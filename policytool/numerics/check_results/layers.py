@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Output:
+class CheckedOutput:
     """One tensor that a call gives, by the reference and by the candidate."""
 
     shape: tuple[int | None, ...]
@@ -45,7 +45,7 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class LayerCall:
     """One call of a layer."""
 
     path: str
@@ -71,7 +71,7 @@ class Call:
     """
 
     is_model: bool
-    outputs: tuple[Output, ...]
+    outputs: tuple[CheckedOutput, ...]
 
     @property
     def place(self) -> str:

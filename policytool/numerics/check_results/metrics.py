@@ -30,7 +30,7 @@ LARGEST_FINITE: Final[Mapping[str, float]] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reductions:
+class TensorReductions:
     """
     What the device counted and summed of one tensor, over all batches; None for what was not
     measured.
@@ -156,12 +156,12 @@ class Metrics:
     """How many elements are not equal, of tensors that are no floats."""
 
 
-def decoded(found: Mapping[str, Any]) -> Reductions:
+def reductions_from_json(found: Mapping[str, Any]) -> TensorReductions:
     """Return the child's account of one tensor as a value."""
-    return Reductions(**{name: found[name] for name in Reductions.__dataclass_fields__})
+    return TensorReductions(**{name: found[name] for name in TensorReductions.__dataclass_fields__})
 
 
-def metrics(found: Reductions, dtype: str) -> Metrics:
+def metrics(found: TensorReductions, dtype: str) -> Metrics:
     """Return what was measured of a tensor, whose candidate has a dtype."""
     error, reference, candidate = _sums(found)
     largest, limit = found.largest_candidate, LARGEST_FINITE.get(dtype)
@@ -190,7 +190,7 @@ def metrics(found: Reductions, dtype: str) -> Metrics:
     )
 
 
-def _pairs(found: Reductions) -> bool:
+def _pairs(found: TensorReductions) -> bool:
     """
     Return whether there are pairs in which both are finite, or no elements at all: of a pair that
     is not, the reference is not, or the candidate alone.
@@ -199,7 +199,7 @@ def _pairs(found: Reductions) -> bool:
     return found.elements > apart or not found.elements
 
 
-def _sums(found: Reductions) -> tuple[float, float, float] | tuple[None, None, None]:
+def _sums(found: TensorReductions) -> tuple[float, float, float] | tuple[None, None, None]:
     """
     Return the sums of squares; none where they say nothing, because they left the range of float64
     or are over no pairs.
@@ -248,7 +248,7 @@ def _cosine(error: float | None, reference: float | None, candidate: float | Non
     return max(-1.0, min(1.0, (one / other + other / one - error / one / other) / 2))
 
 
-def _share(count: int | None, found: Reductions) -> float | None:
+def _share(count: int | None, found: TensorReductions) -> float | None:
     return None if count is None else count / found.elements if found.elements else 0.0
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class About(StrEnum):
+class JudgementSubject(StrEnum):
     """What a judgement is about."""
 
     LAYER = "layer"
@@ -47,7 +47,7 @@ class Judgement:
     Errors are relative L2 norms; of tensors that are no floats, the share of values that differ.
     """
 
-    about: About
+    about: JudgementSubject
     path: str
     """The layer's place, or the output's name."""
 
@@ -69,7 +69,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class CheckVerdict:
     """Whether the candidate computes what the reference does, as nearly as its dtypes allow."""
 
     judgements: tuple[Judgement, ...]
@@ -86,7 +86,9 @@ class Verdict:
         down.
         """
         found = [one for one in self.judgements if one.is_missed]
-        return tuple(sorted(found, key=lambda one: (one.about is About.LAYER, -excess(one))))
+        return tuple(
+            sorted(found, key=lambda one: (one.about is JudgementSubject.LAYER, -excess(one)))
+        )
 
     @property
     def passed(self) -> bool:
@@ -99,7 +101,7 @@ class Verdict:
         The smallest tolerance for all outputs with which they would pass; None where one is not
         finite.
         """
-        outputs = [one for one in self.judgements if one.about is About.OUTPUT]
+        outputs = [one for one in self.judgements if one.about is JudgementSubject.OUTPUT]
         if any(one.ruling is Ruling.NOT_FINITE or one.error is None for one in outputs):
             return None
         return max((one.error for one in outputs if one.error is not None), default=0.0)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from policytool.model.reading import Analysis
 
 
-def planned(analysis: Analysis, plan: Plan) -> Analysis:
+def planned_model(analysis: Analysis, plan: Plan) -> Analysis:
     """Return the model as the plan wants it."""
     return reading.analysed(applied(analysis.document, plan.edits, ()))
 
 
-def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
+def build_arguments(before: Analysis, wanted: Analysis) -> dict[str, Any]:
     """
     Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and
     those that it is loaded and built under.
@@ -58,16 +58,16 @@ def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
     }
 
 
-def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
+def reexport_job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
     """
     Return the job that writes the model as ``wanted`` has it to ``draft``.
 
-    :raises ModelFileError: as :func:`build`.
+    :raises ModelFileError: as :func:`build_arguments`.
     """
     return {
-        "job": "retrace",
+        "job": "reexport",
         "source": str(source.resolve()),
         "draft": str(draft.resolve()),
-        **build(before, wanted),
+        **build_arguments(before, wanted),
         "traces": bool(wanted.document.signatures),
     }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from policytool.numerics.check_results import agreement, devices, gradients, graphs, inputs, metrics
-from policytool.numerics.check_results.checks import Run
-from policytool.numerics.check_results.layers import Call, Output
-from policytool.numerics.verdicts import judging
+from policytool.numerics.check_results.checks import CheckRun
+from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+from policytool.numerics.verdicts import judgements
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 
-def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[Run, ...]:
+def runs_from_json(
+    found: Sequence[Mapping[str, Any]], tolerances: Tolerances
+) -> tuple[CheckRun, ...]:
     """
     Return what was measured on each device and of each signature, judged.
 
@@ -36,28 +38,32 @@ def runs(found: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> tuple[Ru
     return tuple(_run(one, tolerances) for one in found)
 
 
-def _run(found: Mapping[str, Any], tolerances: Tolerances) -> Run:
+def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
     calls = tuple(_call(call) for call in found["calls"])
     outputs = tuple(_output(output) for output in found["outputs"])
-    return Run(
-        device=devices.device(found["device"]),
+    return CheckRun(
+        device=devices.device_from_json(found["device"]),
         signature=found["signature"],
-        inputs=inputs.decoded(found["inputs"]),
+        inputs=inputs.inputs_from_json(found["inputs"]),
         calls=calls,
         outputs=outputs,
-        verdict=judging.verdict(calls, outputs, tolerances),
-        rewrite=graphs.decoded(found["rewrite"]) if found.get("rewrite") is not None else None,
-        fallbacks=tuple(devices.missing(one) for one in found["fallbacks"]),
-        missing=tuple(devices.missing(one) for one in found["missing"]),
-        gradients=gradients.decoded(found["gradients"]) if found["gradients"] is not None else None,
-        timings={name: devices.timing(one) for name, one in found["timings"].items()},
+        verdict=judgements.judge_run(calls, outputs, tolerances),
+        rewrite=graphs.rewrite_from_json(found["rewrite"])
+        if found.get("rewrite") is not None
+        else None,
+        fallbacks=tuple(devices.missing_kernel_from_json(one) for one in found["fallbacks"]),
+        missing=tuple(devices.missing_kernel_from_json(one) for one in found["missing"]),
+        gradients=gradients.gradients_from_json(found["gradients"])
+        if found["gradients"] is not None
+        else None,
+        timings={name: devices.timing_from_json(one) for name, one in found["timings"].items()},
         unmatched=tuple(found["unmatched"]),
         random=tuple(found.get("random", ())),
     )
 
 
-def _call(found: Mapping[str, Any]) -> Call:
-    return Call(
+def _call(found: Mapping[str, Any]) -> LayerCall:
+    return LayerCall(
         path=found["path"],
         number=found["number"],
         class_name=found["class_name"],
@@ -72,19 +78,21 @@ def _call(found: Mapping[str, Any]) -> Call:
     )
 
 
-def _output(found: Mapping[str, Any]) -> Output:
+def _output(found: Mapping[str, Any]) -> CheckedOutput:
     dtype = found["dtype_candidate"]
-    return Output(
+    return CheckedOutput(
         shape=tuple(found["shape"]),
         dtype_reference=found["dtype_reference"],
         dtype_candidate=dtype,
         accumulated=_metrics(found["accumulated"], dtype),
         isolated=_metrics(found["isolated"], dtype),
         name=found.get("name"),
-        top_1=agreement.decoded(found["top_1"]).share if found.get("top_1") is not None else None,
+        top_1=agreement.agreement_from_json(found["top_1"]).share
+        if found.get("top_1") is not None
+        else None,
         tf32=_metrics(found["tf32"], found["dtype_reference"]),
     )
 
 
 def _metrics(found: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | None:
-    return None if found is None else metrics.metrics(metrics.decoded(found), dtype)
+    return None if found is None else metrics.metrics(metrics.reductions_from_json(found), dtype)

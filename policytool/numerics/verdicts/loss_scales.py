@@ -21,7 +21,7 @@ from policytool.support.shorten import some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.gradients import Gradients, Reductions, Trial
+    from policytool.numerics.check_results.gradients import GradientReductions, Gradients, Trial
 
 MATTERS: Final = 0.01
 """
@@ -43,7 +43,7 @@ LEAST_SHOWN: Final = 0.001
 """Shares below this are said to be so."""
 
 
-class Need(Enum):
+class ScaleNeed(Enum):
     """What the candidate needs."""
 
     NOTHING_TO_TRAIN = "nothing-to-train"
@@ -60,14 +60,14 @@ class Need(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Loss:
+class GradientLoss:
     """What a variable, or all of them, lose without a scale and with one."""
 
     path: str
     """The layer's path and the variable's name; empty for all."""
 
-    without: Reductions
-    scaled: Reductions
+    without: GradientReductions
+    scaled: GradientReductions
 
     @property
     def matters(self) -> bool:
@@ -88,10 +88,10 @@ class Loss:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class LossScaleDecision:
     """What is to be said of loss scaling."""
 
-    need: Need
+    need: ScaleNeed
     matters: bool
     """Whether training goes on worse where the recorded loss scale is dropped."""
 
@@ -104,12 +104,12 @@ class Decision:
     sentences: tuple[str, ...]
 
 
-def decision(found: Gradients) -> Decision:
+def decision(found: Gradients) -> LossScaleDecision:
     """Return what the measurement says."""
     none = found.at(1.0)
     if none is None:
-        return Decision(
-            need=Need.NOTHING_TO_TRAIN,
+        return LossScaleDecision(
+            need=ScaleNeed.NOTHING_TO_TRAIN,
             matters=False,
             suggested=None,
             sentences=("the model has no trainable variables: no loss is scaled",),
@@ -117,8 +117,8 @@ def decision(found: Gradients) -> Decision:
     best = found.at(found.workable[1]) if found.workable is not None else None
     if best is None or found.workable is None:
         reason = _not_finite(found, none)
-        return Decision(
-            need=Need.NOT_FINITE,
+        return LossScaleDecision(
+            need=ScaleNeed.NOT_FINITE,
             matters=False,
             suggested=None,
             sentences=(reason, *_circumstances(found)),
@@ -132,8 +132,8 @@ def decision(found: Gradients) -> Decision:
         if suggested is None
         else _about_need(none, best, found.workable, suggested)
     )
-    return Decision(
-        need=Need.NONE if suggested is None else Need.SCALE,
+    return LossScaleDecision(
+        need=ScaleNeed.NONE if suggested is None else ScaleNeed.SCALE,
         matters=matters,
         suggested=suggested,
         losing=tuple(loss.path for loss in losing if loss.path),
@@ -146,16 +146,16 @@ def decision(found: Gradients) -> Decision:
     )
 
 
-def _losing(found: Gradients, none: Trial, scaled: Trial) -> tuple[Loss, ...]:
+def _losing(found: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss, ...]:
     """
     Return what a scale wins back, all variables together first where that matters, then each by
     itself, the worst first.
     """
     if scaled.total.overflow:
         return ()
-    every = Loss(path="", without=none.total, scaled=scaled.total)
+    every = GradientLoss(path="", without=none.total, scaled=scaled.total)
     single = [
-        Loss(path=variable.path, without=without, scaled=other)
+        GradientLoss(path=variable.path, without=without, scaled=other)
         for variable, without, other in zip(
             found.variables, none.variables, scaled.variables, strict=True
         )
@@ -221,7 +221,7 @@ def _about_recorded(found: Gradients, none: Trial) -> str:
     )
 
 
-def _worst(losing: tuple[Loss, ...]) -> str:
+def _worst(losing: tuple[GradientLoss, ...]) -> str:
     """Return the variables that lose the most, as a part of a sentence."""
     named = [
         (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from policytool.model.reading import Analysis
 
 
-def training(analysis: Analysis) -> dict[str, Any]:
+def recorded_training(analysis: Analysis) -> dict[str, Any]:
     """
     Return the losses and the loss scale of a file.
 

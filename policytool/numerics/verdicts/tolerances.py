@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import policy_map
-from policytool.numerics.verification import UNIT_ROUNDOFF
+from policytool.numerics.prediction_tolerances import UNIT_ROUNDOFF
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from policytool.numerics.check_results.layers import Call
+    from policytool.numerics.check_results.layers import LayerCall
 
 _SLACK: Final = 4.0
 """
@@ -45,14 +45,14 @@ quantised in the file, and the same on both sides.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Given:
+class GivenTolerance:
     """One ``--tolerance``: a number for everything, or for what a pattern names."""
 
     pattern: str | None
     value: float
 
 
-def given(text: str) -> Given:
+def parse_tolerance(text: str) -> GivenTolerance:
     """
     Return what ``NUMBER`` or ``PATTERN=NUMBER`` says.
 
@@ -68,14 +68,14 @@ def given(text: str) -> Given:
             f"--tolerance {text!r} is neither a number from 0 up nor PATTERN=NUMBER, with the name "
             "of an output, a layer path or a pattern of them"
         )
-    return Given(pattern=pattern if equals else None, value=value)
+    return GivenTolerance(pattern=pattern if equals else None, value=value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerances:
     """Every ``--tolerance`` of a call."""
 
-    given: tuple[Given, ...] = ()
+    given: tuple[GivenTolerance, ...] = ()
 
     def of(self, name: str) -> float | None:
         """
@@ -122,22 +122,22 @@ class Tolerances:
                 )
 
 
-def of_layer(call: Call) -> float:
+def layer_tolerance(call: LayerCall) -> float:
     """Return how large the relative error of one call may be: four times what is expected of it."""
-    return _SLACK * _expected(call)
+    return _SLACK * _expected_error(call)
 
 
-def of_outputs(calls: Sequence[Call]) -> float:
+def outputs_tolerance(calls: Sequence[LayerCall]) -> float:
     """
     Return how large the relative error of a model's outputs may be.
 
     What is expected of its layers adds up as random errors do, with the root of the sum of squares;
     four times that is allowed.
     """
-    return _SLACK * math.hypot(*(_expected(call) for call in calls if not call.children))
+    return _SLACK * math.hypot(*(_expected_error(call) for call in calls if not call.children))
 
 
-def _expected(call: Call) -> float:
+def _expected_error(call: LayerCall) -> float:
     """
     Return the relative error that the dtypes of a call explain: the largest unit roundoff of what
     goes in, in it and out, by its reduction depth.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.numerics.check_results.verdicts import About
+from policytool.numerics.check_results.verdicts import JudgementSubject
 from policytool.releases.dtypes import HALVES
 from policytool.reports.checks import _devices, _gradients, _layers, _outputs
 from policytool.reports.layout import clean
@@ -12,12 +12,12 @@ from policytool.reports.layout import clean
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.checks import Check, Run
+    from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.reports.checks._section import Section
     from policytool.reports.layout import View
 
 
-def sections(run: Run, view: View, *, everything: bool) -> Iterator[Section]:
+def sections(run: CheckRun, view: View, *, everything: bool) -> Iterator[Section]:
     """Yield the parts of one run, the most important first."""
     yield from _devices.kernels(run, everything=everything)
     yield from _outputs.outputs(run, view)
@@ -41,7 +41,7 @@ def _advice(check: Check) -> Iterator[str]:
     if check.reference.path != check.candidate.path:
         return
     for run in check.runs:
-        missed = [one.path for one in run.verdict.missed if one.about is About.LAYER]
+        missed = [one.path for one in run.verdict.missed if one.about is JudgementSubject.LAYER]
         worst = run.verdict.first_not_finite or next(iter(missed), None)
         call = next(
             (

@@ -15,8 +15,8 @@ from policytool.reports.layout import Cell, Column, clean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.numerics.check_results.checks import Run
-    from policytool.numerics.check_results.devices import Missing, Timing
+    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.devices import MissingKernel, Timing
 
 _OPS: Final = 10
 """How many kinds of ops are shown."""
@@ -25,7 +25,7 @@ _STAYS: Final = "where there is a kernel in float32, --set 'LAYER=float32' keeps
 _MS: Final = 1000
 
 
-def kernels(run: Run, *, everything: bool) -> Iterator[Section]:
+def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """
     Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer.
     """
@@ -35,7 +35,7 @@ def kernels(run: Run, *, everything: bool) -> Iterator[Section]:
         yield _ops("on the CPU instead", run.fallbacks, everything=everything)
 
 
-def _ops(title: str, found: Sequence[Missing], *, everything: bool) -> Section:
+def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> Section:
     """Return ops by layer, those alike counted."""
     counts: dict[tuple[str, str, str, bool], int] = {}
     for one in found:
@@ -73,7 +73,7 @@ def _ops(title: str, found: Sequence[Missing], *, everything: bool) -> Section:
     )
 
 
-def timing(run: Run) -> Iterator[Section]:
+def timing(run: CheckRun) -> Iterator[Section]:
     """
     Yield what the two models took for a batch, and the candidate's share of what the reference
     took.

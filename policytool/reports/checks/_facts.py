@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.inputs import Kind
+from policytool.numerics.check_results.inputs import InputKind
 from policytool.reports._words import bytes_words
 from policytool.reports.checks._figures import many
 from policytool.reports.layout import clean
@@ -14,10 +14,10 @@ from policytool.support.shorten import some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.checks import Check, Run, Side
-    from policytool.numerics.check_results.devices import Device
-    from policytool.numerics.check_results.graphs import Rewrite
-    from policytool.numerics.check_results.inputs import Input, Inputs
+    from policytool.numerics.check_results.checks import Check, CheckRun, CheckSide
+    from policytool.numerics.check_results.devices import TensorFlowDevice
+    from policytool.numerics.check_results.graphs import GraphRewrite
+    from policytool.numerics.check_results.inputs import CheckInput, CheckInputs
     from policytool.reports.layout import View
 
 _REASONS: Final = 3
@@ -52,7 +52,7 @@ def sides(check: Check, view: View) -> Iterator[tuple[str, str]]:
     yield "versions", separator.join([*release, *alike])
 
 
-def around(run: Run, view: View) -> Iterator[tuple[str, str]]:
+def around(run: CheckRun, view: View) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for the device of a run and for its inputs."""
     separator = " · " if view.unicode else " - "
     yield "device", separator.join(device(run.device))
@@ -69,7 +69,7 @@ def around(run: Run, view: View) -> Iterator[tuple[str, str]]:
         )
 
 
-def _side(side: Side) -> Iterator[str]:
+def _side(side: CheckSide) -> Iterator[str]:
     yield clean(side.path)
     counts = sorted(side.policies.items(), key=lambda item: (-item[1], item[0]))
     if counts:
@@ -84,7 +84,7 @@ def _side(side: Side) -> Iterator[str]:
         yield "random weights"
 
 
-def _kept(side: Side) -> str:
+def _kept(side: CheckSide) -> str:
     reasons = Counter(side.kept.values())
     told = [f"{_because(side, reason)}" for reason, _ in reasons.most_common(_REASONS)]
     more = sum(count for _, count in reasons.most_common()[_REASONS:])
@@ -94,12 +94,12 @@ def _kept(side: Side) -> str:
     )
 
 
-def _because(side: Side, reason: str) -> str:
+def _because(side: CheckSide, reason: str) -> str:
     names = [clean(name) for name, said in side.kept.items() if said == reason]
     return f"{some(names)} ({clean(reason)})"
 
 
-def device(found: Device) -> Iterator[str]:
+def device(found: TensorFlowDevice) -> Iterator[str]:
     """Yield what a device is."""
     yield found.name
     if found.model:
@@ -117,7 +117,7 @@ def device(found: Device) -> Iterator[str]:
     )
 
 
-def rewrite(found: Rewrite) -> str:
+def rewrite(found: GraphRewrite) -> str:
     """Return what TensorFlow's own automatic mixed precision changed."""
     if found.unchanged is not None:
         return f"{clean(found.said)}; {clean(found.unchanged)}"
@@ -138,9 +138,9 @@ def rewrite(found: Rewrite) -> str:
     )
 
 
-def inputs(found: Inputs) -> str:
+def inputs(found: CheckInputs) -> str:
     """Return what both models were fed with."""
-    kind = f"synthetic (seed {found.seed})" if found.kind is Kind.SYNTHETIC else "given"
+    kind = f"synthetic (seed {found.seed})" if found.kind is InputKind.SYNTHETIC else "given"
     size = (
         f"{many(found.batches, 'batch') if found.batches == 1 else f'{found.batches:,} batches'} "
         f"of {found.batch_size:,}"
@@ -150,7 +150,7 @@ def inputs(found: Inputs) -> str:
     return f"{kind}, {size}: {'; '.join([*shown, *([f'{left} more'] if left else [])])}"
 
 
-def _input(found: Input) -> str:
+def _input(found: CheckInput) -> str:
     return f"{clean(found.name)} {found.dtype} {shape(found.shape)}, {clean(found.how)}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.verdicts import About, excess
+from policytool.numerics.check_results.verdicts import JudgementSubject, excess
 from policytool.reports.checks._figures import figure, many
 from policytool.reports.checks._section import Section
 from policytool.reports.checks._shown import (
@@ -23,8 +23,8 @@ from policytool.reports.layout import Cell, Column, clean
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from policytool.numerics.check_results.checks import Run
-    from policytool.numerics.check_results.layers import Call, Output
+    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
     from policytool.numerics.check_results.metrics import Metrics
     from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports.layout import View
@@ -36,13 +36,13 @@ _LAYERS: Final = 10
 class Measured:
     """A call, and how it was judged."""
 
-    call: Call
+    call: LayerCall
     judgement: Judgement | None
     is_first: bool
     """Whether it is the first in which the candidate makes NaN or infinity."""
 
     @property
-    def worst(self) -> Output | None:
+    def worst(self) -> CheckedOutput | None:
         """The output that is farthest off."""
         return max(
             self.call.outputs,
@@ -91,12 +91,14 @@ def _rank(metrics: Metrics | None) -> float:
     )
 
 
-def ordered(run: Run) -> list[Measured]:
+def ordered(run: CheckRun) -> list[Measured]:
     """
     Return every call with how it was judged, the worst first; those alike in the order of the
     model.
     """
-    judged = {one.path: one for one in run.verdict.judgements if one.about is About.LAYER}
+    judged = {
+        one.path: one for one in run.verdict.judgements if one.about is JudgementSubject.LAYER
+    }
     calls = [
         Measured(
             call=call,
@@ -108,7 +110,7 @@ def ordered(run: Run) -> list[Measured]:
     return sorted(calls, key=lambda one: one.order, reverse=True)
 
 
-def layers(run: Run, view: View, *, everything: bool) -> Iterator[Section]:
+def layers(run: CheckRun, view: View, *, everything: bool) -> Iterator[Section]:
     """Yield the calls of layers that matter, or every one."""
     found = [one for one in ordered(run) if everything or one.is_missed or not one.call.is_model]
     shown = found if everything else [one for one in found if not one.is_exact][:_LAYERS]

@@ -9,7 +9,7 @@ from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import loss_scale_values
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.gradients import Gradients, Reductions
+    from policytool.numerics.check_results.gradients import GradientReductions, Gradients
     from policytool.numerics.check_results.metrics import Metrics
 
 
@@ -62,5 +62,5 @@ def gradients(found: Gradients) -> dict[str, Any]:
     }
 
 
-def _reductions(found: Reductions) -> dict[str, Any]:
+def _reductions(found: GradientReductions) -> dict[str, Any]:
     return {**asdict(found), "relative_error": found.relative_error}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.numerics.check_results.verdicts import About
+from policytool.numerics.check_results.verdicts import JudgementSubject
 from policytool.reports.checks._figures import figure, share
 from policytool.reports.checks._section import Section
 from policytool.reports.checks._shown import (
@@ -22,20 +22,22 @@ from policytool.reports.layout import Cell, Column
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from policytool.numerics.check_results.checks import Run
-    from policytool.numerics.check_results.layers import Output
+    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.layers import CheckedOutput
     from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports.layout import View
 
-    Judged = tuple[Output, Judgement | None]
+    Judged = tuple[CheckedOutput, Judgement | None]
     """An output, and how it was judged."""
 
 
-def outputs(run: Run, view: View) -> Iterator[Section]:
+def outputs(run: CheckRun, view: View) -> Iterator[Section]:
     """Yield every output, in the order of the model."""
     if not run.outputs:
         return
-    judgements = {one.path: one for one in run.verdict.judgements if one.about is About.OUTPUT}
+    judgements = {
+        one.path: one for one in run.verdict.judgements if one.about is JudgementSubject.OUTPUT
+    }
     judged = [(output, judgements.get(output.name or "")) for output in run.outputs]
     fields = list(_fields(judged, view))
     yield Section(

@@ -13,7 +13,7 @@ from policytool.reports.layout import Cell, clean
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from policytool.numerics.check_results.layers import Output
+    from policytool.numerics.check_results.layers import CheckedOutput
     from policytool.numerics.check_results.metrics import Metrics
     from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports.layout import View
@@ -38,7 +38,7 @@ _LEAST: Final = 0.001
 """Shares of lost values from which on they are told."""
 
 
-def remarks(output: Output, view: View, *, far: bool) -> Iterator[str]:
+def remarks(output: CheckedOutput, view: View, *, far: bool) -> Iterator[str]:
     """
     Yield what else shows in one output of a call, measured by itself where that was done, and from
     end to end otherwise.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.inputs import Kind
-from policytool.numerics.check_results.verdicts import About, Ruling, excess
+from policytool.numerics.check_results.inputs import InputKind
+from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
 from policytool.reports.checks._figures import figure, many, share, upward
 from policytool.reports.layout import clean
 from policytool.support.shorten import some
@@ -17,26 +17,26 @@ from policytool.support.shorten import some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.checks import Check, Run
-    from policytool.numerics.check_results.layers import Output
-    from policytool.numerics.check_results.verdicts import Judgement, Verdict
+    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.check_results.layers import CheckedOutput
+    from policytool.numerics.check_results.verdicts import CheckVerdict, Judgement
 
 
 _OWN: Final = "its own policies"
 
 
-def passes(run: Run) -> bool:
+def passes(run: CheckRun) -> bool:
     """Return whether a run was made and nothing in it fails the check."""
     return run.verdict.passed and not run.missing
 
 
-def verdict(check: Check, run: Run) -> str:
+def verdict(check: Check, run: CheckRun) -> str:
     """Return what one run comes to, in a sentence that can stand alone."""
     word, *said = outcome(run)
     return "; ".join([f"{word}: {_subject(check)}", *said, *reservations(check, run)])
 
 
-def outcome(run: Run) -> list[str]:
+def outcome(run: CheckRun) -> list[str]:
     """Return in a word what one run comes to, and then what shows it."""
     if run.missing:
         return ["not run", *_missing(run)]
@@ -60,7 +60,7 @@ def overall(check: Check) -> str:
     )
 
 
-def own(check: Check, run: Run) -> str:
+def own(check: Check, run: CheckRun) -> str:
     """Return what one of several runs comes to, with what it alone leaves open."""
     word, *said = outcome(run)
     alone = (text for text in reservations(check, run) if text not in shared(check))
@@ -73,7 +73,7 @@ def shared(check: Check) -> list[str]:
     return [text for text in found[0] if all(text in other for other in found)] if found else []
 
 
-def place(run: Run) -> str:
+def place(run: CheckRun) -> str:
     """Return on which device a run was, and of which signature."""
     return (
         run.device.name
@@ -99,7 +99,7 @@ def _subject(check: Check) -> str:
     return f"{sides[0]} against {sides[1]}"
 
 
-def _missing(run: Run) -> Iterator[str]:
+def _missing(run: CheckRun) -> Iterator[str]:
     """Yield what has no kernel; the rest is listed below."""
     ops = list(
         dict.fromkeys(
@@ -112,10 +112,10 @@ def _missing(run: Run) -> Iterator[str]:
     )
 
 
-def _passed(found: Verdict) -> Iterator[str]:
+def _passed(found: CheckVerdict) -> Iterator[str]:
     outputs, layers = (
         [one for one in _about(found, about) if one.error is not None]
-        for about in (About.OUTPUT, About.LAYER)
+        for about in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
     )
     if outputs:
         worst = max(outputs, key=excess)
@@ -131,11 +131,16 @@ def _passed(found: Verdict) -> Iterator[str]:
         yield "there is no float that could be compared"
 
 
-def _failed(found: Verdict) -> Iterator[str]:
-    for about, several in ((About.OUTPUT, "outputs"), (About.LAYER, "calls of layers")):
+def _failed(found: CheckVerdict) -> Iterator[str]:
+    for about, several in (
+        (JudgementSubject.OUTPUT, "outputs"),
+        (JudgementSubject.LAYER, "calls of layers"),
+    ):
         missed = [one for one in found.missed if one.about is about]
         is_first = (
-            about is About.LAYER and bool(missed) and missed[0].path == found.first_not_finite
+            about is JudgementSubject.LAYER
+            and bool(missed)
+            and missed[0].path == found.first_not_finite
         )  # which is told below
         if len(missed) > 1:
             worst = "" if is_first else f", the worst: {clean(missed[0].path)} {_error(missed[0])}"
@@ -151,12 +156,12 @@ def _failed(found: Verdict) -> Iterator[str]:
     if (
         enough is not None
         and math.isfinite(enough)
-        and any(one.about is About.OUTPUT for one in found.missed)
+        and any(one.about is JudgementSubject.OUTPUT for one in found.missed)
     ):
         yield f"the outputs would pass with a tolerance of {upward(enough)}"
 
 
-def _unequal(run: Run) -> Iterator[str]:
+def _unequal(run: CheckRun) -> Iterator[str]:
     """
     Yield how many values of the outputs that are no floats differ: no tolerance is held against
     them where none was given.
@@ -170,7 +175,7 @@ def _unequal(run: Run) -> Iterator[str]:
             )
 
 
-def _agreement(run: Run) -> Iterator[str]:
+def _agreement(run: CheckRun) -> Iterator[str]:
     """
     Yield how often both models give a sample the same class, by the output in which they do it
     least.
@@ -181,7 +186,7 @@ def _agreement(run: Run) -> Iterator[str]:
         yield f"the top-1 class is the same in {share(least.top_1)} of {_rows(least)}"
 
 
-def _rows(output: Output) -> str:
+def _rows(output: CheckedOutput) -> str:
     """Return how many rows an output was compared in: its last axis has a value for each class."""
     classes = output.shape[-1] if output.shape else None
     return (
@@ -191,7 +196,7 @@ def _rows(output: Output) -> str:
     )
 
 
-def _about(found: Verdict, about: About) -> list[Judgement]:
+def _about(found: CheckVerdict, about: JudgementSubject) -> list[Judgement]:
     return [one for one in found.judgements if one.about is about]
 
 
@@ -213,7 +218,7 @@ def _error(judgement: Judgement) -> str:
     )
 
 
-def reservations(check: Check, run: Run) -> Iterator[str]:
+def reservations(check: Check, run: CheckRun) -> Iterator[str]:
     """Yield what a run leaves open, so that nobody takes it for more than it is."""
     if run.rewrite is not None and run.rewrite.unchanged is not None:
         yield "the rewrite changed nothing, so this shows nothing of the policy"
@@ -225,7 +230,7 @@ def reservations(check: Check, run: Run) -> Iterator[str]:
         )
     if check.is_alike:
         yield "both have the same policies in every layer, so this shows nothing of them"
-    if not run.missing and run.inputs.kind is Kind.SYNTHETIC:
+    if not run.missing and run.inputs.kind is InputKind.SYNTHETIC:
         yield f"the inputs are synthetic (seed {run.inputs.seed}), and real ones may fare otherwise"
     lost = list(_lost(run))
     if lost:
@@ -236,7 +241,7 @@ def reservations(check: Check, run: Run) -> Iterator[str]:
         yield "this is a CPU, and the kernels of GPUs accumulate differently"
 
 
-def _lost(run: Run) -> Iterator[str]:
+def _lost(run: CheckRun) -> Iterator[str]:
     """Yield for each output how many values are not finite in the reference."""
     for output in run.outputs:
         found = output.accumulated

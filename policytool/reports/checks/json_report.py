@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.numerics.check_results.verdicts import About
+from policytool.numerics.check_results.verdicts import JudgementSubject
 from policytool.reports.checks._base import CheckReporter
 from policytool.reports.checks._measured import gradients, metrics
 from policytool.reports.checks._verdict import passes, verdict
@@ -16,9 +16,9 @@ from policytool.reports.json_writing import strict, written
 from policytool.support.version import version
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.checks import Check, Run, Side
-    from policytool.numerics.check_results.inputs import Inputs
-    from policytool.numerics.check_results.layers import Call, Output
+    from policytool.numerics.check_results.checks import Check, CheckRun, CheckSide
+    from policytool.numerics.check_results.inputs import CheckInputs
+    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
     from policytool.numerics.check_results.verdicts import Judgement
     from policytool.reports.checks._base import Checks
     from policytool.reports.layout import View
@@ -56,7 +56,7 @@ def _check(check: Check) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: CheckSide) -> dict[str, Any]:
     return {
         "path": side.path,
         "policy": side.policy,
@@ -67,7 +67,7 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _run(check: Check, run: Run) -> dict[str, Any]:
+def _run(check: Check, run: CheckRun) -> dict[str, Any]:
     judged = {(one.about, one.path): one for one in run.verdict.judgements}
     return {
         "device": asdict(run.device),
@@ -84,11 +84,13 @@ def _run(check: Check, run: Run) -> dict[str, Any]:
                 "name": one.name,
                 **_output(one),
                 "top_1": one.top_1,
-                **_judged(judged.get((About.OUTPUT, one.name or ""))),
+                **_judged(judged.get((JudgementSubject.OUTPUT, one.name or ""))),
             }
             for one in run.outputs
         ],
-        "calls": [_call(call, judged.get((About.LAYER, call.place))) for call in run.calls],
+        "calls": [
+            _call(call, judged.get((JudgementSubject.LAYER, call.place))) for call in run.calls
+        ],
         "rewrite": asdict(run.rewrite) if run.rewrite is not None else None,
         "missing": [asdict(one) for one in run.missing],
         "fallbacks": [asdict(one) for one in run.fallbacks],
@@ -100,7 +102,7 @@ def _run(check: Check, run: Run) -> dict[str, Any]:
     }
 
 
-def _inputs(found: Inputs) -> dict[str, Any]:
+def _inputs(found: CheckInputs) -> dict[str, Any]:
     return {
         "kind": found.kind.value,
         "seed": found.seed,
@@ -119,7 +121,7 @@ def _inputs(found: Inputs) -> dict[str, Any]:
     }
 
 
-def _call(call: Call, judgement: Judgement | None) -> dict[str, Any]:
+def _call(call: LayerCall, judgement: Judgement | None) -> dict[str, Any]:
     return {
         "path": call.path,
         "number": call.number,
@@ -137,7 +139,7 @@ def _call(call: Call, judgement: Judgement | None) -> dict[str, Any]:
     }
 
 
-def _output(output: Output) -> dict[str, Any]:
+def _output(output: CheckedOutput) -> dict[str, Any]:
     return {
         "shape": list(output.shape),
         "dtype_reference": output.dtype_reference,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.migrate import Migration
     from policytool.formats.edits import Edit
-    from policytool.numerics.verification import Output
+    from policytool.numerics.predictions import PredictedOutput
     from policytool.support.text.jsontext import Absent, Json
 
 KEPT: Final = "stays"
@@ -247,7 +247,7 @@ def _library(versions: Mapping[str, str]) -> str:
     return f"{versions['library']} {versions['keras']} with TensorFlow {versions['tensorflow']}"
 
 
-def _apart(output: Output) -> str:
+def _apart(output: PredictedOutput) -> str:
     if output.equal:
         return "the same bit for bit"
     if output.relative is None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Cast, Edit, Slot
     from policytool.migration.plan import Conversion
     from policytool.model.model import Verdict
-    from policytool.numerics.reexport.run import Retraced
-    from policytool.numerics.verification import Comparison, Output
+    from policytool.numerics.predictions import PredictedOutput, PredictionComparison
+    from policytool.numerics.tensorflow_run import Reexport
     from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
 
@@ -139,7 +139,7 @@ def _cast(cast: Cast, migration: Migration) -> dict[str, Any]:
     }
 
 
-def _retraced(retraced: Retraced) -> dict[str, Any]:
+def _retraced(retraced: Reexport) -> dict[str, Any]:
     held = retraced.held
     return {
         "versions": dict(retraced.versions),
@@ -154,7 +154,7 @@ def _retraced(retraced: Retraced) -> dict[str, Any]:
     }
 
 
-def _verification(comparison: Comparison) -> dict[str, Any]:
+def _verification(comparison: PredictionComparison) -> dict[str, Any]:
     return {
         "tolerance": comparison.tolerance,
         "samples": comparison.samples,
@@ -170,7 +170,7 @@ def _verification(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _output(output: Output) -> dict[str, Any]:
+def _output(output: PredictedOutput) -> dict[str, Any]:
     return {
         "name": output.name,
         "dtype_before": output.dtype_before,

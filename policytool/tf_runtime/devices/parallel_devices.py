@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..library import Refused
 from ..sentences import sentence
-from .present import short
+from .available import short
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence

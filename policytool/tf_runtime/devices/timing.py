@@ -10,8 +10,8 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
+from .available import short
 from .parallel_devices import TRACING
-from .present import short
 
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -22,7 +22,7 @@ SECONDS = 2.0
 """After which no more calls are begun; the first is never left out."""
 
 
-def timed(
+def time_calls(
     library: Library, function: Callable[[Any], Any], batch: Any, device: str, repeats: int
 ) -> dict[str, Any]:
     """

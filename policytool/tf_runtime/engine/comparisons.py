@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import agreeing, measuring
+from . import tensor_errors, top1_agreement
 
 if TYPE_CHECKING:
     from typing import Any, Sequence
@@ -52,12 +52,12 @@ class Comparisons:
         Return, for each tensor of the models' own outputs, in how many rows both find the same
         class; zeros where it holds none.
         """
-        none = self.tf.zeros([len(agreeing.FIELDS)], self.tf.float64)
+        none = self.tf.zeros([len(top1_agreement.FIELDS)], self.tf.float64)
         pairs: Sequence[Any] = list(zip(self.tensors(reference), self.tensors(candidate)))
         return self.tf.stack(
             [
-                agreeing.agreement(self.tf, *pair)
-                if all(agreeing.applies(one) for one in pair)
+                top1_agreement.agreement(self.tf, *pair)
+                if all(top1_agreement.applies(one) for one in pair)
                 else none
                 for pair in pairs
             ]
@@ -68,7 +68,7 @@ class Comparisons:
             return None
         key = (id(one), id(other), full)
         if key not in self._known:  # a model gives what its last layer gives
-            self.vectors.append(measuring.compared(self.tf, one, other, full=full))
+            self.vectors.append(tensor_errors.compare_tensors(self.tf, one, other, full=full))
             self._held += [one, other]
             self._known[key] = len(self.vectors) - 1
         return self._known[key]

@@ -9,7 +9,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from .. import rebuilding, serving
+from .. import model_calls, rebuilt_model
 from ..library import Library, takes
 
 if TYPE_CHECKING:
@@ -106,10 +106,16 @@ class Sides:
         Build the model of a SavedModel anew with other policies, with the values of its checkpoint.
         """
         original = self._original(library, side)
-        rebuilding.check_code(library, original)
-        nested = serving.structure(original, dict(getattr(original, "signatures", None) or {}))
-        model = rebuilding.rebuilt(library, original, nested, {**side, "source": side["path"]})
-        rebuilding.filled(library, model, None, os.path.join(side["path"], VARIABLES, VARIABLES))
+        rebuilt_model.check_code(library, original)
+        nested = model_calls.input_structure(
+            original, dict(getattr(original, "signatures", None) or {})
+        )
+        model = rebuilt_model.rebuild_model(
+            library, original, nested, {**side, "source": side["path"]}
+        )
+        rebuilt_model.restore_state(
+            library, model, None, os.path.join(side["path"], VARIABLES, VARIABLES)
+        )
         return model
 
     def _original(self, library: Library, side: Mapping[str, Any]) -> Any:

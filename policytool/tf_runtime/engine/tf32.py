@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import serving
-from ..devices import present
-from . import measuring
+from .. import model_calls
+from ..devices import available
+from . import tensor_errors
 from .layer_hooks import Tape, named
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..feeding.inputs import Fed
+    from ..feeding.batches import FedInputs
     from ..library import Library
 
 
-def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
+def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]:
     """
     Return the reductions of each output of each call, by the call's key and the output's place.
 
@@ -29,7 +29,7 @@ def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
     def tapped(inputs: Any) -> list[Any]:
         tape = Tape(library, model, named(model))
         with tape.watching():
-            serving.call(model, inputs)
+            model_calls.call(model, inputs)
         flat = [
             ((call.key, place), tensor)
             for call in tape.calls.values()
@@ -42,19 +42,19 @@ def measured(library: Library, model: Any, fed: Fed) -> dict[Any, Any]:
     function = tf.function(tapped, autograph=False)
     compared = tf.function(
         lambda ones, others: tf.stack(
-            [measuring.compared(tf, one, other) for one, other in zip(ones, others)]
+            [tensor_errors.compare_tensors(tf, one, other) for one, other in zip(ones, others)]
         ),
         autograph=False,
     )
     total: Any = None
     for batch in fed.batches:
         plain = function(batch)
-        with present.tf32(tf):
+        with available.tf32(tf):
             coarse = function(batch)
         found = compared(plain, coarse).numpy()
         total = (
             found
             if total is None
-            else [measuring.merged(one, other) for one, other in zip(total, found)]
+            else [tensor_errors.merge(one, other) for one, other in zip(total, found)]
         )
-    return {key: measuring.told(vector) for key, vector in zip(keys, total)}
+    return {key: tensor_errors.to_json(vector) for key, vector in zip(keys, total)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..library import below, paths
-from .reaching import CHANGED, WHOLE, Reached, ids, is_operation, kinds, takes_ids
+from .reached_layers import CHANGED, WHOLE, Reached, ids, is_operation, kinds, takes_ids
 from .slots import are_ids
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..library import Refused
-from .reaching import reached
+from .reached_layers import layers_reached
 from .recipes import recipe
-from .slots import Slot, taken
+from .slots import Slot, model_inputs
 
 if TYPE_CHECKING:
     from typing import Any, Iterator, Sequence
 
     from ..library import Library
-    from .reaching import Reached
+    from .reached_layers import Reached
 
 BATCH = 3
 SIZES = (8, 32, 128, 224)
@@ -28,7 +28,7 @@ taken.
 """
 
 
-def specs_of(tensors: Sequence[Any]) -> list[Slot]:
+def input_slots(tensors: Sequence[Any]) -> list[Slot]:
     """Return the specs of symbolic tensors, or of TensorSpecs, in their order."""
     found = []
     for position, tensor in enumerate(tensors):
@@ -56,7 +56,9 @@ def specs_of(tensors: Sequence[Any]) -> list[Slot]:
     return found
 
 
-def drawn(library: Library, model: Any, specs: Sequence[Slot], seed: int, size: int) -> list[Any]:
+def draw_inputs(
+    library: Library, model: Any, specs: Sequence[Slot], seed: int, size: int
+) -> list[Any]:
     """
     Return one tensor for each spec.
 
@@ -64,7 +66,7 @@ def drawn(library: Library, model: Any, specs: Sequence[Slot], seed: int, size: 
     process, as long as the names by which the specs are found among the model's inputs stay the
     same.
     """
-    found = _reached(library, model)
+    found = layers_reached_by_name(library, model)
     made = []
     for place, spec in enumerate(specs):
         random = np.random.RandomState(1000 * seed + place)
@@ -91,11 +93,11 @@ def sizes(specs: Sequence[Slot]) -> Iterator[int]:
     yield from SIZES if any(spec.is_open for spec in specs) else SIZES[:1]
 
 
-def _reached(library: Library, model: Any) -> dict[str, list[Reached]]:
+def layers_reached_by_name(library: Library, model: Any) -> dict[str, list[Reached]]:
     """Return what each of the model's inputs comes to, by name; nothing where nobody knows."""
     try:
-        slots = taken(library, model).slots if model is not None else []
+        slots = model_inputs(library, model).slots if model is not None else []
     except Refused:
         return {}  # what holds for every layer of the model holds for the input then
-    found = reached(library, model) if slots else None
+    found = layers_reached(library, model) if slots else None
     return {slot.name: one for slot, one in zip(slots, found)} if found is not None else {}

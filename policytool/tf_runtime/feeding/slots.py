@@ -63,7 +63,7 @@ class Taken:
         return self._nest.pack_sequence_as(self.nested, list(flat))
 
 
-def taken(library: Library, model: Any) -> Taken:
+def model_inputs(library: Library, model: Any) -> Taken:
     """
     Return the inputs of a model, in the order in which TensorFlow flattens them.
 
@@ -87,7 +87,7 @@ def taken(library: Library, model: Any) -> Taken:
     return Taken(library, nested, slots)
 
 
-def of_signature(library: Library, signature: Any) -> Taken:
+def signature_inputs(library: Library, signature: Any) -> Taken:
     """Return the inputs of a signature: a dict by name."""
     specs = dict(sorted(signature.structured_input_signature[1].items()))
     return Taken(

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import serving
+from .. import model_calls
 from ..library import Refused
 from ..sentences import sentence
-from . import losses, scaling
+from . import loss_scaling, losses
 from .reductions import FIELDS, Reducer, merged, trainable
-from .stepping import Step, quiet
+from .training_step import Step, quiet
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
         raise Refused(
             "no-gradients", "the models that are compared have not the same trainable variables"
         )
-    rule = scaling.dynamic(library.family, wanted["recorded"])
+    rule = loss_scaling.dynamic(library.family, wanted["recorded"])
     found = {**_nothing(wanted["recorded"], rule), "own": _own(library, candidate)}
     if not shapes[0]:
         return found
@@ -265,8 +265,8 @@ def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, A
         trials.at(float(recorded["value"]))
     if not np.isfinite(loss) or trials.undefined:
         return {}  # no scale makes them finite
-    lowest, highest = scaling.ranged(trials.finite, trials.lost)
-    scale, skipped = scaling.settled(trials.finite, rule) if highest is not None else (None, 0)
+    lowest, highest = loss_scaling.ranged(trials.finite, trials.lost)
+    scale, skipped = loss_scaling.settled(trials.finite, rule) if highest is not None else (None, 0)
     if scale is not None:
         trials.at(scale)
     return {
@@ -278,7 +278,7 @@ def _scaled(trials: _Trials, recorded: Any, rule: dict[str, Any]) -> dict[str, A
 def _parts(library: Library, model: Any, outputs: Any, wanted: Mapping[str, Any]) -> list[Any]:
     """Return the losses of the model's outputs."""
     flat = library.tf.nest.flatten(outputs)
-    names = serving.output_names(model, outputs, len(flat)) or [
+    names = model_calls.output_names(model, outputs, len(flat)) or [
         "output_{}".format(place + 1) for place in range(len(flat))
     ]
     found = losses.parts(library, names, flat, wanted)

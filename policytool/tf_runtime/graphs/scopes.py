@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..engine import depths
-from .rewriting import SUFFIX
+from .mixed_precision import SUFFIX
 
 if TYPE_CHECKING:
     from typing import AbstractSet, Any, Iterable, Mapping, Sequence

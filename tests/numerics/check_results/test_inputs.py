@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from policytool.numerics.check_results.inputs import Input, Inputs, Kind, decoded
+from policytool.numerics.check_results.inputs import (
+    CheckInput,
+    CheckInputs,
+    InputKind,
+    inputs_from_json,
+)
 
 
 def test_synthetic_inputs_are_told_with_their_seed() -> None:
     """And with what is to be said of them."""
-    found = decoded(
+    found = inputs_from_json(
         {
             "kind": "synthetic",
             "seed": 7,
@@ -17,9 +22,9 @@ def test_synthetic_inputs_are_told_with_their_seed() -> None:
             "notes": ["the model takes batches of 8 alone"],
         }
     )
-    one = Input(name="ids", shape=(8, 16), dtype="int32", how="ids below 100")
-    assert found == Inputs(
-        kind=Kind.SYNTHETIC,
+    one = CheckInput(name="ids", shape=(8, 16), dtype="int32", how="ids below 100")
+    assert found == CheckInputs(
+        kind=InputKind.SYNTHETIC,
         seed=7,
         batches=2,
         batch_size=8,
@@ -31,10 +36,10 @@ def test_synthetic_inputs_are_told_with_their_seed() -> None:
 def test_given_inputs_have_no_seed() -> None:
     """And a shape that nobody knows is none."""
     inputs = [{"name": "x", "shape": None, "dtype": "string", "how": "x of the file"}]
-    found = decoded(
+    found = inputs_from_json(
         {"kind": "given", "seed": None, "batches": 1, "batch_size": 3, "inputs": inputs}
     )
-    assert found.kind is Kind.GIVEN
+    assert found.kind is InputKind.GIVEN
     assert found.seed is None
     assert found.inputs[0].shape is None
     assert found.notes == ()

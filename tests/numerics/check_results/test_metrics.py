@@ -17,11 +17,11 @@ from policytool.numerics.check_results.agreement import Agreement
 from policytool.numerics.check_results.metrics import (
     LARGEST_FINITE,
     Metrics,
-    Reductions,
-    decoded,
+    TensorReductions,
     metrics,
+    reductions_from_json,
 )
-from policytool.tf_runtime.engine import agreeing, measuring
+from policytool.tf_runtime.engine import tensor_errors, top1_agreement
 
 FLOATS: Final = st.lists(
     st.tuples(
@@ -33,7 +33,7 @@ FLOATS: Final = st.lists(
 """Pairs of a reference's and a candidate's values."""
 
 
-def reductions(reference: Any, candidate: Any, **changed: Any) -> Reductions:
+def reductions(reference: Any, candidate: Any, **changed: Any) -> TensorReductions:
     """Return what a device would find in finite values, none of them subnormal."""
     one, other = np.asarray(reference, "float64"), np.asarray(candidate, "float64")
     error = np.abs(one - other)
@@ -63,7 +63,7 @@ def reductions(reference: Any, candidate: Any, **changed: Any) -> Reductions:
         "differing": None,
         **changed,
     }
-    return decoded(found)
+    return reductions_from_json(found)
 
 
 def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
@@ -73,8 +73,8 @@ def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
 
 def test_the_child_tells_every_reduction() -> None:
     """Under the names that the value has."""
-    assert tuple(field.name for field in fields(Reductions)) == measuring.FIELDS
-    assert tuple(field.name for field in fields(Agreement)) == agreeing.FIELDS
+    assert tuple(field.name for field in fields(TensorReductions)) == tensor_errors.FIELDS
+    assert tuple(field.name for field in fields(Agreement)) == top1_agreement.FIELDS
 
 
 @pytest.mark.parametrize("dtype", sorted(LARGEST_FINITE))
@@ -220,7 +220,7 @@ def test_what_was_not_measured_stays_unknown() -> None:
     A brief comparison has sums and counts of what is not finite; one of integers has the elements
     that differ.
     """
-    brief = dict.fromkeys(measuring.FIELDS[9:])
+    brief = dict.fromkeys(tensor_errors.FIELDS[9:])
     value = found([3.0, 4.0], [3.0, 4.5], **brief)
     assert value.relative == 0.1
     assert (
@@ -232,7 +232,10 @@ def test_what_was_not_measured_stays_unknown() -> None:
         value.headroom,
     ) == (None,) * 6
     value = metrics(
-        decoded({**dict.fromkeys(measuring.FIELDS), "elements": 7, "differing": 2}), "int32"
+        reductions_from_json(
+            {**dict.fromkeys(tensor_errors.FIELDS), "elements": 7, "differing": 2}
+        ),
+        "int32",
     )
     assert [
         (field.name, part)
@@ -248,7 +251,7 @@ def test_a_dtype_without_a_largest_value_has_no_headroom() -> None:
 
 def vector(**known: float) -> Any:
     """Return a child's vector: 0 for what is not given, NaN for what is given as None."""
-    return np.array([known.get(name, 0.0) for name in measuring.FIELDS])
+    return np.array([known.get(name, 0.0) for name in tensor_errors.FIELDS])
 
 
 def test_batches_are_added_and_the_largest_of_them_kept() -> None:
@@ -272,7 +275,7 @@ def test_batches_are_added_and_the_largest_of_them_kept() -> None:
         candidate_at_largest=1,
     )
     for first, second in ((one, two), (two, one)):
-        told = measuring.told(measuring.merged(first, second))
+        told = tensor_errors.to_json(tensor_errors.merge(first, second))
         assert (
             told["elements"],
             told["squared_error"],
@@ -286,7 +289,7 @@ def test_batches_are_added_and_the_largest_of_them_kept() -> None:
             told["candidate_at_largest"],
         ) == (9.0, 2.0, -1.0, 1.0)
     same = vector(largest_error=1, reference_at_largest=7, candidate_at_largest=8)
-    assert measuring.told(measuring.merged(one, same))["reference_at_largest"] == 5.0
+    assert tensor_errors.to_json(tensor_errors.merge(one, same))["reference_at_largest"] == 5.0
 
 
 def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
@@ -296,11 +299,11 @@ def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
     none = vector(reference_at_largest=math.nan, candidate_at_largest=math.nan)
     one = vector(reference_at_largest=4, candidate_at_largest=4)
     for first, second, pair in ((none, one, 4.0), (one, none, 4.0), (none, none, None)):
-        told = measuring.told(measuring.merged(first, second))
+        told = tensor_errors.to_json(tensor_errors.merge(first, second))
         assert (told["reference_at_largest"], told["candidate_at_largest"]) == (pair, pair)
 
 
 def test_classifiers_agree_in_a_share_of_their_rows() -> None:
     """Of no rows there is no share."""
-    assert agreement.decoded(agreeing.told(np.array([8.0, 6.0]))).share == 0.75
-    assert agreement.decoded({"rows": 0, "agreed": 0}).share is None
+    assert agreement.agreement_from_json(top1_agreement.to_json(np.array([8.0, 6.0]))).share == 0.75
+    assert agreement.agreement_from_json({"rows": 0, "agreed": 0}).share is None

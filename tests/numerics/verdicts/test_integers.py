@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.numerics.check_results.verdicts import Ruling, Verdict
-from policytool.numerics.verdicts import judging
-from policytool.numerics.verdicts.tolerances import Tolerances, given
+from policytool.numerics.check_results.verdicts import CheckVerdict, Ruling
+from policytool.numerics.verdicts import judgements
+from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from tests.helpers.example_checks import call, whole
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.layers import Call
+    from policytool.numerics.check_results.layers import LayerCall
 
 
-def hashing(differing: int, *inputs: str) -> Call:
+def hashing(differing: int, *inputs: str) -> LayerCall:
     """Return a call that makes integers, of which some are others by itself."""
     made = whole(differing)
     return replace(
@@ -25,9 +25,11 @@ def hashing(differing: int, *inputs: str) -> Call:
     )
 
 
-def judged(*calls: Call, tolerances: tuple[str, ...] = ()) -> Verdict:
+def judged(*calls: LayerCall, tolerances: tuple[str, ...] = ()) -> CheckVerdict:
     """Return the verdict on calls."""
-    return judging.verdict(calls, (), Tolerances(given=tuple(map(given, tolerances))))
+    return judgements.judge_run(
+        calls, (), Tolerances(given=tuple(map(parse_tolerance, tolerances)))
+    )
 
 
 @pytest.mark.parametrize(

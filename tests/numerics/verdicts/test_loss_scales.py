@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from policytool.formats import format_detection
 from policytool.model import reading
 from policytool.numerics.check_results import gradients
-from policytool.numerics.check_results.gradients import Reductions
+from policytool.numerics.check_results.gradients import GradientReductions
 from policytool.numerics.verdicts import loss_scales
 from policytool.numerics.verdicts import recorded_training as recorded
-from policytool.numerics.verdicts.loss_scales import Need
+from policytool.numerics.verdicts.loss_scales import ScaleNeed
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.tf_runtime.gradients import scaling
+from policytool.tf_runtime.gradients import loss_scaling
 from policytool.tf_runtime.gradients.reductions import FIELDS
 from tests.helpers.paths import FIXTURES
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.numerics.check_results.gradients import Gradients
-    from policytool.numerics.verdicts.loss_scales import Decision
+    from policytool.numerics.verdicts.loss_scales import LossScaleDecision
 
 ELEMENTS: Final = 1000
-EXPONENTS: Final = st.integers(scaling.LOWEST, scaling.HIGHEST)
+EXPONENTS: Final = st.integers(loss_scaling.LOWEST, loss_scaling.HIGHEST)
 
 
 def row(
@@ -101,9 +101,11 @@ def answer(
     return {**found, **more}
 
 
-def decided(trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any) -> Decision:
+def decided(
+    trials: dict[float, list[list[float]]], recorded: Any = None, **more: Any
+) -> LossScaleDecision:
     """Return what is decided of an answer."""
-    return loss_scales.decision(gradients.decoded(answer(trials, recorded, **more)))
+    return loss_scales.decision(gradients.gradients_from_json(answer(trials, recorded, **more)))
 
 
 FIXED: Final = {"kind": "fixed", "value": 128.0}
@@ -112,7 +114,7 @@ DYNAMIC: Final = {"kind": "dynamic", "initial": 2.0**15, "growth_steps": 2000, "
 
 def test_the_answer_becomes_values() -> None:
     """Counts are whole, shares are of what they say, and totals are over all variables."""
-    found = gradients.decoded(
+    found = gradients.gradients_from_json(
         answer(
             {1.0: [row(100, 0, 0.5), row(0, 50)], 128.0: [row(), row()], 2.0**15: [row(), row()]},
             FIXED,
@@ -136,7 +138,7 @@ def test_the_answer_becomes_values() -> None:
 
 def test_a_dynamic_scale_is_recorded_as_one() -> None:
     """Its number is what it settles at."""
-    found = gradients.decoded(answer({1.0: [row()]}, DYNAMIC))
+    found = gradients.gradients_from_json(answer({1.0: [row()]}, DYNAMIC))
     assert found.recorded == Dynamic()
     assert found.recorded_scale == 2.0**15
 
@@ -146,7 +148,7 @@ def test_nothing_has_no_shares() -> None:
     A variable without elements divides by nothing; where the reference is zero, any difference is
     infinitely far.
     """
-    nothing = Reductions()
+    nothing = GradientReductions()
     assert (
         nothing.underflow_share
         == nothing.overflow_share
@@ -164,7 +166,7 @@ def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
         FIXED,
     )
     assert made.matters
-    assert made.need is Need.SCALE
+    assert made.need is ScaleNeed.SCALE
     assert made.losing == ("net/layer_0/kernel", "net/layer_1/kernel")
     assert made.suggested == 2.0**12
     assert made.sentences[0] == (
@@ -183,7 +185,7 @@ def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
     """What is zero under every scale is no loss of scaling's."""
     made = decided({1.0: [row(30)], 128.0: [row(30)], 2.0**15: [row(30)]}, FIXED)
     assert not made.matters
-    assert made.need is Need.NONE
+    assert made.need is ScaleNeed.NONE
     assert made.suggested is None
     assert made.sentences[0] == (
         "dropping the recorded loss scale (fixed 128) does not matter: 3.0% of the gradient "
@@ -199,7 +201,7 @@ def test_one_variable_is_enough() -> None:
     """A small share of all elements may be most of one layer's."""
     quiet = [row() for _ in range(199)]
     made = decided({1.0: [row(900), *quiet], 2.0**15: [row(), *quiet]})
-    assert made.need is Need.SCALE
+    assert made.need is ScaleNeed.SCALE
     assert made.losing == ("net/layer_0/kernel",)
     assert "worst without: net/layer_0/kernel 90.0%" in made.sentences[1]
 
@@ -210,14 +212,14 @@ def test_subnormal_gradients_are_lost_too() -> None:
         {1.0: [row(error=0.1)], 128.0: [row(error=0.001)], 2.0**15: [row(error=0.001)]}, FIXED
     )
     assert made.matters
-    assert made.need is Need.SCALE
+    assert made.need is ScaleNeed.SCALE
 
 
 def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
     """Dropping it is right; where some overflow without it as well, that is said."""
     made = decided({1.0: [row(500)], 128.0: [row(0, 10)], 2.0**15: [row()]}, FIXED)
     assert not made.matters
-    assert made.need is Need.SCALE
+    assert made.need is ScaleNeed.SCALE
     assert made.sentences[0] == (
         "under the recorded loss scale (fixed 128) 1.0% of the gradient elements overflow: "
         "dropping it is right"
@@ -228,7 +230,7 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
         search={"lowest": 2.0**-24, "highest": 0.5},
     )
     assert both.sentences[0].endswith("overflow, and without it some do too")
-    assert both.need is Need.SCALE
+    assert both.need is ScaleNeed.SCALE
     assert both.suggested == 1 / 16
     assert "1.0% of the gradient elements overflow without a loss scale" in both.sentences[1]
     assert "1/16 would do, and any from 1/16777216 to 1/2 does here" in both.sentences[1]
@@ -278,8 +280,8 @@ def test_what_no_scale_mends_is_said(
     """The reference, the loss, or the gradients are not finite."""
     found = answer(trials, FIXED, search={"lowest": None, "highest": None})
     found["trials"][0]["loss"] = loss
-    made = loss_scales.decision(gradients.decoded(found))
-    assert made.need is Need.NOT_FINITE
+    made = loss_scales.decision(gradients.gradients_from_json(found))
+    assert made.need is ScaleNeed.NOT_FINITE
     assert not made.matters
     assert made.sentences[0].startswith(told)
 
@@ -287,7 +289,7 @@ def test_what_no_scale_mends_is_said(
 def test_a_model_without_trainable_variables() -> None:
     """One sentence."""
     made = decided({}, FIXED)
-    assert made.need is Need.NOTHING_TO_TRAIN
+    assert made.need is ScaleNeed.NOTHING_TO_TRAIN
     assert made.sentences == ("the model has no trainable variables: no loss is scaled",)
 
 
@@ -369,7 +371,9 @@ def test_a_file_records_what_it_was_trained_with(
     The loss of its training configuration, and the loss scale of its optimizer or of the model's
     policy.
     """
-    found = recorded.training(reading.analysed(format_detection.document(FIXTURES / name, name)))
+    found = recorded.recorded_training(
+        reading.analysed(format_detection.document(FIXTURES / name, name))
+    )
     assert found == {"loss": loss, "loss_weights": None, "recorded": scale}
 
 
@@ -383,14 +387,16 @@ def measurements(draw: st.DrawFn) -> Gradients:
     trials = {}
     for scale in (1.0, 128.0, 2.0**15):
         trials[scale] = [row(draw(COUNTS), 0, draw(st.floats(0, 2))) for _ in range(number)]
-    return gradients.decoded(answer(trials, draw(st.sampled_from([None, FIXED, DYNAMIC]))))
+    return gradients.gradients_from_json(
+        answer(trials, draw(st.sampled_from([None, FIXED, DYNAMIC])))
+    )
 
 
 @given(measurements())
 def test_a_scale_is_suggested_where_one_is_needed_and_nowhere_else(found: Gradients) -> None:
     """And it is in the range; dropping what the file does not record does not matter."""
     made = loss_scales.decision(found)
-    assert (made.suggested is not None) == (made.need is Need.SCALE)
+    assert (made.suggested is not None) == (made.need is ScaleNeed.SCALE)
     assert found.workable is not None
     assert made.suggested is None or found.workable[0] <= made.suggested <= found.workable[1]
     assert made.matters <= (found.recorded is not None)
@@ -404,7 +410,7 @@ def test_equal_gradients_under_every_scale_need_none(found: Gradients) -> None:
         dataclasses.replace(trial, variables=found.trials[0].variables) for trial in found.trials
     )
     made = loss_scales.decision(dataclasses.replace(found, trials=same))
-    assert made.need is Need.NONE
+    assert made.need is ScaleNeed.NONE
     assert not made.matters
 
 
@@ -416,13 +422,16 @@ def below(limit: int) -> Callable[[float], bool]:
 @given(EXPONENTS, st.integers(-2, 24))
 def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: int) -> None:
     """Keras 3 goes on below 1, Keras 2 stays there; each halving is a step that is skipped."""
-    rule = scaling.dynamic(
+    rule = loss_scaling.dynamic(
         "keras3",
         {"kind": "dynamic", "initial": 2.0**start, "growth_steps": 2000, "multiplier": 4.0},
     )
     assert rule["multiplier"] == 2.0
-    assert scaling.settled(below(limit), rule) == (2.0 ** min(start, limit), max(start - limit, 0))
-    old = scaling.dynamic(
+    assert loss_scaling.settled(below(limit), rule) == (
+        2.0 ** min(start, limit),
+        max(start - limit, 0),
+    )
+    old = loss_scaling.dynamic(
         "keras2",
         {
             "kind": "dynamic",
@@ -432,16 +441,16 @@ def test_a_dynamic_scale_halves_until_gradients_are_finite(limit: int, start: in
         },
     )
     expected = 2.0 ** min(max(start, 0), limit) if limit >= 0 else None
-    assert scaling.settled(below(limit), old)[0] == expected
+    assert loss_scaling.settled(below(limit), old)[0] == expected
 
 
 def test_a_scale_that_does_not_move_ends_the_search() -> None:
     """A multiplier of 1 is no rule."""
-    rule = scaling.dynamic(
+    rule = loss_scaling.dynamic(
         "keras2", {"kind": "dynamic", "initial": 8.0, "growth_steps": 2000, "multiplier": 1.0}
     )
-    assert scaling.settled(below(0), rule) == (None, 0)
-    assert scaling.dynamic("keras2", FIXED)["initial"] == 2.0**15
+    assert loss_scaling.settled(below(0), rule) == (None, 0)
+    assert loss_scaling.dynamic("keras2", FIXED)["initial"] == 2.0**15
 
 
 @given(EXPONENTS, EXPONENTS, st.sampled_from([0.0, 0.2]))
@@ -457,8 +466,8 @@ def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: floa
         tried.add(scale)
         return always if scale >= 2.0**enough else always + 0.5
 
-    lowest, highest = scaling.ranged(finite, lost)
-    start = 0 if limit >= 0 else scaling.LOWEST
+    lowest, highest = loss_scaling.ranged(finite, lost)
+    start = 0 if limit >= 0 else loss_scaling.LOWEST
     assert highest == 2.0**limit
     assert lowest == 2.0 ** (max(start, enough) if enough <= limit else start)
     assert len(tried) <= 14
@@ -466,4 +475,4 @@ def test_the_range_is_the_widest_that_does(limit: int, enough: int, always: floa
 
 def test_there_is_no_range_where_everything_overflows() -> None:
     """Not even the lowest scale is finite."""
-    assert scaling.ranged(lambda _: False, lambda _: 0.0) == (None, None)
+    assert loss_scaling.ranged(lambda _: False, lambda _: 0.0) == (None, None)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from policytool.numerics.prediction_tolerances import UNIT_ROUNDOFF
 from policytool.numerics.verdicts import tolerances
-from policytool.numerics.verification import UNIT_ROUNDOFF
 from tests.helpers.example_checks import call
 
 
 def of_layer(compute: str, **other: Any) -> float:
     """Return the tolerance of a call that adds up nothing."""
-    return tolerances.of_layer(call("mlp/dense", 0.0, compute=compute, depth=0, **other))
+    return tolerances.layer_tolerance(call("mlp/dense", 0.0, compute=compute, depth=0, **other))
 
 
 @pytest.mark.parametrize("dtype", UNIT_ROUNDOFF)
@@ -30,7 +30,7 @@ def test_roundings_of_a_sum_add_up_slowly() -> None:
     With the logarithm of the number of terms, as those of kernels that add up in blocks or in
     float32.
     """
-    deep = tolerances.of_layer(call("mlp/dense", 0.0, depth=4095))
+    deep = tolerances.layer_tolerance(call("mlp/dense", 0.0, depth=4095))
     assert deep == pytest.approx(of_layer("float16") * (1 + math.log2(4096) / 4))
 
 
@@ -49,6 +49,6 @@ def test_outputs_get_the_layers_tolerances_together() -> None:
     Of calls that hold others, only those inside count; no output is held to less than a layer is.
     """
     calls = [call(f"mlp/{number}", 0.0) for number in range(16)]
-    together = tolerances.of_outputs([*calls, call("mlp", 0.0, children=16)])
-    assert together == pytest.approx(math.sqrt(16) * tolerances.of_layer(calls[0]))
-    assert tolerances.of_outputs(calls[:1]) == tolerances.of_layer(calls[0])
+    together = tolerances.outputs_tolerance([*calls, call("mlp", 0.0, children=16)])
+    assert together == pytest.approx(math.sqrt(16) * tolerances.layer_tolerance(calls[0]))
+    assert tolerances.outputs_tolerance(calls[:1]) == tolerances.layer_tolerance(calls[0])

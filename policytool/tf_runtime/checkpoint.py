@@ -130,7 +130,7 @@ def cast(values: Any, dtype: Any) -> Any:
     array = np.asarray(values)
     if array.dtype == np.float64 and wanted.name == "bfloat16":
         with np.errstate(all="ignore"):
-            array = _rounded_to_odd(array)
+            array = _round_to_odd(array)
     with np.errstate(all="ignore"):
         return array.astype(wanted)
 
@@ -188,7 +188,7 @@ def _is_variable(one: Any) -> bool:
     return hasattr(one, "assign") and hasattr(one, "dtype") and hasattr(one, "shape")
 
 
-def _rounded_to_odd(array: Any) -> Any:
+def _round_to_odd(array: Any) -> Any:
     """
     Return float64 as float32, rounded to odd, after which rounding to bfloat16 gives what a single
     rounding would.
@@ -204,7 +204,7 @@ def _rounded_to_odd(array: Any) -> Any:
     return np.where(inexact, bits | 1, bits).astype(np.uint32).view(np.float32)
 
 
-def unrestored(model: Any, found: Restored) -> Iterator[str]:
+def unrestored_names(model: Any, found: Restored) -> Iterator[str]:
     """Yield the names of the model's variables that got no value."""
     taken = {id(getattr(one, "_variable", one)) for one in found.taken.values()}
     for variable in model.variables:

@@ -5,18 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.numerics.check_results.verdicts import About, Judgement, Ruling, Verdict
+from policytool.numerics.check_results.verdicts import (
+    CheckVerdict,
+    Judgement,
+    JudgementSubject,
+    Ruling,
+)
 from policytool.numerics.verdicts import tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.numerics.check_results.layers import Call, Output
+    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
     from policytool.numerics.check_results.metrics import Metrics
     from policytool.numerics.verdicts.tolerances import Tolerances
 
 
-def verdict(calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerances) -> Verdict:
+def judge_run(
+    calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], wanted: Tolerances
+) -> CheckVerdict:
     """
     Return how a run is judged: every output by its accumulated error, every call of a layer by its
     isolated one.
@@ -27,24 +34,28 @@ def verdict(calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerances
         (call for call in calls if any(_spoils(output.accumulated) for output in call.outputs)),
         None,
     )
-    return Verdict(
+    return CheckVerdict(
         judgements=(*_outputs(calls, outputs, wanted), *_layers(calls, first, wanted)),
         first_not_finite=first.place if first is not None else None,
     )
 
 
 def _outputs(
-    calls: Sequence[Call], outputs: Sequence[Output], wanted: Tolerances
+    calls: Sequence[LayerCall], outputs: Sequence[CheckedOutput], wanted: Tolerances
 ) -> Iterator[Judgement]:
-    default = tolerances.of_outputs(calls)
+    default = tolerances.outputs_tolerance(calls)
     for output in outputs:
         if output.accumulated is not None:
             name = output.name or ""
-            judged = _judgement(About.OUTPUT, name, [output.accumulated], wanted.of(name), default)
+            judged = _judgement(
+                JudgementSubject.OUTPUT, name, [output.accumulated], wanted.of(name), default
+            )
             yield replace(judged, ruling=Ruling.NOTHING) if _lost(output.accumulated) else judged
 
 
-def _layers(calls: Sequence[Call], first: Call | None, wanted: Tolerances) -> Iterator[Judgement]:
+def _layers(
+    calls: Sequence[LayerCall], first: LayerCall | None, wanted: Tolerances
+) -> Iterator[Judgement]:
     for call in calls:
         alone = [output.isolated for output in call.outputs if output.isolated is not None]
         if not alone and call is first:
@@ -53,14 +64,22 @@ def _layers(calls: Sequence[Call], first: Call | None, wanted: Tolerances) -> It
             ]
         if alone:
             judged = _judgement(
-                About.LAYER, call.place, alone, wanted.of(call.path), tolerances.of_layer(call)
+                JudgementSubject.LAYER,
+                call.place,
+                alone,
+                wanted.of(call.path),
+                tolerances.layer_tolerance(call),
             )
             differs = not (judged.given or call.inputs) and any(one.differing for one in alone)
             yield replace(judged, ruling=Ruling.DIFFERING) if differs else judged
 
 
 def _judgement(
-    about: About, path: str, found: Sequence[Metrics], given: float | None, default: float
+    about: JudgementSubject,
+    path: str,
+    found: Sequence[Metrics],
+    given: float | None,
+    default: float,
 ) -> Judgement:
     tolerance = default if given is None else given
     errors = [

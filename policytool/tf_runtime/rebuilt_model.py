@@ -6,25 +6,25 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from . import serving, sharing
+from . import model_calls, shared_layers
+from .checkpoint import Checkpoint, unrestored_names
 from .feeding import seeded
 from .library import Refused, is_revived, paths
 from .lookups import Lookups
-from .restoring import Checkpoint, unrestored
 from .sentences import sentence
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
 
+    from .checkpoint import Restored
     from .library import Library
-    from .restoring import Restored
 
 ASSETS = "assets"
 _NAMED = 5
 """Names in a sentence; more are counted."""
 
 
-def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]) -> Any:
+def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str, Any]) -> Any:
     """
     Return a model of the original's class from the job's config, with fresh variables; ``nested``
     are the specs of its inputs.
@@ -34,12 +34,12 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
     """
     lookups = Lookups(original, os.path.join(job["source"], ASSETS))
     config = _decoded(library, library.spelled(lookups.known(job["config"])))
-    places = sharing.shared(original)
+    places = shared_layers.shared_places(original)
     try:
         with library.under(job["policy"]), library.scope():
             with library.deserialising():
                 model = (
-                    sharing.Builder(library, places).model(config)
+                    shared_layers.Builder(library, places).model(config)
                     if places
                     else type(original).from_config(config)
                 )
@@ -55,7 +55,7 @@ def rebuilt(library: Library, original: Any, nested: Any, job: Mapping[str, Any]
     return model
 
 
-def compiled(library: Library, model: Any, training: Any) -> Any:
+def compile_model(library: Library, model: Any, training: Any) -> Any:
     """
     Compile a model as a training configuration says; return its optimizer, with every variable of
     its state made.
@@ -89,18 +89,18 @@ def compiled(library: Library, model: Any, training: Any) -> Any:
     return optimizer
 
 
-def filled(library: Library, model: Any, optimizer: Any, prefix: str) -> Restored:
+def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> Restored:
     """
     Give the model the state that a checkpoint holds: all of its variables, and of the optimizer
     what it has a place for.
     """
     found = Checkpoint(library, prefix).restore(model, optimizer)
-    missing = sorted(set(unrestored(model, found)))
+    missing = sorted(set(unrestored_names(model, found)))
     if missing:
         raise Refused(
             "not-restored",
             "the file holds no value for {} of the model that is built from its config".format(
-                _listed(missing)
+                _join_first(missing)
             ),
         )
     lost = [key for key in found.left if not _is_bookkeeping(key)]
@@ -108,7 +108,7 @@ def filled(library: Library, model: Any, optimizer: Any, prefix: str) -> Restore
         raise Refused(
             "not-restored",
             "the model that is built from its config has no place for {} of the file".format(
-                _listed(lost)
+                _join_first(lost)
             ),
         )
     for _, layer in paths(model):
@@ -135,14 +135,14 @@ def check_code(library: Library, model: Any) -> None:
                 "the class of {} is not at hand; name the module that defines it with "
                 "--custom-objects "
                 "MODULE"
-            ).format(_listed(named)),
+            ).format(_join_first(named)),
         )
     if revived:
         text = (
             "{} {} cannot build {} from its config, which another release wrote; --python names an "
             "interpreter with that release"
         )
-        listed = _listed(["{} ({})".format(path, name) for path, name in revived])
+        listed = _join_first(["{} ({})".format(path, name) for path, name in revived])
         raise Refused(
             "not-loadable",
             text.format(library.versions["library"], library.versions["keras"], listed),
@@ -152,14 +152,14 @@ def check_code(library: Library, model: Any) -> None:
 def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
     """Build what is built by its first call."""
     flat = library.tf.nest.flatten(nested)
-    specs = seeded.specs_of(flat)
+    specs = seeded.input_slots(flat)
     error = None
     for size in seeded.sizes(specs):
         try:
-            serving.call(
+            model_calls.call(
                 model,
                 library.tf.nest.pack_sequence_as(
-                    nested, seeded.drawn(library, original, specs, 0, size)
+                    nested, seeded.draw_inputs(library, original, specs, 0, size)
                 ),
             )
         except library.tf.errors.OpError as found:
@@ -212,6 +212,6 @@ def _is_bookkeeping(key: str) -> bool:
     )
 
 
-def _listed(names: list[str]) -> str:
+def _join_first(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED])
     return shown + (" and {} more".format(len(names) - _NAMED) if len(names) > _NAMED else "")

@@ -16,7 +16,7 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING
 
-from ..engine.drawing import draws
+from ..engine.random_layers import draws
 from ..library import KERAS2, paths
 from . import losses
 from .reductions import flow

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..devices import placing
-from ..engine import agreeing, measuring
+from ..devices import op_placement
+from ..engine import tensor_errors, top1_agreement
 from ..engine.steps import AHEAD, wait
 from ..library import Refused
 from ..sentences import sentence
-from . import entries, grappler, rewriting, scopes
+from . import entries, grappler, mixed_precision, scopes
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
 
-    from ..feeding.inputs import Fed
+    from ..feeding.batches import FedInputs
 
 _RANDOM = ("Random", "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal")
 """
@@ -32,29 +32,29 @@ REFERENCE = "reference"
 CANDIDATE = "candidate"
 
 
-def measured(
+def measure_graph(
     library_or_tf: Any,
     path: str,
     wanted: Mapping[str, Any],
-    inputs_for: Callable[[Any, Any], Fed],
+    inputs_for: Callable[[Any, Any], FedInputs],
     step: Callable[[str], None],
 ) -> dict[str, Any]:
     """
     Return, for each signature of a SavedModel, what the rewrite changed and how far its tensors and
     outputs then are from the plain graph's.
 
-    A signature has the keys of a run (:mod:`.running`) but its device, with scopes of the graph as
-    calls, ``rewrite``, and ``refused`` where it cannot run.
+    A signature has the keys of a run (:mod:`..engine.model_run`) but its device, with scopes of the
+    graph as calls, ``rewrite``, and ``refused`` where it cannot run.
 
     :param wanted: ``policy``, ``device`` (``cpu``, ``gpu:0``), and as far as they are chosen
         ``signatures`` (names) and ``tags``.
     :param inputs_for: signature (a concrete function) and root object to its inputs, tensors by
-        keyword, as :func:`.fed.fed_signature` makes them.
+        keyword, as :func:`..feeding.inputs.feed_signature` makes them.
     :raises Refused: where nothing can be measured at all.
     """
     tf = getattr(library_or_tf, "tf", library_or_tf)
-    ignored = rewriting.undisturbed()
-    rewrites = rewriting.chosen(tf, wanted["policy"], wanted["device"])
+    ignored = mixed_precision.undisturbed()
+    rewrites = mixed_precision.chosen(tf, wanted["policy"], wanted["device"])
     kind, _, number = wanted["device"].partition(":")
     with tf.device("/device:{}:{}".format(kind.upper(), number or 0)):
         step("loading the graph")
@@ -89,7 +89,7 @@ def _told(
     signature: Any,
     state: Any,
     how: tuple[Sequence[Any], str],
-    inputs_for: Callable[[Any], Fed],
+    inputs_for: Callable[[Any], FedInputs],
 ) -> dict[str, Any]:
     """Return what there is to say of one signature; what it cannot do is ``refused``."""
     rewrites, kind = how
@@ -137,7 +137,7 @@ def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
             try:
                 return (
                     plain,
-                    rewriting.rewritten(plain, grappler.names(signature), rewrite),
+                    mixed_precision.rewritten(plain, grappler.names(signature), rewrite),
                     rewrite,
                 )
             except Refused as error:
@@ -153,7 +153,7 @@ class _Pair:
         self.signature = signature
         self.plain, self.other, self.rewrite = _both(signature, rewrites)
         emulated = (
-            rewriting.converted(tf, self.plain, grappler.names(signature), self.rewrite)
+            mixed_precision.converted(tf, self.plain, grappler.names(signature), self.rewrite)
             if self.rewrite.emulates
             else None
         )
@@ -174,7 +174,7 @@ class _Pair:
         operations = [
             op for op in self.run.graph.get_operations() if op.name.startswith(CANDIDATE + "/")
         ]
-        return placing.missing(
+        return op_placement.missing_kernels(
             self.tf, operations, kind, lambda name: scopes.path(scopes.own(name)) or None
         )
 
@@ -187,7 +187,7 @@ class _Pair:
                 *[self.tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs]
             )
             rows = (
-                [measuring.merged(*pair) for pair in zip(rows, vectors.numpy())]
+                [tensor_errors.merge(*pair) for pair in zip(rows, vectors.numpy())]
                 if rows
                 else list(vectors.numpy())
             )
@@ -196,9 +196,9 @@ class _Pair:
         for tensor, row in zip(
             [*(output for call in self.calls for output in call["outputs"]), *self.outputs], rows
         ):
-            tensor["accumulated"] = measuring.told(row)
+            tensor["accumulated"] = tensor_errors.to_json(row)
         for output, vector in zip(self.outputs, agreements):
-            counted = agreeing.told(vector)
+            counted = top1_agreement.to_json(vector)
             output["top_1"] = counted if counted["rows"] else None
         return {"calls": self.calls, "outputs": self.outputs}
 
@@ -241,9 +241,9 @@ class _Pair:
             self.outputs.append({"name": name, **_tensor(one, other)})
             vectors.append(self._vector(one, other))
             agreements.append(
-                agreeing.agreement(tf, one, other)
-                if agreeing.applies(one)
-                else tf.zeros([len(agreeing.FIELDS)], tf.float64)
+                top1_agreement.agreement(tf, one, other)
+                if top1_agreement.applies(one)
+                else tf.zeros([len(top1_agreement.FIELDS)], tf.float64)
             )
         _keep_in_step(sources, [vector.op for vector in vectors])
         return tf.stack(vectors), tf.stack(agreements)
@@ -260,7 +260,7 @@ class _Pair:
             if one.dtype.is_floating and one.dtype.size < self.tf.float32.size
             else one
         )
-        return measuring.compared(self.tf, wide, other)
+        return tensor_errors.compare_tensors(self.tf, wide, other)
 
 
 def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]) -> None:

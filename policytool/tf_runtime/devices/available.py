@@ -33,11 +33,11 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     """Do the job ``devices``: say which there are."""
     step("importing TensorFlow")
     tf = Library(job["family"]).tf
-    configured(tf, job)
-    return {"tensorflow": tf.__version__, "devices": listed(tf)}
+    configure(tf, job)
+    return {"tensorflow": tf.__version__, "devices": list_devices(tf)}
 
 
-def configured(tf: Any, wanted: Mapping[str, Any]) -> None:
+def configure(tf: Any, wanted: Mapping[str, Any]) -> None:
     """
     Set the devices up for a check; to be called right after TensorFlow's import, before its first
     op.
@@ -68,7 +68,7 @@ def configured(tf: Any, wanted: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def softly(tf: Any) -> Iterator[None]:
+def soft_placement(tf: Any) -> Iterator[None]:
     """
     Let ops fall to the CPU within the context where the device that they were put on has no kernel
     for them: tables of strings, for one.
@@ -138,7 +138,7 @@ def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
     return None
 
 
-def listed(tf: Any) -> list[dict[str, Any]]:
+def list_devices(tf: Any) -> list[dict[str, Any]]:
     """
     Return the devices that there are, CPUs first.
 
@@ -178,7 +178,7 @@ def listed(tf: Any) -> list[dict[str, Any]]:
     return found
 
 
-def chosen(tf: Any, wanted: str) -> list[str]:
+def choose_devices(tf: Any, wanted: str) -> list[str]:
     """
     Return TensorFlow's names of the devices that are meant: ``["/device:GPU:0"]``.
 

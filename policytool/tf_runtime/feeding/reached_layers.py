@@ -179,7 +179,7 @@ def _is_inverted(layer: Any) -> bool:
     return bool(kinds(layer) & LOOKUPS and getattr(layer, "invert", False))
 
 
-def reached(library: Library, model: Any) -> list[list[Reached]] | None:
+def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
     """
     Return what each input comes to, in the order of the model's inputs; None for a model whose
     calls nobody recorded.

@@ -36,7 +36,7 @@ assertions among them.
 COMPILED = "_XlaMustCompile"
 
 
-def missing(
+def missing_kernels(
     tf: Any,
     operations: Sequence[Any],
     kind: str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
-    from .pairing import Pair
+    from .call_pairs import Pair
 
 _DRAWING = ("Multinomial", "Random", "TruncatedNormal")
 """Parts of the types of ops that draw numbers."""

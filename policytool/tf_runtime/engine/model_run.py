@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import serving
-from ..devices import placing, present, timing
+from .. import model_calls
+from ..devices import available, op_placement, timing
 from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused, paths
 from ..sentences import sentence
-from . import agreeing, depths, drawing, measuring, tf32
-from .pairing import Pair
+from . import depths, random_layers, tensor_errors, tf32, top1_agreement
+from .call_pairs import Pair
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
-    from .pairing import Measured, Row
+    from .call_pairs import Measured, Row
     from .sides import Sides
 
 REPEATS = 20
@@ -44,7 +44,7 @@ class Running:
 
         step("making inputs")
         with first.under(sides.policies[0]):  # a class may make its layers in its first call
-            self.fed = fed.fed(first, self.reference, self.job["inputs"])
+            self.fed = fed.feed_model(first, self.reference, self.job["inputs"])
         if (
             sides.made_up
         ):  # after the inputs: a model that does not say which it takes has no weights yet
@@ -67,10 +67,10 @@ class Running:
                 "not-traceable",
                 "the {} cannot be traced: {}".format(self.pair.traced, sentence(error)),
             ) from error
-        self.missing = placing.missing(
+        self.missing = op_placement.missing_kernels(
             self.tf,
             self.pair.operations(),
-            present.short(device).partition(":")[0],
+            available.short(device).partition(":")[0],
             self.pair.layer_of,
         )
 
@@ -101,7 +101,7 @@ class Running:
     def told(self, found: Measured | None, about: Mapping[str, Any]) -> dict[str, Any]:
         """
         Return the device's run, with what is asked for besides; ``about`` is the device, as
-        :func:`present.listed` has it.
+        :func:`..devices.available.list_devices` has it.
         """
         told = {
             "device": about,
@@ -110,7 +110,7 @@ class Running:
             "missing": self.lacking,
             "fallbacks": [one for one in self.missing if one["elsewhere"]],
             "unmatched": sorted(set(self.pair.only[0]) | set(self.pair.only[1])),
-            "random": drawing.layers(self.pair),
+            "random": random_layers.layers(self.pair),
         }
         if found is None:
             return {
@@ -176,7 +176,7 @@ class Running:
     def _outputs(self, call: Mapping[str, Any], found: Measured) -> list[dict[str, Any]]:
         """Return the model's own outputs, with their names."""
         names = self.pair.output_names()
-        rows = [agreeing.told(vector) for vector in found.agreements]
+        rows = [top1_agreement.to_json(vector) for vector in found.agreements]
         return [
             {**output, "name": name, "top_1": row if row["rows"] else None}
             for output, name, row in zip(call["outputs"], names, rows)
@@ -209,13 +209,13 @@ class Running:
         Return how far TF32 takes each output of the reference's calls; nothing where nobody asks,
         or the device has none.
         """
-        why = present.without_tf32(self.tf, about) if self.job["tf32"] else None
+        why = available.without_tf32(self.tf, about) if self.job["tf32"] else None
         if why is not None:
             self.notes.append({"code": "tf32", "message": why})
         if why is not None or not self.job["tf32"]:
             return {}
         self.step("running the reference with TF32")
-        return tf32.measured(self.libraries[0], self.reference, self.fed)
+        return tf32.measure_tf32(self.libraries[0], self.reference, self.fed)
 
     def _gradients(self) -> Any:
         wanted = self.job["gradients"]
@@ -246,14 +246,16 @@ class Running:
         ):
             self.step("timing the " + name)
             function = self.tf.function(
-                lambda inputs, model=model: serving.call(model, inputs), autograph=False
+                lambda inputs, model=model: model_calls.call(model, inputs), autograph=False
             )
-            found[name] = timing.timed(library, function, self.fed.batches[0], self.device, REPEATS)
+            found[name] = timing.time_calls(
+                library, function, self.fed.batches[0], self.device, REPEATS
+            )
         return found
 
 
 def _told(found: Measured, number: int | None) -> Any:
-    return None if number is None else measuring.told(found.vectors[number])
+    return None if number is None else tensor_errors.to_json(found.vectors[number])
 
 
 def _computed(layer: Any) -> list[str]:

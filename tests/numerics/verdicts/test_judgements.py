@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from policytool.numerics.check_results.verdicts import Judgement, Ruling
-from policytool.numerics.verdicts import answers, judging
-from policytool.numerics.verdicts.tolerances import Tolerances, given
+from policytool.numerics.verdicts import answers, judgements
+from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.support.errors import UsageError
 from tests.helpers.example_checks import call, output
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.layers import Output
+    from policytool.numerics.check_results.layers import CheckedOutput
 
 
-def judged(found: Output, *tolerances: str) -> Judgement:
+def judged(found: CheckedOutput, *tolerances: str) -> Judgement:
     """Return how the one output of a model is judged."""
-    (judgement,) = judging.verdict(
-        [call("net/dense", None)], [found], Tolerances(given=tuple(map(given, tolerances)))
+    (judgement,) = judgements.judge_run(
+        [call("net/dense", None)],
+        [found],
+        Tolerances(given=tuple(map(parse_tolerance, tolerances))),
     ).judgements
     return judgement
 
 
-def of_integers(differing: int, elements: int) -> Output:
+def of_integers(differing: int, elements: int) -> CheckedOutput:
     """Return an output of integers, some of which differ."""
     found = output(
         "classes", 0.0, dtype="int32", elements=elements, differing=differing, squared_error=None
@@ -111,14 +113,16 @@ def of_signature(name: str, *, missing: bool = False) -> dict[str, Any]:
 def test_a_tolerance_may_name_what_one_of_several_signatures_has() -> None:
     """It is wrong usage where none of them has it."""
     both = [of_signature("scores"), of_signature("lowered")]
-    assert len(answers.runs(both, Tolerances(given=(given("lowered=0.1"),)))) == len(both)
+    assert len(
+        answers.runs_from_json(both, Tolerances(given=(parse_tolerance("lowered=0.1"),)))
+    ) == len(both)
     with pytest.raises(UsageError, match="matches no output"):
-        answers.runs(both, Tolerances(given=(given("other=0.1"),)))
+        answers.runs_from_json(both, Tolerances(given=(parse_tolerance("other=0.1"),)))
 
 
 def test_a_tolerance_may_name_anything_where_nothing_ran() -> None:
     """Of a model whose kernels are missing no names are known: the kernels are the news."""
-    (found,) = answers.runs(
-        [of_signature("scores", missing=True)], Tolerances(given=(given("scores=0.1"),))
+    (found,) = answers.runs_from_json(
+        [of_signature("scores", missing=True)], Tolerances(given=(parse_tolerance("scores=0.1"),))
     )
     assert [one.type for one in found.missing] == ["Svd"]

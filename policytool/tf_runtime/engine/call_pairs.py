@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import serving
+from .. import model_calls
 from ..library import Refused
-from . import isolating, measuring
+from . import isolated_calls, tensor_errors
 from .comparisons import Comparisons
 from .layer_hooks import Tape, named
 from .steps import Steps
@@ -59,7 +59,7 @@ class Measured:
     def merged(self, other: Measured) -> Measured:
         """Return the numbers over the examples of both."""
         return Measured(
-            np.stack([measuring.merged(*pair) for pair in zip(self.vectors, other.vectors)]),
+            np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
             self.agreements + other.agreements,
         )
 
@@ -156,7 +156,7 @@ class Pair:
         """
         outputs = self._tapes[1].calls[self.rows[-1].candidate.key].outputs
         count = len(self._comparisons.tensors(outputs))
-        return serving.output_names(self.candidate, outputs, count) or [
+        return model_calls.output_names(self.candidate, outputs, count) or [
             str(place) for place in range(count)
         ]
 
@@ -164,7 +164,7 @@ class Pair:
         """Call both models, and return every comparison and how the models' own outputs agree."""
         first = Tape(self.libraries[0], self.reference, named(self.reference))
         with first.watching(), self.libraries[0].under(self.policies[0]):
-            serving.call(self.reference, inputs)
+            model_calls.call(self.reference, inputs)
         self.traced = "candidate"
         end = first.size()
         names = named(self.candidate, self.reference)
@@ -175,7 +175,7 @@ class Pair:
             lambda call, make: self._compared(first, second, call, make),
         )
         with second.watching(), self.libraries[1].under(self.policies[1]):
-            serving.call(self.candidate, inputs)
+            model_calls.call(self.candidate, inputs)
         last = self._last()
         self.only = (_missing(first, second), _missing(second, first))
         self._tapes, self.graph = [first, second], first.graph
@@ -199,7 +199,7 @@ class Pair:
             made = second.made(call, make)
             self._describe(row)
             row.accumulated = self._comparisons.each(other.outputs, made, full=True)
-            if self.isolated and isolating.can_be_called_again(second, call):
+            if self.isolated and isolated_calls.can_be_called_again(second, call):
                 row.isolated = self._alone(second, row, make)
         self.rows.append(row)
         measured = [
@@ -212,7 +212,7 @@ class Pair:
     def _alone(self, tape: Tape, row: Row, make: Callable[..., Any]) -> list[int | None] | None:
         start = tape.size()
         with tape.pause():
-            made = isolating.again(self.tf, row.reference, row.candidate, make)
+            made = isolated_calls.again(self.tf, row.reference, row.candidate, make)
             found = (
                 None
                 if made is None

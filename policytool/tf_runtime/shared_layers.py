@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MODELS = ("Functional", "Model")
 
 
-def shared(original: Any) -> Places:
+def shared_places(original: Any) -> Places:
     """Return the places of layers that stand in more than one model."""
     found: dict[int, list[tuple[str, ...]]] = {}
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import unchanged
-from .devices import parallel_devices, present
-from .engine.running import Running
+from . import source_files
+from .devices import available, parallel_devices
+from .engine.model_run import Running
 from .engine.sides import Sides
 from .feeding import inputs as fed
-from .graphs import rewritten
+from .graphs import graph_check
 from .library import Refused
 
 if TYPE_CHECKING:
@@ -29,23 +29,23 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     step("importing TensorFlow")
     sides = Sides(job)
     tf = sides.tf
-    unchanged.check(job)  # after TensorFlow's import, which takes seconds
-    present.configured(tf, job)
-    there = {device["name"]: device for device in present.listed(tf)}
-    chosen = present.chosen(tf, job["device"])
+    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
+    available.configure(tf, job)
+    there = {device["name"]: device for device in available.list_devices(tf)}
+    chosen = available.choose_devices(tf, job["device"])
     notes: list[dict[str, str]] = []
-    with present.softly(tf):
+    with available.soft_placement(tf):
         runs = (
-            _graphs(sides, chosen, there, (notes, step))
+            _run_graphs(sides, chosen, there, (notes, step))
             if job["candidate"]["how"] == GRAPH
-            else _models(sides, chosen, there, step)
+            else _run_models(sides, chosen, there, step)
         )
     notes += [note for one in runs for note in one["notes"]]
     names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
     return {"versions": sides.versions(), "libraries": names, "runs": runs, "notes": notes}
 
 
-def _models(
+def _run_models(
     sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], step: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """
@@ -57,14 +57,14 @@ def _models(
         with sides.tf.device(device):
             return Running(sides, device, step)
 
-    with present.unfused(sides.tf):
+    with available.unfused(sides.tf):
         compared = parallel_devices.side_by_side(
             chosen, prepare, lambda _, one: (one, one.compare())
         )
-    return [one.told(found, there[present.short(one.device)]) for one, found in compared]
+    return [one.told(found, there[available.short(one.device)]) for one, found in compared]
 
 
-def _graphs(
+def _run_graphs(
     sides: Sides,
     chosen: Sequence[str],
     there: Mapping[str, Any],
@@ -79,13 +79,13 @@ def _graphs(
     job, (notes, step) = sides.job, told
     library = sides.library(job["candidate"]["family"])
     runs = []
-    for name in map(present.short, chosen):
+    for name in map(available.short, chosen):
         wanted = {"policy": job["candidate"]["policy"], "device": name}
-        found = rewritten.measured(
+        found = graph_check.measure_graph(
             library,
             job["candidate"]["path"],
             wanted,
-            lambda signature, root: fed.fed_signature(library, signature, root, job["inputs"]),
+            lambda signature, root: fed.feed_signature(library, signature, root, job["inputs"]),
             step,
         )
         refused = [

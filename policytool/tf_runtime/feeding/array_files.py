@@ -49,7 +49,7 @@ _CAST = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes that NumPy's files do not know; float32 holds every value of theirs."""
 
 
-def read(
+def read_arrays(
     path: str, slots: Sequence[Slot], recipes: Sequence[Recipe]
 ) -> tuple[list[Any], list[str], list[str]]:
     """
@@ -73,7 +73,7 @@ def read(
     return [array for array, _ in fitted], [how for _, how in fitted], ignored
 
 
-def write(path: str, arrays: Mapping[str, Any]) -> None:
+def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
     """
     Write arrays by name, beside the place and then renamed: what is there is whole, before and
     after.

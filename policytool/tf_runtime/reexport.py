@@ -1,4 +1,4 @@
-"""The job ``retrace``: a SavedModel built anew with other policies, traced and saved again."""
+"""The job ``reexport``: a SavedModel built anew with other policies, traced and saved again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from . import rebuilding, serving, unchanged
+from . import model_calls, rebuilt_model, source_files
 from .library import KERAS2, Library, Refused, paths
 from .sentences import sentence
 
@@ -26,30 +26,34 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
-    unchanged.check(job)  # after TensorFlow's import, which takes seconds
+    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
     step("loading the original")
     original = _original(library, job)
-    rebuilding.check_code(library, original)
+    rebuilt_model.check_code(library, original)
     step("comparing its signatures with its own call")
     loaded = (
         library.tf.saved_model.load(job["source"]) if job["traces"] else None
     )  # held: its signatures do not keep their variables alive in TF 2.2
     signatures = dict(loaded.signatures) if loaded is not None else {}
-    nested = serving.structure(original, signatures)
+    nested = model_calls.input_structure(original, signatures)
     matched = [
-        serving.match(library, original, nested, name, signature)
+        model_calls.match_signature(library, original, nested, name, signature)
         for name, signature in sorted(signatures.items())
     ]
     step("building it anew")
-    model = rebuilding.rebuilt(library, original, nested, job)
-    optimizer = rebuilding.compiled(library, model, job["training"]) if job["training"] else None
+    model = rebuilt_model.rebuild_model(library, original, nested, job)
+    optimizer = (
+        rebuilt_model.compile_model(library, model, job["training"]) if job["training"] else None
+    )
     del original, signatures, loaded
     gc.collect()
-    restored = rebuilding.filled(
+    restored = rebuilt_model.restore_state(
         library, model, optimizer, os.path.join(job["source"], VARIABLES, VARIABLES)
     )
     step("tracing and saving")
-    exported = {one.name: serving.exported(library, model, nested, one) for one in matched}
+    exported = {
+        one.name: model_calls.signature_over(library, model, nested, one) for one in matched
+    }
     _save(library, model, exported if job["traces"] else None, job["draft"])
     step("loading the result")
     _check_loads(library, job)

@@ -47,6 +47,6 @@ def agreement(tf: Any, reference: Any, candidate: Any) -> Any:
     return tf.stack([tf.reduce_sum(tf.cast(mask, tf.float64)) for mask in (counted, same)])
 
 
-def told(vector: Any) -> dict[str, int]:
+def to_json(vector: Any) -> dict[str, int]:
     """Return the counts by name."""
     return dict(zip(FIELDS, (int(count) for count in np.asarray(vector))))

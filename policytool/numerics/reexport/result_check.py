@@ -1,9 +1,9 @@
 """
-What a retraced model is held against: the original's variables, the plan's policies, the
-signatures' names, and what the new graph computes in.
+A re-exported model compared with the original's variables and signatures, with the plan's policies,
+and its graph with those.
 
-Nothing of it needs TensorFlow: the checkpoints are read here, so a child that did something else
-than it said is found out.
+This process reads the checkpoints without TensorFlow, so that it does not depend on what the child
+says of its result.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
-    """What was compared, for the report."""
+class ReexportComparison:
+    """What was compared of a re-exported model, for the report."""
 
     variables: int
     """Variables of layers that were compared, value by value."""
@@ -63,18 +63,20 @@ class Held:
     """Layers whose traced ops are in the dtype that the plan wants."""
 
 
-def hold(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path) -> Held:
+def compare_result(
+    before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path
+) -> ReexportComparison:
     """
     Return what was compared; :func:`differences` says what is wrong first.
 
     :raises BundleError: where a checkpoint cannot be read.
     """
-    old, new = _variables(before, source), _variables(after, draft)
-    names = _matched(wanted.model, after.model)
+    old, new = _stored_variables(before, source), _stored_variables(after, draft)
+    names = _matching_paths(wanted.model, after.model)
     identical = sum(
-        _bits(old[key]) == _bits(new[_renamed(key, names)])
+        _bits(old[key]) == _bits(new[_renamed_key(key, names)])
         for key in old
-        if _renamed(key, names) in new
+        if _renamed_key(key, names) in new
     )
     retyped = tuple(
         f"{signature.name}'s output {name} is {found.outputs[name]} now, {dtype} before"
@@ -86,15 +88,15 @@ def hold(before: Analysis, wanted: Analysis, after: Analysis, source: Path, draf
     )
     otherwise = tuple(
         f"{layer.path} is {found.policy} now, {layer.policy} before"
-        for layer, found in _otherwise(wanted.model, after.model, names)
+        for layer, found in _retyped_layers(wanted.model, after.model, names)
         if _is_part(wanted.model, layer)
     )
-    return Held(
+    return ReexportComparison(
         variables=len(old),
         identical=identical,
         retyped=retyped,
         otherwise=otherwise,
-        judged=sum(1 for _ in _judged(after.model)),
+        judged=sum(1 for _ in _judged_layers(after.model)),
     )
 
 
@@ -106,17 +108,17 @@ def differences(
 
     :raises BundleError: where a checkpoint cannot be read.
     """
-    names = _matched(wanted.model, after.model)
-    yield from _policies(wanted.model, after.model, names)
-    yield from _signatures(before.model, after.model)
-    yield from _traced(after.model)
-    old, new = _variables(before, source), _variables(after, draft)
+    names = _matching_paths(wanted.model, after.model)
+    yield from _policy_differences(wanted.model, after.model, names)
+    yield from _signature_differences(before.model, after.model)
+    yield from _trace_differences(after.model)
+    old, new = _stored_variables(before, source), _stored_variables(after, draft)
     for key, stored in old.items():
-        other = new.get(_renamed(key, names))
+        other = new.get(_renamed_key(key, names))
         what = f"{key[0]} {key[1]}"
         if other is None:
             yield f"{what} is not in the result"
-        elif not same(stored, other):
+        elif not hold_same_values(stored, other):
             yield (
                 f"{what} has other values than the original's, or than their cast from "
                 f"{stored.dtype} to {other.dtype}"
@@ -125,7 +127,7 @@ def differences(
         yield f"the result has {len(new)} variables, and the original {len(old)}"
 
 
-def measured(
+def count_casts(
     analysis: Analysis, source: Path, casts: tuple[Cast, ...]
 ) -> Mapping[tuple[str, ...], Counts]:
     """
@@ -135,8 +137,8 @@ def measured(
     """
     from policytool.formats import casting  # ml_dtypes, which most runs do without
 
-    stored = _variables(analysis, source)
-    by_tensor = {tensor.path: key for key, tensor in _keys(analysis)}
+    stored = _stored_variables(analysis, source)
+    by_tensor = {tensor.path: key for key, tensor in _keyed_tensors(analysis)}
     found = {}
     for cast in casts:
         value = stored.get(by_tensor.get(cast.tensor, ("", "")))
@@ -146,7 +148,7 @@ def measured(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
+class StoredVariable:
     """A variable's values where they are stored."""
 
     bundle: Bundle
@@ -169,7 +171,7 @@ class Stored:
         return np.frombuffer(data, dtype=casting.DTYPES[self.dtype])
 
 
-def _variables(analysis: Analysis, directory: Path) -> dict[Key, Stored]:
+def _stored_variables(analysis: Analysis, directory: Path) -> dict[Key, StoredVariable]:
     """
     Return where the values of each layer's variables are stored; an integer or a string has no
     policy, and is compared all the same.
@@ -179,13 +181,13 @@ def _variables(analysis: Analysis, directory: Path) -> dict[Key, Stored]:
         bundle, {number: node.children for number, node in analysis.document.nodes.items()}
     )
     return {
-        key: Stored(bundle=bundle, key=keys[tensor.node])
-        for key, tensor in _keys(analysis)
+        key: StoredVariable(bundle=bundle, key=keys[tensor.node])
+        for key, tensor in _keyed_tensors(analysis)
         if tensor.node is not None and tensor.node in keys
     }
 
 
-def _keys(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:
+def _keyed_tensors(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:
     """Yield each layer's variables, a name that a layer has twice with its number."""
     for index, tensors in analysis.placed.tensors.items():
         path, seen = analysis.model.layers[index].path, defaultdict[str, int](int)
@@ -195,7 +197,7 @@ def _keys(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:
             yield (path, name if seen[name] == 1 else f"{name} ({seen[name]})"), tensor
 
 
-def same(one: Stored, other: Stored) -> bool:
+def hold_same_values(one: StoredVariable, other: StoredVariable) -> bool:
     """
     Return whether two variables hold the same values: bit for bit, or in another dtype exactly as
     the one is cast to it.
@@ -216,7 +218,7 @@ def same(one: Stored, other: Stored) -> bool:
     return bool(wanted.tobytes() == b"".join(other.bundle.chunks(second)))
 
 
-def _bits(stored: Stored) -> tuple[str, int, int]:
+def _bits(stored: StoredVariable) -> tuple[str, int, int]:
     """
     Return what two variables have alike where they are the same bit for bit: their checksums cover
     every byte.
@@ -225,7 +227,7 @@ def _bits(stored: Stored) -> tuple[str, int, int]:
     return entry.dtype, entry.size, entry.checksum
 
 
-def _matched(wanted: Model, after: Model) -> dict[str, str]:
+def _matching_paths(wanted: Model, after: Model) -> dict[str, str]:
     """
     Return the paths of the plan's layers to those of the result: the same but for layers whose
     names Keras counts (``softmax_2``).
@@ -255,18 +257,18 @@ def _matched(wanted: Model, after: Model) -> dict[str, str]:
     return found
 
 
-def _renamed(key: Key, names: Mapping[str, str]) -> Key:
+def _renamed_key(key: Key, names: Mapping[str, str]) -> Key:
     return names.get(key[0], key[0]), key[1]
 
 
-def _policies(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
+def _policy_differences(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
     made = _by_path(after)
     yield from (
         f"{layer.path} is not in the model that its code builds"
-        for layer in _planned(wanted)
+        for layer in _planned_layers(wanted)
         if names[layer.path] not in made
     )
-    for layer, found in _otherwise(wanted, after, names):
+    for layer, found in _retyped_layers(wanted, after, names):
         if not _is_part(wanted, layer):
             yield (
                 f"{layer.path} has the policy {found.policy} where its code builds it, and the "
@@ -275,12 +277,12 @@ def _policies(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator
             )
 
 
-def _otherwise(
+def _retyped_layers(
     wanted: Model, after: Model, names: Mapping[str, str]
 ) -> Iterator[tuple[Layer, Layer]]:
     """Yield each layer that has other dtypes than planned, with what it is in the result."""
     made = _by_path(after)
-    for layer in _planned(wanted):
+    for layer in _planned_layers(wanted):
         found = made.get(names[layer.path])
         if found is not None and (found.compute_dtype, found.variable_dtype) != (
             layer.compute_dtype,
@@ -289,7 +291,7 @@ def _otherwise(
             yield layer, found
 
 
-def _planned(wanted: Model) -> Iterator[Layer]:
+def _planned_layers(wanted: Model) -> Iterator[Layer]:
     """Yield the layers whose policies a plan speaks of."""
     for layer in wanted.layers:
         if (
@@ -313,7 +315,7 @@ def _by_path(model: Model) -> dict[str, Layer]:
     return {path: layer for layer in model.layers for path in chain((layer.path,), layer.also_at)}
 
 
-def _signatures(before: Model, after: Model) -> Iterator[str]:
+def _signature_differences(before: Model, after: Model) -> Iterator[str]:
     made = {signature.name: signature for signature in after.signatures}
     for signature in before.signatures:
         found = made.get(signature.name)
@@ -329,7 +331,7 @@ def _signatures(before: Model, after: Model) -> Iterator[str]:
     )
 
 
-def _judged(model: Model) -> Iterator[tuple[Layer, set[str]]]:
+def _judged_layers(model: Model) -> Iterator[tuple[Layer, set[str]]]:
     """
     Yield each layer that has an op to judge it by, with what these compute in; none where the graph
     was not read, and none that holds other layers.
@@ -348,9 +350,9 @@ def _judged(model: Model) -> Iterator[tuple[Layer, set[str]]]:
             yield layer, found
 
 
-def _traced(after: Model) -> Iterator[str]:
+def _trace_differences(after: Model) -> Iterator[str]:
     """Yield each layer whose ops compute in another dtype than its policy says."""
-    for layer, found in _judged(after):
+    for layer, found in _judged_layers(after):
         if found != {layer.compute_dtype}:
             yield (
                 f"{layer.path} is {layer.policy}, and its graph computes in "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import reducing
+from . import tensor_reductions
 
 if TYPE_CHECKING:
     from typing import Any
@@ -58,7 +58,7 @@ largest error is searched for its place.
 """
 
 
-def compared(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> Any:
+def compare_tensors(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> Any:
     """
     Return the reductions of two tensors of one shape, as a float64 vector in the order of FIELDS;
     within a ``tf.function``.
@@ -69,7 +69,7 @@ def compared(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> A
     :raises ValueError: for shapes of which it is known that they differ.
     """
     reference.shape.assert_is_compatible_with(candidate.shape)
-    if not {reference.dtype.name, candidate.dtype.name} <= set(reducing.BITS):
+    if not {reference.dtype.name, candidate.dtype.name} <= set(tensor_reductions.BITS):
         return _differing(tf, reference, candidate)
     first, second = (
         tf.stop_gradient(reference),
@@ -86,7 +86,7 @@ def compared(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> A
     return run(_rows(tf, first), _rows(tf, second)) if elements else _nothing(tf, full=full)
 
 
-def merged(one: Any, other: Any) -> Any:
+def merge(one: Any, other: Any) -> Any:
     """Return the reductions over the elements of two batches."""
     found = np.asarray(one, "float64") + np.asarray(other, "float64")
     for name in LARGEST:
@@ -99,7 +99,7 @@ def merged(one: Any, other: Any) -> Any:
     return found
 
 
-def told(vector: Any) -> dict[str, float | int | None]:
+def to_json(vector: Any) -> dict[str, float | int | None]:
     """Return the reductions by name: counts as whole numbers, None for what was not measured."""
     found: dict[str, float | int | None] = {}
     for name, value in zip(FIELDS, np.asarray(vector, "float64").tolist()):
@@ -120,10 +120,10 @@ def _function(tf: Any, first: Any, second: Any, full: bool) -> Any:  # noqa: FBT
     """
     pair = [tf.TensorSpec([None, None], first), tf.TensorSpec([None, None], second)]
     called = functools.partial(tf.function, input_signature=pair, autograph=False, **_called(tf))
-    exact = called(lambda *tensors: reducing.exact(tf, *tensors, full=full))
+    exact = called(lambda *tensors: tensor_reductions.exact(tf, *tensors, full=full))
 
     def reductions(reference: Any, candidate: Any) -> Any:
-        found, right = reducing.quick(tf, reference, candidate, full=full)
+        found, right = tensor_reductions.quick(tf, reference, candidate, full=full)
         return tf.cond(right, lambda: found, lambda: exact(reference, candidate))
 
     return called(reductions)

@@ -1,12 +1,12 @@
 """
-What migrate asks the child process with TensorFlow for: a model that is traced anew, and
-predictions that are compared.
+What migrate asks the child process with TensorFlow for: a re-exported model, and predictions that
+are compared.
 """
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +16,19 @@ from policytool.migration import planning
 from policytool.migration.plan import Note, Refusal, Severity
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
-from policytool.numerics import predictions, verification
-from policytool.numerics.predictions import Side
+from policytool.numerics.prediction_tolerances import converted_tolerance, rewritten_tolerance
+from policytool.numerics.predictions import PredictionSide, compare_predictions
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.casting import Counts
-    from policytool.migration.plan import Conversion, Plan
+    from policytool.migration.plan import Plan
     from policytool.model.model import Model
     from policytool.model.reading import Analysis
-    from policytool.numerics.reexport import Held
-    from policytool.numerics.verification import Comparison
+    from policytool.numerics.predictions import PredictionComparison
+    from policytool.numerics.reexport import ReexportComparison
     from policytool.numerics.workers import Worker
 
 _FIRST_WITH_NAMES = (2, 5)
@@ -36,7 +36,7 @@ _FIRST_WITH_NAMES = (2, 5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tools:
+class TensorFlowTools:
     """The child, and what the user allows it."""
 
     worker: Worker
@@ -58,10 +58,10 @@ class Tools:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Retraced:
-    """How a model was traced anew."""
+class Reexport:
+    """How a model was re-exported."""
 
-    held: Held
+    held: ReexportComparison
     versions: Mapping[str, str]
     traces: bool
     """Whether there is a graph; a file without functions gets none."""
@@ -115,24 +115,24 @@ class Retraced:
             yield Note(severity=Severity.WARNING, code="optimizer-state-lost", message=message)
 
 
-class MissedError(PolicytoolError):
+class ToleranceMissedError(PolicytoolError):
     """Predictions that are farther apart than they may be; nothing is written then."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: PredictionComparison) -> None:
         super().__init__("; ".join(comparison.missed))
         self.comparison = comparison
 
 
 @dataclass(kw_only=True, slots=True)
-class Run:
+class TensorFlowRun:
     """What the child is asked for with one file, and what it answered."""
 
     plan: Plan
     analysis: Analysis
     source: Path
-    tools: Tools
-    retraced: Retraced | None = None
-    comparison: Comparison | None = None
+    tools: TensorFlowTools
+    retraced: Reexport | None = None
+    comparison: PredictionComparison | None = None
     after: Analysis | None = field(default=None)
 
     def refusal(self) -> Refusal | None:
@@ -145,41 +145,29 @@ class Run:
         message = untrusted_code.refusal(found, custom_objects=bool(self.tools.custom_objects))
         return Refusal(code="runs-code", message=message) if message is not None else None
 
-    def fill(self, draft: Path) -> None:
+    def reexport(self, draft: Path) -> None:
         """
-        Write the model, traced anew, to a directory, and hold it against the original and the plan.
+        Write the re-exported model to a directory, and compare it with the original and the plan.
 
         :raises ModelFileError: where it is not what it should be.
-        :raises MissedError: where its predictions are too far from the original's.
+        :raises ToleranceMissedError: where its predictions are too far from the original's.
         :raises WorkerError: where the child cannot do it.
         """
         from policytool.numerics import reexport
 
-        wanted = reexport.planned(self.analysis, self.plan)
-        result = self._asked(reexport.job(self.analysis, wanted, self.source, draft))
-        after = _read(draft, self.plan.path)
-        try:
-            wrong = next(
-                reexport.differences(self.analysis, wanted, after, self.source, draft), None
-            )
-            if wrong is not None:
-                raise ModelFileError(
-                    self.plan.path,
-                    "retrace-differs",
-                    f"was traced anew, and is not as planned: {wrong}; nothing was written",
-                )
-            held = reexport.hold(self.analysis, wanted, after, self.source, draft)
-        except BundleError as error:
-            raise ModelFileError(self.plan.path, error.code, str(error)) from error
-        self._respell(after, draft, result["versions"])
+        wanted = reexport.planned_model(self.analysis, self.plan)
+        result = self._run_job(reexport.reexport_job(self.analysis, wanted, self.source, draft))
+        after = _load(draft, self.plan.path)
+        compared = self._compare_result(wanted, after, draft)
+        self._normalize_policies(after, draft, result["versions"])
         own = [
             site
             for site in after.placed.sites
             if custom_classes.is_opaque(site)
             and site.class_name not in custom_classes.OPAQUE_CLASSES
         ]
-        self.retraced = Retraced(
-            held=held,
+        self.retraced = Reexport(
+            held=compared,
             versions=result["versions"],
             traces=result["traces"],
             signatures=tuple(result["signatures"]),
@@ -189,6 +177,22 @@ class Run:
         if self.tools.verify:
             self.verify(draft)
 
+    def _compare_result(self, wanted: Analysis, after: Analysis, draft: Path) -> ReexportComparison:
+        from policytool.numerics import reexport
+
+        sides = (self.analysis, wanted, after, self.source, draft)
+        try:
+            wrong = next(reexport.differences(*sides), None)
+            if wrong is not None:
+                raise ModelFileError(
+                    self.plan.path,
+                    "retrace-differs",
+                    f"was traced anew, and is not as planned: {wrong}; nothing was written",
+                )
+            return reexport.compare_result(*sides)
+        except BundleError as error:
+            raise ModelFileError(self.plan.path, error.code, str(error)) from error
+
     def verify(self, path: Path) -> None:
         """
         Compare the predictions of a result with the original's.
@@ -196,60 +200,68 @@ class Run:
         A result that was converted is loaded by the library that it was converted for, in a process
         of its own; ``path`` has the suffix of its format.
 
-        :raises MissedError: where they are too far apart.
+        :raises ToleranceMissedError: where they are too far apart.
         :raises ModelFileError: where the result gives other outputs than the original.
         :raises WorkerError: where the child cannot compare them.
         """
-        self.after = after = _read(path, self.plan.path)
-        found = self.plan.conversion
-        self.comparison = (
-            self._in_one_process(path, after.model)
-            if found is None
-            else self._in_two_processes(path, after.model, found)
-        )
-        if self.comparison.missed:
-            raise MissedError(self.comparison)
-
-    def _in_one_process(self, path: Path, after: Model) -> Comparison:
-        before = self.analysis.model
-        answer = self._asked(
-            verification.job(self.source, path, (before, after), family=self.analysis.family)
-        )
-        exact = not self.plan.retrace and not self._changes_numerics
-        return verification.comparison(
-            answer, before, after, exact=exact, retraced=self.plan.retrace
-        )
-
-    def _in_two_processes(self, path: Path, after: Model, conversion: Conversion) -> Comparison:
-        """
-        Compare files that different libraries load: the source's process draws the inputs, and the
-        result's takes them.
-        """
-        from policytool.migration.convert.target import Target
-
-        target = Target(loader=conversion.target, container=conversion.content.container)
-        source = Side(
-            which="the source",
-            path=self.source,
-            family=self.analysis.family,
-            model=self.analysis.model,
-        )
-        result = Side(which="the result", path=path, family=target.family, model=after)
+        self.after = after = _load(path, self.plan.path)
+        sides = self._sides(path, after.model)
         with tempfile.TemporaryDirectory(prefix="policytool-") as name:
             folder = Path(name)
-            drawn = self._asked(source.job(folder), side="source")
-            made = self._asked(
-                result.job(folder, like=drawn["inputs"]), self.tools.target, side="target"
+            answers = self._predicted(sides, folder)
+            self.comparison = compare_predictions(
+                sides,
+                answers,
+                folder,
+                self._tolerance(after.model),
+                keeps_dtypes=sides[1].is_converted and not self._changes_numerics,
             )
-            return predictions.comparison(
-                (source, result), (drawn, made), folder, numerics=self._changes_numerics
-            )
+        if self.comparison.missed:
+            raise ToleranceMissedError(self.comparison)
+
+    def _sides(self, path: Path, after: Model) -> tuple[PredictionSide, PredictionSide]:
+        conversion = self.plan.conversion
+        family = self.analysis.family
+        before = PredictionSide(
+            which="the original" if conversion is None else "the source",
+            path=self.source,
+            family=family,
+            model=self.analysis.model,
+            is_converted=conversion is not None,
+        )
+        if conversion is not None:
+            from policytool.migration.convert.target import Target
+
+            target = Target(loader=conversion.target, container=conversion.content.container)
+            family = target.family
+        return before, replace(before, which="the result", path=path, family=family, model=after)
+
+    def _predicted(
+        self, sides: tuple[PredictionSide, PredictionSide], folder: Path
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """
+        Return what the child answers for each side; files that different libraries load have a
+        process each.
+        """
+        first, second = sides
+        names = ("source", "target") if second.is_converted else ("", "")
+        worker = self.tools.target if second.is_converted else None
+        before = self._run_job(first.job(folder), side=names[0])
+        return before, self._run_job(second.job(folder, before["calls"]), worker, side=names[1])
+
+    def _tolerance(self, after: Model) -> float:
+        before = self.analysis.model
+        if self.plan.conversion is not None:
+            return converted_tolerance(before, after, numerics=self._changes_numerics)
+        if not self.plan.retrace and not self._changes_numerics:
+            return 0.0
+        return rewritten_tolerance(before, after, reexported=self.plan.retrace)
 
     @property
     def _changes_numerics(self) -> bool:
         return bool(self.plan.casts) or any(edit.kind is Kind.NUMERICS for edit in self.plan.edits)
 
-    def _asked(
+    def _run_job(
         self, job: Mapping[str, Any], worker: Worker | None = None, *, side: str = ""
     ) -> Mapping[str, Any]:
         return (worker or self.tools.worker).run(
@@ -265,7 +277,9 @@ class Run:
             side=side,
         )
 
-    def _respell(self, after: Analysis, draft: Path, versions: Mapping[str, str]) -> None:
+    def _normalize_policies(
+        self, after: Analysis, draft: Path, versions: Mapping[str, str]
+    ) -> None:
         """
         Write the policies of a result as migrate writes them, so that migrating it again changes
         nothing; TF 2.4 and older read their own alone.
@@ -277,22 +291,22 @@ class Run:
                 from policytool.formats import rewriting
 
                 rewriting.rewrite(draft, rewriting.Changes(edits=again.edits), "savedmodel")
-        self.after = _read(draft, self.plan.path)
+        self.after = _load(draft, self.plan.path)
 
 
-def measured(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str, ...], Counts]:
+def count_casts(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str, ...], Counts]:
     """
-    Return what the casts of a plan that traces anew do to the values.
+    Return what the casts of a plan that re-exports do to the values.
 
     :raises ModelFileError: where the checkpoint cannot be read.
     """
     from policytool.numerics import reexport  # as above
 
     try:
-        return reexport.measured(analysis, source, plan.casts)
+        return reexport.count_casts(analysis, source, plan.casts)
     except BundleError as error:
         raise ModelFileError(plan.path, error.code, str(error)) from error
 
 
-def _read(path: Path, shown: str) -> Analysis:
+def _load(path: Path, shown: str) -> Analysis:
     return reading.analysed(format_detection.document(path, shown))

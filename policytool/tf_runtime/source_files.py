@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, Mapping
 
 
-def check(job: Mapping[str, Any]) -> None:
+def check_unchanged(job: Mapping[str, Any]) -> None:
     """
     Compare the files of a job with their paths, devices, inodes, sizes and times of modification,
     as the parent found them.

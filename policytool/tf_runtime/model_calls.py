@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .feeding.seeded import drawn, sizes, specs_of
+from .feeding.seeded import draw_inputs, input_slots, sizes
 from .library import Refused, paths
 from .sentences import sentence
 
@@ -64,7 +64,7 @@ def output_names(model: Any, outputs: Any, count: int) -> list[str]:
     return [str(name) for name in names] if len(names) == count else []
 
 
-def structure(model: Any, signatures: Mapping[str, Any]) -> Any:
+def input_structure(model: Any, signatures: Mapping[str, Any]) -> Any:
     """
     Return the specs of a model's inputs, nested as its call takes them; where it was never called,
     those of its one signature with one input.
@@ -88,7 +88,9 @@ def structure(model: Any, signatures: Mapping[str, Any]) -> Any:
     return inputs
 
 
-def match(library: Library, model: Any, nested: Any, name: str, signature: Any) -> Matched:
+def match_signature(
+    library: Library, model: Any, nested: Any, name: str, signature: Any
+) -> Matched:
     """
     Return how a signature is the model's own call.
 
@@ -102,15 +104,15 @@ def match(library: Library, model: Any, nested: Any, name: str, signature: Any) 
         raise _foreign(name, "it takes {} inputs, and the model {}".format(len(specs), len(wanted)))
     names = list(specs)
     failed: BaseException | None = None
-    for size in sizes(specs_of(list(specs.values()))):
+    for size in sizes(input_slots(list(specs.values()))):
         samples = [
             dict(
                 zip(
                     names,
-                    drawn(
+                    draw_inputs(
                         library,
                         model,
-                        specs_of([_named(library, specs[one], one) for one in names]),
+                        input_slots([_named(library, specs[one], one) for one in names]),
                         seed,
                         size,
                     ),
@@ -148,7 +150,7 @@ def match(library: Library, model: Any, nested: Any, name: str, signature: Any) 
     ) from failed
 
 
-def exported(library: Library, model: Any, nested: Any, matched: Matched) -> Any:
+def signature_over(library: Library, model: Any, nested: Any, matched: Matched) -> Any:
     """
     Return the signature over another model: the same names, shapes and input dtypes, in the order
     of the model's own inputs.
@@ -218,7 +220,7 @@ def _outputs(library: Library, model: Any, inputs: Sequence[Any], given: Any) ->
         candidates = [
             place
             for place in range(len(made[0]))
-            if all(_alike(result[key], one[place], bound) for result, one in zip(given, made))
+            if all(_are_close(result[key], one[place], bound) for result, one in zip(given, made))
         ]
         named = [place for place in candidates if place < len(names) and names[place] == key]
         free = [place for place in candidates if place not in found.values()]
@@ -228,7 +230,7 @@ def _outputs(library: Library, model: Any, inputs: Sequence[Any], given: Any) ->
     return found
 
 
-def _alike(one: Any, other: Any, bound: float) -> bool:
+def _are_close(one: Any, other: Any, bound: float) -> bool:
     first, second = (np.asarray(value) for value in (one, other))
     if first.shape != second.shape:
         return False

@@ -1,0 +1,176 @@
+"""
+The job ``predict``: the outputs of one file for inputs that are drawn for it, or for those that
+were drawn for another file.
+
+The arrays go through files of NumPy's in one directory. Outputs have the numbers of their call, of
+the output and of the batch for a name, in the order in which TensorFlow flattens them: dicts by
+key, lists by position. bfloat16 stands in them as float32, which holds every value of it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import model_calls, source_files
+from .feeding import array_files
+from .feeding.inputs import feed_known_signature, feed_model
+from .library import Library, Refused
+from .sentences import sentence
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Sequence
+
+    from .feeding.batches import FedInputs
+
+SEED = 11
+BATCHES = 2
+
+
+def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+    """
+    Return the names and dtypes of the inputs and outputs of ``job["model"]``, for its own call and
+    with ``job["signatures"]`` for each signature, having written the values of the outputs to
+    ``job["outputs"]``.
+
+    ``job["inputs"]`` is the directory of the inputs: written if ``job["like"]`` is None, else read,
+    and ``like`` is what the answer for the other file had as ``calls``; a signature that only one
+    of them has is not called. ``job["which"]`` names the file in sentences.
+
+    :raises Refused: if the file cannot be loaded or called, or has outputs that no array holds.
+    """
+    step("importing TensorFlow")
+    library = Library(job["family"])
+    library.register(job["custom_objects"], job["registered"], job["needed"])
+    if job["trust"]:
+        library.trust()
+    source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
+    step("predicting with " + job["which"])
+    found = _Predictor(library, job).predict()
+    gc.collect()  # the process stays, and loads another file next
+    return found
+
+
+class _Predictor:
+    """A loaded file, and the arrays that it predicts."""
+
+    def __init__(self, library: Library, job: Mapping[str, Any]) -> None:
+        self.library = library
+        self.job = job
+        self.which = job["which"]
+        with library.loading(self.which, job["registered"]), library.under(job["policy"]):
+            self.model = library.load(
+                job["model"], compiled=False, trust=job["trust"], as_is=job["as_is"]
+            )
+        self.loaded = (
+            library.tf.saved_model.load(job["model"]) if job["signatures"] else None
+        )  # held: its signatures do not keep their variables alive in TF 2.2
+        self.signatures = dict(self.loaded.signatures) if self.loaded is not None else {}
+        self.arrays: dict[str, Any] = {}
+        self.samples = 0
+        self.size = 0
+
+    def predict(self) -> dict[str, Any]:
+        """Call the model and its signatures; return the job's answer."""
+        calls = [self._call(one) for one in self._wanted()]
+        array_files.write_arrays(self.job["outputs"], self.arrays)
+        return {"versions": self.library.versions, "samples": self.samples, "calls": calls}
+
+    def _wanted(self) -> list[Mapping[str, Any]]:
+        """Return the calls that are compared; those of the other file have its inputs."""
+        if self.job["like"] is not None:
+            return [
+                one
+                for one in self.job["like"]
+                if one["signature"] is None or one["signature"] in self.signatures
+            ]
+        return [
+            {"signature": name, "number": number, "inputs": None}
+            for number, name in enumerate([None, *sorted(self.signatures)])
+        ]
+
+    def _call(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        name, number = wanted["signature"], wanted["number"]
+        subject = self.which if name is None else "signature {} of {}".format(name, self.which)
+        inputs = self._inputs(wanted, subject)
+        if name is None:
+            self.samples = inputs.told["batches"] * inputs.batch_size
+            self.size = inputs.size
+        names: list[str] = []
+        dtypes: list[str] = []
+        for batch, tensors in enumerate(inputs.batches):
+            outputs = self._outputs(name, tensors, subject)
+            flat = self.library.tf.nest.flatten(outputs)
+            names = model_calls.output_names(self.model, outputs, len(flat)) or [
+                str(place) for place in range(len(flat))
+            ]
+            found = [_array(self.library, tensor, subject) for tensor in flat]
+            dtypes = [dtype for dtype, _ in found]
+            for place, (_, array) in enumerate(found):
+                self.arrays["{}.{}.{}".format(number, place, batch)] = array
+        return {
+            "signature": name,
+            "number": number,
+            "batches": len(inputs.batches),
+            "inputs": [
+                {"name": one["name"], "dtype": one["dtype"]} for one in inputs.told["inputs"]
+            ],
+            "outputs": [{"name": one, "dtype": dtype} for one, dtype in zip(names, dtypes)],
+        }
+
+    def _inputs(self, wanted: Mapping[str, Any], subject: str) -> FedInputs:
+        like: Sequence[Mapping[str, str]] | None = wanted["inputs"]
+        file = os.path.join(self.job["inputs"], "inputs.{}.npz".format(wanted["number"]))
+        options = {
+            "file": file if like is not None else None,
+            "save": file if like is None else None,
+            "batches": BATCHES,
+            "batch_size": self.job["batch_size"],
+            "seed": SEED,
+            "like": like,
+        }
+        try:
+            if wanted["signature"] is None:
+                return feed_model(self.library, self.model, options)
+            signature = self.signatures[wanted["signature"]]
+            return feed_known_signature(self.library, signature, self.model, options, self.size)
+        except Refused as error:
+            if error.code != "not-callable":
+                raise Refused(error.code, "{}: {}".format(subject, error)) from error
+            raise _not_callable(subject, error.__cause__) from error
+
+    def _outputs(self, signature: str | None, tensors: Any, subject: str) -> Any:
+        try:
+            if signature is None:
+                return model_calls.call(self.model, tensors)
+            return self.signatures[signature](**tensors)
+        except self.library.tf.errors.ResourceExhaustedError:
+            raise
+        except (ValueError, TypeError, self.library.tf.errors.OpError) as error:
+            raise _not_callable(subject, error) from error
+
+
+def _array(library: Library, tensor: Any, subject: str) -> tuple[str, Any]:
+    """Return a tensor's dtype and its values."""
+    if (
+        not hasattr(tensor, "dtype")
+        or "Ragged" in type(tensor).__name__
+        or "Sparse" in type(tensor).__name__
+    ):
+        raise Refused(
+            "outputs",
+            "{}: an output is {}, which is not compared".format(subject, type(tensor).__name__),
+        )
+    dtype = str(getattr(tensor.dtype, "name", tensor.dtype))
+    return dtype, np.asarray(library.tf.cast(tensor, "float32") if dtype == "bfloat16" else tensor)
+
+
+def _not_callable(subject: str, error: BaseException | None) -> Refused:
+    text = "{} cannot be called with inputs of its own shapes: {}"
+    return Refused(
+        "not-callable",
+        text.format(subject, sentence(error) if error is not None else "none were tried"),
+    )

@@ -1,0 +1,41 @@
+"""The modules of the child that other interpreters import by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import policytool
+from policytool.tf_runtime.__main__ import JOBS
+from tests.helpers.paths import ROOT
+
+RUNTIME: Final = Path(policytool.__file__).parent / "tf_runtime"
+
+NAMED: Final = re.compile(
+    r"(?:\bruntime\(|import_module\(f?)\"(?:(?:policytool_runtime|tf_runtime|\{PACKAGE\})\.)?"
+    r"((?:devices|engine|feeding|gradients|graphs)\.\w+|library|model_calls)\""
+)
+"""How scripts that run under the interpreter with TensorFlow name them."""
+
+
+def test_each_job_has_its_module() -> None:
+    """A job's module is imported when the first job of its kind comes."""
+    assert JOBS
+    for module in JOBS.values():
+        assert (RUNTIME / f"{module.replace('.', '/')}.py").is_file(), module
+
+
+@pytest.mark.parametrize("folder", ["compat", "bench"])
+def test_scripts_name_modules_that_exist(folder: str) -> None:
+    """No other test imports them by these names without TensorFlow."""
+    named = {
+        match[1]
+        for path in (ROOT / "tests" / folder).glob("*.py")
+        for match in NAMED.finditer(path.read_text(encoding="utf-8"))
+    }
+    assert named
+    missing = {name for name in named if not (RUNTIME / f"{name.replace('.', '/')}.py").is_file()}
+    assert not missing
