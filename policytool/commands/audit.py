@@ -9,7 +9,6 @@ from policytool import rules
 from policytool.commands.inspect import Failure, is_passed_over
 from policytool.formats import discovery, format_detection
 from policytool.model import reading, rounded_weights
-from policytool.model.loaded_model import Subject
 from policytool.releases.targets import libraries as libraries_of
 from policytool.releases.targets import target
 from policytool.rules import Device, Needs, Question
@@ -67,11 +66,11 @@ def audited(found: Input, question: Question) -> Audited:
     """
     document = format_detection.document(found.path, found.shown)
     if document.config_part is None:
-        subject, model = None, reading.model_of(document)
+        loaded, model = None, reading.model_of(document)
     else:
-        analysis = reading.analysed(document)
-        subject, model = Subject(analysis), analysis.model
-    case = rules.Case(model=model, document=document, subject=subject)
+        loaded = reading.load_model(document)
+        model = loaded.model
+    case = rules.Case(model=model, document=document, loaded=loaded)
     if any(rule.needs is Needs.WEIGHTS for rule in rules.asked(question)):
         case = _with_values(case, found.path, question)
     return Audited(
@@ -131,11 +130,11 @@ def _with_values(case: Case, path: Path, asked: Question) -> Case:
     """
     from policytool.rules import stored_values  # NumPy, and h5py for most files
 
-    libraries = libraries_of(case.subject.loader, asked.targets) if case.subject is not None else ()
+    libraries = libraries_of(case.loaded.loader, asked.targets) if case.loaded is not None else ()
     counts, unread = stored_values.counted(
         path,
         case.document,
-        rounded_weights.narrowed(case.subject, libraries) if case.subject is not None else {},
+        rounded_weights.narrowed(case.loaded, libraries) if case.loaded is not None else {},
     )
     return replace(case, counts=counts, unread=unread)
 

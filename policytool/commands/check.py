@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs
 from policytool.model import custom_classes, untrusted_code
-from policytool.model.reading import KERAS2
+from policytool.model.loaded_model import KERAS2
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, Note, Side
 from policytool.numerics.check_results.devices import Device, device
@@ -168,11 +168,11 @@ def _reference(source: Source, wanted: Wanted, *, two: bool) -> Options:
     or float64 where the file has that.
     """
     spelled = Options(target=wanted.candidate.target)
-    if source.analysis is None or (two and wanted.reference is None):
+    if source.loaded is None or (two and wanted.reference is None):
         return spelled
     widest = (
         FLOAT64
-        if any(layer.compute_dtype == FLOAT64 for layer in source.analysis.model.layers)
+        if any(layer.compute_dtype == FLOAT64 for layer in source.loaded.layers)
         else FLOAT32
     )
     return replace(
@@ -201,7 +201,7 @@ def _check_differ(model: Input, sides: list[Prepared], wanted: Wanted) -> None:
 
 def _same_policies(one: Prepared, other: Prepared) -> bool:
     policies = [
-        [layer.policy for layer in side.analysis.model.layers] if side.analysis is not None else []
+        [layer.policy for layer in side.loaded.layers] if side.loaded is not None else []
         for side in (one, other)
     ]
     return policies[0] == policies[1]
@@ -336,9 +336,7 @@ def _left_out(wanted: Wanted) -> list[Note]:
 def _job(
     sides: tuple[Prepared, Prepared], original: Source, wanted: Wanted, tools: Tools
 ) -> dict[str, Any]:
-    sites = [
-        site for side in sides if side.analysis is not None for site in side.analysis.placed.sites
-    ]
+    sites = [site for side in sides if side.loaded is not None for site in side.loaded.sites]
     return {
         "job": "check",
         "reference": sides[0].job,
@@ -351,8 +349,8 @@ def _job(
             "seed": wanted.seed,
         },
         "isolated": wanted.isolated,
-        "gradients": {**recorded_training.training(original.analysis), "seed": wanted.seed}
-        if wanted.gradients and original.analysis is not None
+        "gradients": {**recorded_training.training(original.loaded), "seed": wanted.seed}
+        if wanted.gradients and original.loaded is not None
         else None,
         "timing": wanted.timing,
         "tf32": wanted.tf32,
@@ -367,8 +365,8 @@ def _job(
             {
                 name
                 for side in sides
-                if side.analysis is not None
-                for name in untrusted_code.names_needed(side.analysis)
+                if side.loaded is not None
+                for name in untrusted_code.names_needed(side.loaded)
             }
         ),
         "trust": tools.trust,
@@ -379,7 +377,7 @@ def _job(
 
 
 def _side(found: Input, side: Prepared, library: str) -> Side:
-    layers = side.analysis.model.layers if side.analysis is not None else ()
+    layers = side.loaded.layers if side.loaded is not None else ()
     floating = [
         layer
         for layer in layers

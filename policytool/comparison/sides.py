@@ -134,7 +134,7 @@ def subject(document: Document) -> Subject:
     """
     if document.config_part is None:
         return _undescribed(document)
-    analysis = reading.analysed(document)
+    analysis = reading.load_model(document)
     sites, placed = analysis.placed.sites, analysis.placed
     fed, ends, operations = _wired(sites)
     before = _before(sites)

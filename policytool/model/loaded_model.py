@@ -1,16 +1,15 @@
-"""A read model with what planning asks of it again and again."""
+"""A model in memory: its file's contents, its layers, and what is derived from both."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
-from policytool.model import custom_classes, hazards
+from policytool.model import custom_classes
 from policytool.model.layer_graph import graphs
-from policytool.model.reading import KERAS3
 from policytool.model.tree import INPUT_CLASS, LAYERS, Unspelled, places
 from policytool.releases import dtypes, generations, policy
 from policytool.support.errors import SpellingError
@@ -24,44 +23,58 @@ if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
     from policytool.model.hazards import Hazard
     from policytool.model.layer_graph import Graph
-    from policytool.model.model import Layer
-    from policytool.model.reading import Analysis
+    from policytool.model.model import Layer, Model
     from policytool.model.tree import Site
+    from policytool.model.tree.storage import Placed
+    from policytool.model.writer_version import Origin
     from policytool.releases.generations import Generation
     from policytool.releases.policy import Policy, PolicyMap
     from policytool.support.text.jsontext import Json
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The model that a plan is made for."""
+KERAS2: Final = "keras2"
+KERAS3: Final = "keras3"
+"""The families of releases that load each other's files."""
 
-    analysis: Analysis
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadedModel:
+    """
+    A model together with what it was read from, and what rules and plans ask of both again and
+    again.
+    """
+
+    document: Document
+    origins: tuple[Origin, ...]
+    """The releases that can have written the file, oldest first."""
+
+    placed: Placed
+    model: Model
 
     @property
-    def document(self) -> Document:
-        """The file's contents."""
-        return self.analysis.document
+    def family(self) -> str:
+        """Whose releases wrote the file, and load it: those of Keras 2 and 1, or of Keras 3."""
+        return KERAS3 if self.origins[-1].release.id.startswith(KERAS3) else KERAS2
 
     @property
     def sites(self) -> tuple[Site, ...]:
         """The places of its layers."""
-        return self.analysis.placed.sites
+        return self.placed.sites
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Its layers, with the same indices as :attr:`sites`."""
-        return self.analysis.model.layers
+        return self.model.layers
 
     @property
     def generation(self) -> Generation:
         """The newest generation that can have written the file."""
-        return self.analysis.origins[-1].generation
+        return self.origins[-1].generation
 
     @property
     def is_keras3(self) -> bool:
         """Whether Keras 3 wrote the file."""
-        return self.analysis.family == KERAS3
+        return self.family == KERAS3
 
     @property
     def loader(self) -> str:
@@ -142,6 +155,8 @@ class Subject:
         What of the file runs code, names code, or opens other files when the model is loaded; of
         its configs, not of its graph.
         """
+        from policytool.model import hazards  # its lists, which inspect needs nothing of
+
         return hazards.of(self.document, self.places)
 
     @cached_property

@@ -6,7 +6,7 @@ layers.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import format_detection
@@ -20,6 +20,7 @@ from policytool.model import (
     writer_version,
 )
 from policytool.model.layer_policies import Resolver, floatx
+from policytool.model.loaded_model import LoadedModel
 from policytool.model.model import Layer, Model, Optimizer, Source, Variable
 from policytool.model.tree import NOT_WEIGHTS, path_of
 from policytool.releases import dtypes
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from policytool.model.config_traits import Features
     from policytool.model.traced_dtypes import Tally
-    from policytool.model.tree.storage import Placed
     from policytool.model.writer_version import Origin
 
 _INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
@@ -43,30 +43,6 @@ _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
 
 _BEYOND: Final = "layer-limit"
-
-KERAS2: Final = "keras2"
-KERAS3: Final = "keras3"
-"""The families of releases that load each other's files."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Analysis:
-    """
-    A model together with what it was read from; its layers and the placed sites have the same
-    indices.
-    """
-
-    document: Document
-    origins: tuple[Origin, ...]
-    """The releases that can have written the file, oldest first."""
-
-    placed: Placed
-    model: Model
-
-    @property
-    def family(self) -> str:
-        """Whose releases wrote the file, and load it: those of Keras 2 and 1, or of Keras 3."""
-        return KERAS3 if self.origins[-1].release.id.startswith(KERAS3) else KERAS2
 
 
 def read(path: Path, shown: str) -> Model:
@@ -84,10 +60,10 @@ def model_of(document: Document) -> Model:
 
     :raises ModelFileError: for a config that is no serialised model.
     """
-    return _without_config(document) if document.config_part is None else analysed(document).model
+    return _without_config(document) if document.config_part is None else load_model(document).model
 
 
-def analysed(document: Document) -> Analysis:
+def load_model(document: Document) -> LoadedModel:
     """
     Return the model of a document that has a config, with what it was read from.
 
@@ -137,7 +113,7 @@ def analysed(document: Document) -> Analysis:
         ),
         loaders=compatibility.verdicts(document, origins, marks, placed.sites),
     )
-    return Analysis(document=document, origins=origins, placed=placed, model=model)
+    return LoadedModel(document=document, origins=origins, placed=placed, model=model)
 
 
 def _with_trace(layer: Layer, tally: Tally | None) -> Layer:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.migration.plan import Plan
     from policytool.migration.planning.options import Options
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.files.opening import Identity
     from policytool.support.text.jsontext import Json
 
@@ -57,7 +57,7 @@ class Source:
 
     input: Input
     document: Document
-    analysis: Analysis | None
+    loaded: LoadedModel | None
     """The model in it; None for a SavedModel that is a graph alone."""
 
 
@@ -68,7 +68,7 @@ class Prepared:
     job: Mapping[str, Any]
     """What the child gets."""
 
-    analysis: Analysis | None
+    loaded: LoadedModel | None
     """The model as it runs; None for a graph."""
 
     plan: Plan | None
@@ -98,14 +98,12 @@ def read(found: Input, *, trust: bool, custom_objects: bool = False) -> Source:
     document = format_detection.document(found.path, found.shown)
     if document.format in _NOT_RUN:
         raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
-    analysis = reading.analysed(document) if document.config_part is not None else None
-    reasons = (
-        untrusted_code.of_file(document) if analysis is None else untrusted_code.reasons(analysis)
-    )
+    loaded = reading.load_model(document) if document.config_part is not None else None
+    reasons = untrusted_code.of_file(document) if loaded is None else untrusted_code.reasons(loaded)
     message = None if trust else untrusted_code.refusal(reasons, custom_objects=custom_objects)
     if message is not None:
         raise ModelFileError(found.shown, "runs-code", message)
-    return Source(input=found, document=document, analysis=analysis)
+    return Source(input=found, document=document, loaded=loaded)
 
 
 def check_weights(weights: Path | None, *sources: Source, trust: bool) -> tuple[Identity, ...]:
@@ -146,29 +144,27 @@ def prepared(
     :raises ModelFileError: for what cannot be changed so, and what cannot be written.
     :raises UsageError: for options that contradict the model.
     """
-    found, analysis = source.input, source.analysis
-    if analysis is None:
+    found, loaded = source.input, source.loaded
+    if loaded is None:
         return Prepared(
             job={"how": GRAPH},
-            analysis=None,
+            loaded=None,
             plan=None,
             policy=options.to,
             files=source.document.files,
         )
-    plan = planning.plan(
-        analysis, replace(options, retrace=analysis.document.format == "savedmodel")
-    )
+    plan = planning.plan(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(
             found.shown,
             plan.refusals[0].code,
             "; ".join(refusal.message for refusal in plan.refusals[:3]),
         )
-    wanted = reading.analysed(applied(analysis.document, plan.edits, plan.casts))
-    job: dict[str, Any] = {"family": analysis.family, "policy": wanted.model.layers[0].policy}
-    match analysis.document.format:
-        case "savedmodel" if analysis.document.nodes:
-            job |= _rebuilt(found.path, analysis, wanted)
+    wanted = reading.load_model(applied(loaded.document, plan.edits, plan.casts))
+    job: dict[str, Any] = {"family": loaded.family, "policy": wanted.model.layers[0].policy}
+    match loaded.document.format:
+        case "savedmodel" if loaded.document.nodes:
+            job |= _rebuilt(found.path, loaded, wanted)
         case form if form in ARCHITECTURES:
             job |= {
                 "how": "config",
@@ -178,7 +174,7 @@ def prepared(
         case _:
             job |= {"how": "saved", "path": str(_copy(found, plan, scratch))}
     return Prepared(
-        job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files
+        job=job, loaded=wanted, plan=plan, policy=options.to, files=source.document.files
     )
 
 
@@ -194,7 +190,7 @@ def _uncompiled(config: Json) -> Json:
     )
 
 
-def _rebuilt(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
+def _rebuilt(path: Path, before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
     from policytool.numerics import reexport  # protobuf, for SavedModels alone
 
     return {**reexport.build(before, wanted), "how": "rebuilt", "path": str(path.resolve())}

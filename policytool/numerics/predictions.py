@@ -45,8 +45,8 @@ class Side:
     path: Path
     family: str
     """
-    :data:`~policytool.model.reading.KERAS2` or :data:`~policytool.model.reading.KERAS3`, whose
-        library loads it.
+    ``keras2`` or ``keras3``, as :mod:`policytool.model.loaded_model` names them, whose library
+    loads it.
     """
 
     model: Model

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.document import Address, Document, Signature
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
     from policytool.rules.finding import Fix, Remedy, Severity
 
@@ -64,7 +64,7 @@ class Case:
 
     model: Model
     document: Document
-    subject: Subject | None
+    loaded: LoadedModel | None
     """
     The model with its graph and its configs; None for what has no config: weights, graphs without
     Keras' metadata.

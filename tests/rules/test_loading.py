@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
     from policytool.migration.convert.architecture import Unit
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 _TODAY = Question(targets=("tf2.15", "keras3.15"))
 
@@ -107,12 +107,12 @@ class TestTargetRefuses(RuleContract):
         However many findings there are, in however many rules: two containers, and one more where
         the first plan asks for an option.
         """
-        made: list[Subject] = []
+        made: list[LoadedModel] = []
         decode = decoding.decode
 
-        def counted(subject: Subject) -> Unit:
-            made.append(subject)
-            return decode(subject)
+        def counted(loaded: LoadedModel) -> Unit:
+            made.append(loaded)
+            return decode(loaded)
 
         monkeypatch.setattr(decoding, "decode", counted)
         path = FIXTURES / "tf2.15/rnn.h5"

@@ -17,7 +17,6 @@ from policytool.formats import casting, format_detection
 from policytool.formats.discovery import Input
 from policytool.formats.document import GraphOp, Trace
 from policytool.model import optimizer_config, reading
-from policytool.model.loaded_model import Subject
 from policytool.releases import dtype_support, kernels
 from policytool.rules import BY_ID, Case, Device, Question
 from policytool.rules.finding import Fix, Remedy, Severity
@@ -635,7 +634,7 @@ class TestNoKernel(MadeContract):
         case = Case(
             model=reading.model_of(document),
             document=replace(document, traces=traces),
-            subject=None,
+            loaded=None,
         )
         findings = list(self.rule.check(case, Question(device=device)))
         assert [one.severity for one in findings] == ([severity] if severity else [])
@@ -721,8 +720,8 @@ class TestConstantOutOfRange(MadeContract):
 def test_a_rule_without_what_it_needs_says_nothing(name: str) -> None:
     """Values that were not read, and a device that was not named, are no reason for a finding."""
     document = format_detection.document(FIXTURES / MIXED, MIXED)
-    analysis = reading.analysed(document)
-    case = Case(model=analysis.model, document=document, subject=Subject(analysis))
+    loaded = reading.load_model(document)
+    case = Case(model=loaded.model, document=document, loaded=loaded)
     assert not list(BY_ID[name].check(case, Question()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.model.reading import KERAS2, KERAS3
+from policytool.model.loaded_model import KERAS2, KERAS3
 from policytool.releases.releases import LOADERS
 from policytool.releases.targets import generation_of, writer_of
 
@@ -26,7 +26,7 @@ class Target:
 
     @property
     def family(self) -> str:
-        """:data:`~policytool.model.reading.KERAS2` or :data:`~policytool.model.reading.KERAS3`."""
+        """``keras2`` or ``keras3``, as :mod:`policytool.model.loaded_model` names them."""
         return KERAS3 if self.loader.startswith(KERAS3) else KERAS2
 
     @property

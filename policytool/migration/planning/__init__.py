@@ -29,7 +29,7 @@ from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.options import Options
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
+from policytool.model.loaded_model import LoadedModel
 from policytool.releases.generations import keras1
 from policytool.releases.targets import generation_of
 from policytool.support.text.jsontext import ABSENT
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from policytool.migration.planning.decisions import Decisions
     from policytool.migration.planning.training import Training
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
-    from policytool.model.reading import Analysis
     from policytool.releases.generations import Generation
 
 _NUMERIC: Final = frozenset({Kind.NUMERICS})
@@ -48,7 +48,7 @@ _PICKLED: Final = "pickled-weights"
 """What readers observe of weights that are a Python pickle."""
 
 
-def plan(analysis: Analysis, options: Options) -> Plan:
+def plan(loaded: LoadedModel, options: Options) -> Plan:
     """
     Return what migrating the model as asked would change.
 
@@ -56,67 +56,66 @@ def plan(analysis: Analysis, options: Options) -> Plan:
 
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
-    return planned(Subject(analysis), options)
+    return planned(loaded, options)
 
 
-def planned(subject: Subject, options: Options) -> Plan:
+def planned(loaded: LoadedModel, options: Options) -> Plan:
     """
     Return what :func:`plan` does, of a model that much is asked of: each plan is made once.
 
     :raises UsageError: as there.
     """
-    if options not in subject.plans:
-        subject.plans[options] = _made(subject, options)
-    return subject.plans[options]
+    if options not in loaded.plans:
+        loaded.plans[options] = _made(loaded, options)
+    return loaded.plans[options]
 
 
-def _made(subject: Subject, options: Options) -> Plan:
-    analysis = subject.analysis
+def _made(loaded: LoadedModel, options: Options) -> Plan:
     target = generation_of(options.target)
-    decisions = decide(subject, options)
-    graph_edits = propagation.settle(subject, decisions)
-    buildable.check(subject, decisions)
-    retrace = options.retrace and subject.document.format == "savedmodel"
+    decisions = decide(loaded, options)
+    graph_edits = propagation.settle(loaded, decisions)
+    buildable.check(loaded, decisions)
+    retrace = options.retrace and loaded.document.format == "savedmodel"
     if not retrace:
-        savedmodel_revival.check(subject, decisions)
-    edits = (*policy_formats.edits(subject, decisions, target), *graph_edits)
-    casts = stored_dtypes.casts(subject, decisions, retrace=retrace)
-    trained = _training(subject, options, decisions, edits, target)
+        savedmodel_revival.check(loaded, decisions)
+    edits = (*policy_formats.edits(loaded, decisions, target), *graph_edits)
+    casts = stored_dtypes.casts(loaded, decisions, retrace=retrace)
+    trained = _training(loaded, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
     judged = replace(
-        applied(subject.document, everything, casts), traces=()
+        applied(loaded.document, everything, casts), traces=()
     )  # loaders are judged without the graph, which stays as it is
     after = savedmodel_revival.loaders(
-        subject.document, everything, reading.analysed(judged).model.loaders
+        loaded.document, everything, reading.load_model(judged).model.loaders
     )
     return Plan(
-        path=analysis.model.path,
-        format=analysis.model.format,
-        generation=analysis.model.generation,
+        path=loaded.model.path,
+        format=loaded.model.format,
+        generation=loaded.model.generation,
         suffix=options.suffix,
         base_policy=decisions.base,
         edits=everything,
         casts=casts,
         state=trained.state,
-        kept=_kept(subject, decisions),
+        kept=_kept(loaded, decisions),
         notes=(
             *trained.notes,
-            *remarks.about(subject, options, decisions),
-            *(() if retrace else traced_notes.notes(subject, everything)),
+            *remarks.about(loaded, options, decisions),
+            *(() if retrace else traced_notes.notes(loaded, everything)),
         ),
         refusals=(
-            *_before_policies(subject, options),
+            *_before_policies(loaded, options),
             *decisions.refusals,
             *_still_refused(options, everything, after),
         ),
-        loaders_before=analysis.model.loaders,
+        loaders_before=loaded.model.loaders,
         loaders_after=after,
         retrace=retrace,
     )
 
 
 def _training(
-    subject: Subject,
+    loaded: LoadedModel,
     options: Options,
     decisions: Decisions,
     edits: tuple[Edit, ...],
@@ -125,7 +124,7 @@ def _training(
     dropping = any(spells_scale(edit.before) and not spells_scale(edit.after) for edit in edits)
     changes = any(edit.kind in _NUMERIC for edit in edits)
     return training.plan(
-        subject,
+        loaded,
         options,
         decisions.base,
         changes=changes,
@@ -134,24 +133,24 @@ def _training(
     )
 
 
-def _kept(subject: Subject, decisions: Decisions) -> tuple[Kept, ...]:
+def _kept(loaded: LoadedModel, decisions: Decisions) -> tuple[Kept, ...]:
     return tuple(
-        Kept(path=subject.layers[index].path, policy=decision.policy.name, reason=decision.reason)
+        Kept(path=loaded.layers[index].path, policy=decision.policy.name, reason=decision.reason)
         for index, decision in sorted(decisions.by_site.items())
         if decision.kept
     )
 
 
-def _before_policies(subject: Subject, options: Options) -> Iterator[Refusal]:
-    for observation in subject.document.observations:
+def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]:
+    for observation in loaded.document.observations:
         if observation.code == _PICKLED:
             message = (
                 f"{observation.message}; migrate writes no copy of them: load the model where you "
                 "trust it, and save it with its weights in HDF5"
             )
             yield Refusal(code=_PICKLED, message=message)
-    if subject.generation is keras1.GENERATION and (options.to or options.assignments):
-        path = subject.layers[0].path
+    if loaded.generation is keras1.GENERATION and (options.to or options.assignments):
+        path = loaded.layers[0].path
         message = (
             f"{path} is a model of Keras 1, whose layers take no dtype, and nothing that has "
             "policies loads its config; convert it to Keras 2 first"

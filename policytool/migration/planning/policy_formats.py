@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.migration.planning.decisions import Decision, Decisions
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
@@ -41,7 +41,7 @@ _NAMED_BY_KERAS3: Final = frozenset({"keras3.0-3.3", "keras3.4+"})
 class Speller:
     """Spells policies for one file."""
 
-    subject: Subject
+    loaded: LoadedModel
     target: Generation | None
 
     def spell(self, wanted: Policy | PolicyMap, before: Json | Unspelled) -> Json:
@@ -82,17 +82,17 @@ class Speller:
         return isinstance(before, dict) and text_at(before, "class_name") not in OUTDATED
 
 
-def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
+def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
     """
     Return the edits that spell every decision, and that respell what is out of date; refusals go to
     the decisions.
     """
-    speller = Speller(subject=subject, target=target)
+    speller = Speller(loaded=loaded, target=target)
     found: dict[Address, Edit] = {}
     for index, decision in sorted(decisions.by_site.items()):
         _add_decided(speller, index, decision, found, decisions)
-    decided = {address for index in decisions.by_site for address in subject.addresses[index]}
-    for address, value in subject.dtypes:
+    decided = {address for index in decisions.by_site for address in loaded.addresses[index]}
+    for address, value in loaded.dtypes:
         if address not in decided:
             found.update(_respelled(speller, address, value, decisions))
     return tuple(found.values())
@@ -106,16 +106,16 @@ def _add_decided(
     decisions: Decisions,
 ) -> None:
     """Add the edits of every place where a layer's policy stands."""
-    subject, wanted = speller.subject, decision.policy
-    site, layer = subject.sites[index], subject.layers[index]
-    changes = _differs(subject.spelled.get(index), wanted, layer.policy) or (
-        isinstance(site.spelled, Unspelled) and decisions.change_something(subject)
+    loaded, wanted = speller.loaded, decision.policy
+    site, layer = loaded.sites[index], loaded.layers[index]
+    changes = _differs(loaded.spelled.get(index), wanted, layer.policy) or (
+        isinstance(site.spelled, Unspelled) and decisions.change_something(loaded)
     )
-    for address in subject.addresses[index]:
-        before = subject.value_at(address)
+    for address in loaded.addresses[index]:
+        before = loaded.value_at(address)
         try:
             after = (
-                _input_dtype(wanted) if subject.is_input(index) else speller.spell(wanted, before)
+                _input_dtype(wanted) if loaded.is_input(index) else speller.spell(wanted, before)
             )
         except SpellingError as error:
             decisions.refusals.append(
@@ -204,9 +204,9 @@ def _respelled(
     """
     if not _is_outdated(value) and speller.target is None:
         return {}
-    path = owner(speller.subject, address)
+    path = owner(speller.loaded, address)
     try:
-        found = generations.parse(value, speller.subject.generation)
+        found = generations.parse(value, speller.loaded.generation)
         wanted = _current(found)
         if wanted is None:
             refusal = _needs_word(found, path, address.pointer)
@@ -214,14 +214,14 @@ def _respelled(
             return {}
         after = speller.spell(wanted, value)
     except SpellingError as error:
-        if speller.target is not None and _is_policy(speller.subject, address):
+        if speller.target is not None and _is_policy(speller.loaded, address):
             decisions.refusals.append(
                 Refusal(
                     code="not-writable", message=f"{path or address.pointer}: {error}", path=path
                 )
             )
         return {}
-    if after == value or (speller.target is not None and not _is_policy(speller.subject, address)):
+    if after == value or (speller.target is not None and not _is_policy(speller.loaded, address)):
         return {}
     return {
         address: Edit(
@@ -245,13 +245,13 @@ def _reason(value: Json, speller: Speller) -> str:
     return f"{kind} dicts are Keras 2's; TF 2.5 on, tf_keras and Keras 3 read the bare name"
 
 
-def _is_policy(subject: Subject, address: Address) -> bool:
+def _is_policy(loaded: LoadedModel, address: Address) -> bool:
     """
     Return whether a ``dtype`` is a layer's policy; those of inputs, initialisers and metrics are
     plain dtypes everywhere.
     """
-    indices = subject.places.get(address)
-    return indices is not None and not subject.is_input(indices[0])
+    indices = loaded.places.get(address)
+    return indices is not None and not loaded.is_input(indices[0])
 
 
 def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
@@ -262,14 +262,14 @@ def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
     return policy.named(name, found.loss_scale) if name is not None and name != found.name else None
 
 
-def owner(subject: Subject, address: Address) -> str | None:
+def owner(loaded: LoadedModel, address: Address) -> str | None:
     """Return the path of the layer whose config a place is in."""
     steps = address.pointer.split("/")
     for end in range(len(steps), 0, -1):
         for place in ("/".join((*steps[:end], _DTYPE)), "/".join(steps[:end])):
-            indices = subject.places.get(Address(part=address.part, pointer=place))
+            indices = loaded.places.get(Address(part=address.part, pointer=place))
             if indices is not None:
-                return subject.layers[indices[0]].path
+                return loaded.layers[indices[0]].path
     return None
 
 

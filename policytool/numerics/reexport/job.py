@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.migration.plan import Plan
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
 
 
-def planned(analysis: Analysis, plan: Plan) -> Analysis:
+def planned(loaded: LoadedModel, plan: Plan) -> LoadedModel:
     """Return the model as the plan wants it."""
-    return reading.analysed(applied(analysis.document, plan.edits, ()))
+    return reading.load_model(applied(loaded.document, plan.edits, ()))
 
 
-def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
+def build(before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
     """
     Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and
     those that it is loaded and built under.
@@ -58,7 +58,7 @@ def build(before: Analysis, wanted: Analysis) -> dict[str, Any]:
     }
 
 
-def job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
+def job(before: LoadedModel, wanted: LoadedModel, source: Path, draft: Path) -> dict[str, Any]:
     """
     Return the job that writes the model as ``wanted`` has it to ``draft``.
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.migration.plan import Conversion, Plan
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
-    from policytool.model.reading import Analysis
     from policytool.numerics.reexport import Held
     from policytool.numerics.verification import Comparison
     from policytool.numerics.workers import Worker
@@ -128,12 +128,12 @@ class Run:
     """What the child is asked for with one file, and what it answered."""
 
     plan: Plan
-    analysis: Analysis
+    loaded: LoadedModel
     source: Path
     tools: Tools
     retraced: Retraced | None = None
     comparison: Comparison | None = None
-    after: Analysis | None = field(default=None)
+    after: LoadedModel | None = field(default=None)
 
     def refusal(self) -> Refusal | None:
         """
@@ -141,7 +141,7 @@ class Run:
         """
         if self.tools.trust:
             return None
-        found = untrusted_code.reasons(self.analysis, compiles=self.plan.retrace)
+        found = untrusted_code.reasons(self.loaded, compiles=self.plan.retrace)
         message = untrusted_code.refusal(found, custom_objects=bool(self.tools.custom_objects))
         return Refusal(code="runs-code", message=message) if message is not None else None
 
@@ -155,20 +155,18 @@ class Run:
         """
         from policytool.numerics import reexport
 
-        wanted = reexport.planned(self.analysis, self.plan)
-        result = self._asked(reexport.job(self.analysis, wanted, self.source, draft))
+        wanted = reexport.planned(self.loaded, self.plan)
+        result = self._asked(reexport.job(self.loaded, wanted, self.source, draft))
         after = _read(draft, self.plan.path)
         try:
-            wrong = next(
-                reexport.differences(self.analysis, wanted, after, self.source, draft), None
-            )
+            wrong = next(reexport.differences(self.loaded, wanted, after, self.source, draft), None)
             if wrong is not None:
                 raise ModelFileError(
                     self.plan.path,
                     "retrace-differs",
                     f"was traced anew, and is not as planned: {wrong}; nothing was written",
                 )
-            held = reexport.hold(self.analysis, wanted, after, self.source, draft)
+            held = reexport.hold(self.loaded, wanted, after, self.source, draft)
         except BundleError as error:
             raise ModelFileError(self.plan.path, error.code, str(error)) from error
         self._respell(after, draft, result["versions"])
@@ -211,9 +209,9 @@ class Run:
             raise MissedError(self.comparison)
 
     def _in_one_process(self, path: Path, after: Model) -> Comparison:
-        before = self.analysis.model
+        before = self.loaded.model
         answer = self._asked(
-            verification.job(self.source, path, (before, after), family=self.analysis.family)
+            verification.job(self.source, path, (before, after), family=self.loaded.family)
         )
         exact = not self.plan.retrace and not self._changes_numerics
         return verification.comparison(
@@ -231,8 +229,8 @@ class Run:
         source = Side(
             which="the source",
             path=self.source,
-            family=self.analysis.family,
-            model=self.analysis.model,
+            family=self.loaded.family,
+            model=self.loaded.model,
         )
         result = Side(which="the result", path=path, family=target.family, model=after)
         with tempfile.TemporaryDirectory(prefix="policytool-") as name:
@@ -257,15 +255,15 @@ class Run:
                 **job,
                 "custom_objects": list(self.tools.custom_objects),
                 "path": list(self.tools.path),
-                "registered": custom_classes.names(self.analysis.placed.sites),
-                "needed": [] if self.tools.trust else untrusted_code.names_needed(self.analysis),
+                "registered": custom_classes.names(self.loaded.sites),
+                "needed": [] if self.tools.trust else untrusted_code.names_needed(self.loaded),
                 "trust": self.tools.trust,
-                "files": [list(one) for one in self.analysis.document.files],
+                "files": [list(one) for one in self.loaded.document.files],
             },
             side=side,
         )
 
-    def _respell(self, after: Analysis, draft: Path, versions: Mapping[str, str]) -> None:
+    def _respell(self, after: LoadedModel, draft: Path, versions: Mapping[str, str]) -> None:
         """
         Write the policies of a result as migrate writes them, so that migrating it again changes
         nothing; TF 2.4 and older read their own alone.
@@ -280,7 +278,7 @@ class Run:
         self.after = _read(draft, self.plan.path)
 
 
-def measured(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str, ...], Counts]:
+def measured(plan: Plan, loaded: LoadedModel, source: Path) -> Mapping[tuple[str, ...], Counts]:
     """
     Return what the casts of a plan that traces anew do to the values.
 
@@ -289,10 +287,10 @@ def measured(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str,
     from policytool.numerics import reexport  # as above
 
     try:
-        return reexport.measured(analysis, source, plan.casts)
+        return reexport.measured(loaded, source, plan.casts)
     except BundleError as error:
         raise ModelFileError(plan.path, error.code, str(error)) from error
 
 
-def _read(path: Path, shown: str) -> Analysis:
-    return reading.analysed(format_detection.document(path, shown))
+def _read(path: Path, shown: str) -> LoadedModel:
+    return reading.load_model(format_detection.document(path, shown))

@@ -38,14 +38,14 @@ def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
     Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no
     config.
     """
-    if case.subject is None:
+    if case.loaded is None:
         return None, ""
     from policytool.migration.convert import conversion_plan
 
-    found = conversion_plan.planned(case.subject, Options(target=target))
+    found = conversion_plan.planned(case.loaded, Options(target=target))
     if found.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in found.refusals):
         allowed = conversion_plan.planned(
-            case.subject, Options(target=target, allow_weight_rewrite=True)
+            case.loaded, Options(target=target, allow_weight_rewrite=True)
         )
         if not allowed.refusals:
             return allowed, " --allow-weight-rewrite"

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 def check(case: Case, question: Question) -> Iterator[Finding]:
     """Yield a finding for each target and activation."""
-    if case.subject is None or not question.targets:
+    if case.loaded is None or not question.targets:
         return
-    writer = case.subject.analysis.origins[-1].release.id
+    writer = case.loaded.origins[-1].release.id
     for name, layers in _used(case).items():
         written = known_arguments.computes(name, writer)
         for target in question.targets:
@@ -62,7 +62,7 @@ def _used(case: Case) -> dict[str, tuple[str, ...]]:
     have them.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for alike in serialized_objects.objects(case.subject.sites if case.subject else ()):
+    for alike in serialized_objects.objects(case.loaded.sites if case.loaded else ()):
         if alike.kind == serialized_objects.ACTIVATIONS and known_arguments.is_known(
             alike.kind, alike.class_name
         ):

@@ -49,12 +49,12 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                 else Severity.NOTE
             )
             message = (
-                f"{layer.path} computes in {compute_dtype(found.subject, found.index)}, for which "
+                f"{layer.path} computes in {compute_dtype(found.loaded, found.index)}, for which "
                 f"{counts.flushed + counts.subnormal} of {rest} values "
                 f"in {name} are too small: {counts.flushed / rest:.0%} become 0, "
                 f"{counts.subnormal / rest:.0%} lose digits"
             )
-            remedy = to_float32(found.subject, (found.index,))
+            remedy = to_float32(found.loaded, (found.index,))
             yield RULE.finding(
                 message,
                 path=layer.path,

@@ -29,9 +29,9 @@ _SHOWN: Final = 120
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield the layers with such a name."""
-    if case.subject is None:
+    if case.loaded is None:
         return
-    for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
+    for site, layer in zip(case.loaded.sites, case.model.layers, strict=True):
         name = hazards.leading_out(site)
         if name is not None:
             message = (

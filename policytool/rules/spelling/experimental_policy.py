@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield a finding for the layers whose policy is one."""
     found = (
-        [one for one in everywhere(case.subject) if one.is_experimental]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.is_experimental]
+        if case.loaded is not None
         else []
     )
     if found:

@@ -33,8 +33,8 @@ _OUTDATED: Final = ("Policy", "PolicyV1")
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield a finding for each of the names."""
     found = (
-        [one for one in everywhere(case.subject) if one.is_inferred]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.is_inferred]
+        if case.loaded is not None
         else []
     )
     for name, those in by_name(found):

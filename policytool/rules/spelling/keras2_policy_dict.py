@@ -35,8 +35,8 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
     if question.targets:
         return
     found = (
-        [one for one in everywhere(case.subject) if one.class_name == _CLASS]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.class_name == _CLASS]
+        if case.loaded is not None
         else []
     )
     plain = [one for one in found if not (one.is_experimental or one.is_removed or one.is_inferred)]

@@ -37,8 +37,8 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
                 advice="check with policytool inspect what each layer declares",
             )
     found = (
-        [one for one in everywhere(case.subject) if one.class_name is not None]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.class_name is not None]
+        if case.loaded is not None
         else []
     )
     old, new = (

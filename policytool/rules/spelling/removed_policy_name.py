@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield a finding for each removed name."""
     found = (
-        [one for one in everywhere(case.subject) if one.is_removed]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.is_removed]
+        if case.loaded is not None
         else []
     )
     for name, those in by_name(found):

@@ -24,17 +24,17 @@ def dropped_for(case: Case, question: Question) -> Verdict | None:
     Return what dropping the policies' loss scales comes to; None where they have none, or where the
     targets keep them.
     """
-    if case.subject is None or (question.targets and _KEEP_SCALES.issuperset(question.targets)):
+    if case.loaded is None or (question.targets and _KEEP_SCALES.issuperset(question.targets)):
         return None
-    return loss_scale.verdict(case.subject)
+    return loss_scale.verdict(case.loaded)
 
 
 def evidence(case: Case) -> Evidence | None:
     """Return what is judged of the training configuration; None where there is none."""
     return (
         None
-        if case.subject is None
-        else training_incompatibilities.evidence(case.document, keras3=case.subject.is_keras3)
+        if case.loaded is None
+        else training_incompatibilities.evidence(case.document, keras3=case.loaded.is_keras3)
     )
 
 
@@ -52,13 +52,13 @@ def computes_in_float16(case: Case) -> bool | None:
     Return whether some layer computes in float16; None where the file does not prove that none
     does.
     """
-    if case.subject is None:
+    if case.loaded is None:
         return None
     unknown = False
     for index, layer in enumerate(case.model.layers):
         if layer.compute_dtype == "float16" or "float16" in layer.traced_dtypes:
             return True
-        site = case.subject.sites[index]
+        site = case.loaded.sites[index]
         unsaid = layer.compute_dtype is None and (
             not site.is_model or site.spelled is not Unspelled.ABSENT
         )

@@ -45,9 +45,9 @@ tf_keras/src/layers/core/tf_op_layer.py).
 
 def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield the layers."""
-    if case.subject is None:
+    if case.loaded is None:
         return
-    for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
+    for site, layer in zip(case.loaded.sites, case.model.layers, strict=True):
         if layer.autocast is False and not site.is_model and site.class_name not in _ALWAYS:
             message = (
                 f"{layer.path} was made with autocast=False, which is lost as soon as the model is "

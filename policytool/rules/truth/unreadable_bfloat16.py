@@ -33,9 +33,9 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
     """Yield one finding for the file: every such value keeps it from loading."""
     document = case.document
     if (
-        case.subject is None
-        or not stored_dtypes.stores_dtypes(case.subject)
-        or stored_dtypes.reads_bfloat16(case.subject)
+        case.loaded is None
+        or not stored_dtypes.stores_dtypes(case.loaded)
+        or stored_dtypes.reads_bfloat16(case.loaded)
     ):
         return
     found = [

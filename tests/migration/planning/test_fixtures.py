@@ -59,13 +59,13 @@ def test_modernising_changes_spellings_alone(release: str) -> None:
     that nobody reads.
     """
     for document in documents(release):
-        analysis = reading.analysed(document)
-        made = planning.plan(analysis, Options())
+        loaded = reading.load_model(document)
+        made = planning.plan(loaded, Options())
         assert not made.refusals, (document.path, made.refusals)
         assert all(edit.kind is Kind.SPELLING for edit in made.edits), document.path
         assert all(cast.before == "bfloat16" for cast in made.casts), document.path
-        changed = reading.analysed(applied(document, made.edits, made.casts)).model
-        for before, after in zip(analysis.model.layers, changed.layers, strict=True):
+        changed = reading.load_model(applied(document, made.edits, made.casts)).model
+        for before, after in zip(loaded.layers, changed.layers, strict=True):
             assert (before.path, before.compute_dtype, before.variable_dtype) == (
                 after.path,
                 after.compute_dtype,
@@ -79,10 +79,10 @@ def test_modernising_changes_spellings_alone(release: str) -> None:
 def test_a_second_plan_is_empty(release: str, to: str | None) -> None:
     """Migrating twice changes nothing the second time, whatever the policy."""
     for document in documents(release):
-        made = planning.plan(reading.analysed(document), Options(to=to))
+        made = planning.plan(reading.load_model(document), Options(to=to))
         if not made.refusals:
             changed = applied(document, made.edits, made.casts)
-            again = planning.plan(reading.analysed(changed), Options(to=to))
+            again = planning.plan(reading.load_model(changed), Options(to=to))
             assert (again.edits, again.casts, again.refusals) == ((), (), ()), document.path
 
 
@@ -94,8 +94,8 @@ def test_every_layer_has_the_policy_that_was_planned(release: str, to: str) -> N
     are as they were.
     """
     for document in documents(release):
-        analysis = reading.analysed(document)
-        made = planning.plan(analysis, Options(to=to))
+        loaded = reading.load_model(document)
+        made = planning.plan(loaded, Options(to=to))
         if made.refusals:
             continue
         kept = {one.path for one in made.kept}
@@ -104,10 +104,8 @@ def test_every_layer_has_the_policy_that_was_planned(release: str, to: str) -> N
             for edit in made.edits
             if edit.path is not None and edit.kind is Kind.NUMERICS
         }
-        changed = reading.analysed(applied(document, made.edits, made.casts)).model
-        for site, before, after in zip(
-            analysis.placed.sites, analysis.model.layers, changed.layers, strict=True
-        ):
+        changed = reading.load_model(applied(document, made.edits, made.casts)).model
+        for site, before, after in zip(loaded.sites, loaded.layers, changed.layers, strict=True):
             if site.sub_policy is SubPolicy.OWN or (
                 isinstance(site.spelled, dict)
                 and site.spelled.get("class_name") == "DTypePolicyMap"
@@ -133,8 +131,8 @@ def test_every_layer_has_the_policy_that_was_planned(release: str, to: str) -> N
 def test_float32_takes_nothing_from_a_mixed_model(release: str) -> None:
     """A mixed model stores float32: going to float32 casts no tensor."""
     for document in documents(release):
-        analysis = reading.analysed(document)
-        made = planning.plan(analysis, Options(to="float32"))
+        loaded = reading.load_model(document)
+        made = planning.plan(loaded, Options(to="float32"))
         if made.base_policy in {"mixed_float16", "mixed_bfloat16"} and not made.refusals:
             own = [cast for cast in made.casts if cast.before != "bfloat16"]
             assert not own, (document.path, own[:1])

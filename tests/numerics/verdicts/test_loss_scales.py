@@ -369,7 +369,7 @@ def test_a_file_records_what_it_was_trained_with(
     The loss of its training configuration, and the loss scale of its optimizer or of the model's
     policy.
     """
-    found = recorded.training(reading.analysed(format_detection.document(FIXTURES / name, name)))
+    found = recorded.training(reading.load_model(format_detection.document(FIXTURES / name, name)))
     assert found == {"loss": loss, "loss_weights": None, "recorded": scale}
 
 

@@ -115,8 +115,8 @@ def read(situation: Situation, value: Json) -> Optimizer:
     if (
         not wrapped
         and scale is None
-        and situation.subject.document.format == "keras"
-        and optimizer_state.is_of_wrapper(situation.subject)
+        and situation.loaded.document.format == "keras"
+        and optimizer_state.is_of_wrapper(situation.loaded)
     ):
         situation.log.change(
             "optimizer-wrapped",
