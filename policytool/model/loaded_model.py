@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
-from policytool.model import custom_classes
+from policytool.model import compatibility, custom_classes
 from policytool.model.layer_graph import graphs
-from policytool.model.tree import INPUT_CLASS, LAYERS, Unspelled, places
+from policytool.model.tree import INPUT_CLASS, Unspelled, places
 from policytool.releases import dtypes, generations, policy
 from policytool.support.errors import SpellingError
 from policytool.support.text import jsontext
@@ -18,12 +18,11 @@ from policytool.support.text import jsontext
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.formats.document import Document
-    from policytool.migration.plan import Plan
-    from policytool.migration.planning.options import Options
+    from policytool.formats.document import Document, Signature
+    from policytool.model.config_traits import Features
     from policytool.model.hazards import Hazard
     from policytool.model.layer_graph import Graph
-    from policytool.model.model import Layer, Model
+    from policytool.model.model import Layer, Model, Optimizer, Verdict
     from policytool.model.tree import Site
     from policytool.model.tree.storage import Placed
     from policytool.model.writer_version import Origin
@@ -48,8 +47,10 @@ class LoadedModel:
     origins: tuple[Origin, ...]
     """The releases that can have written the file, oldest first."""
 
+    traits: Features
     placed: Placed
-    model: Model
+    description: Model
+    """All that reports say of the model but the verdicts, which few commands use."""
 
     @property
     def family(self) -> str:
@@ -64,7 +65,27 @@ class LoadedModel:
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Its layers, with the same indices as :attr:`sites`."""
-        return self.model.layers
+        return self.description.layers
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimizer that it was saved with, if it was compiled."""
+        return self.description.optimizer
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """The entry points of a SavedModel's graph."""
+        return self.description.signatures
+
+    @cached_property
+    def loaders(self) -> tuple[Verdict, ...]:
+        """What each loader makes of the file."""
+        return compatibility.verdicts(self.document, self.origins, self.traits, self.sites)
+
+    @cached_property
+    def model(self) -> Model:
+        """The model as reports have it."""
+        return replace(self.description, loaders=self.loaders)
 
     @property
     def generation(self) -> Generation:
@@ -92,21 +113,6 @@ class LoadedModel:
             if site.parent is not None:
                 found[site.parent].append(index)
         return defaultdict(tuple, {parent: tuple(below) for parent, below in found.items()})
-
-    @cached_property
-    def plans(self) -> dict[Options, Plan]:
-        """
-        What :func:`policytool.migration.planning.planned` made of the model, for who asks again.
-        """
-        return {}
-
-    @cached_property
-    def conversions(self) -> dict[Options, Plan]:
-        """
-        What :func:`policytool.migration.convert.conversion_plan.planned` made of the model where
-        nobody named a container, for who asks again.
-        """
-        return {}
 
     @property
     def configs(self) -> tuple[tuple[Address, Json], ...]:
@@ -246,14 +252,6 @@ class LoadedModel:
     def is_input(self, index: int) -> bool:
         """Return whether the site is an input layer."""
         return self.sites[index].class_name == INPUT_CLASS
-
-    def is_root_input(self, index: int) -> bool:
-        """Return whether the site is an input layer of the outermost model."""
-        return (
-            self.is_input(index)
-            and self.sites[index].parent == 0
-            and self.sites[index].attribute == LAYERS
-        )
 
     def is_floating(self, index: int) -> bool:
         """Return whether the layer computes in floats, or in whatever its first input has."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.model.config_traits import Features
+    from policytool.model.model import Verdict
     from policytool.model.traced_dtypes import Tally
     from policytool.model.writer_version import Origin
 
@@ -69,12 +70,9 @@ def load_model(document: Document) -> LoadedModel:
 
     :raises ModelFileError: for a config that is no serialised model.
     """
-    objects = (
-        document.parts[node.part] for node in document.nodes.values() if node.part is not None
-    )
-    marks = config_traits.of(document.config, document.training, objects)
+    traits = _traits(document)
     writer = _writer(document)
-    origins, contradiction = writer_version.candidates(writer, marks)
+    origins, contradiction = writer_version.candidates(writer, traits)
     try:
         placed = tree.build(document, origins[-1])
         variables = [variable for owned in placed.variables.values() for variable in owned]
@@ -84,14 +82,10 @@ def load_model(document: Document) -> LoadedModel:
         )
         at_scope, own = traced_dtypes.of_layers(document, placed)
     except SpellingError as error:
-        raise ModelFileError(
-            document.path,
-            _BEYOND if isinstance(error, LimitError) else "config-not-keras",
-            str(error),
-        ) from error
+        raise _not_keras(document, error) from error
     layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
     optimizer, about_optimizer = _optimizer(document)
-    model = Model(
+    description = Model(
         path=document.path,
         format=document.format,
         generation=writer_version.label(origins),
@@ -106,14 +100,43 @@ def load_model(document: Document) -> LoadedModel:
             *resolver.observations,
             *about_optimizer,
             *(
-                _about_tensorflow_js(layers, marks)
+                _about_tensorflow_js(layers, traits)
                 if document.format == "tfjs"
                 else _about_storage(layers)
             ),
         ),
-        loaders=compatibility.verdicts(document, origins, marks, placed.sites),
     )
-    return LoadedModel(document=document, origins=origins, placed=placed, model=model)
+    return LoadedModel(
+        document=document, origins=origins, traits=traits, placed=placed, description=description
+    )
+
+
+def verdicts(document: Document) -> tuple[Verdict, ...]:
+    """
+    Return what each loader makes of a document that has a config, such as one that is only planned:
+    without its policies and its graph, which decide nothing there.
+
+    :raises ModelFileError: for a config that is no serialised model.
+    """
+    traits = _traits(document)
+    origins, _ = writer_version.candidates(_writer(document), traits)
+    try:
+        placed = tree.build(document, origins[-1])
+    except SpellingError as error:
+        raise _not_keras(document, error) from error
+    return compatibility.verdicts(document, origins, traits, placed.sites)
+
+
+def _traits(document: Document) -> Features:
+    objects = (
+        document.parts[node.part] for node in document.nodes.values() if node.part is not None
+    )
+    return config_traits.of(document.config, document.training, objects)
+
+
+def _not_keras(document: Document, error: SpellingError) -> ModelFileError:
+    code = _BEYOND if isinstance(error, LimitError) else "config-not-keras"
+    return ModelFileError(document.path, code, str(error))
 
 
 def _with_trace(layer: Layer, tally: Tally | None) -> Layer:
@@ -273,7 +296,6 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=(),
     )
 
 

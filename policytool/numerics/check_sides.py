@@ -161,7 +161,7 @@ def prepared(
             "; ".join(refusal.message for refusal in plan.refusals[:3]),
         )
     wanted = reading.load_model(applied(loaded.document, plan.edits, plan.casts))
-    job: dict[str, Any] = {"family": loaded.family, "policy": wanted.model.layers[0].policy}
+    job: dict[str, Any] = {"family": loaded.family, "policy": wanted.layers[0].policy}
     match loaded.document.format:
         case "savedmodel" if loaded.document.nodes:
             job |= _rebuilt(found.path, loaded, wanted)

@@ -534,9 +534,10 @@ def _conversion(data: bytes, _directory: Path) -> str:
             question = rules.Question(targets=(_pick(LOADERS, number // 5),))
             case = rules.Case(model=loaded.model, document=loaded.document, loaded=loaded)
             return "findings" if list(rules.findings(case, question)) else "read"
-        plan = conversion_plan.planned(
+        plan = conversion_plan.plan(
             loaded,
             Options(target=_pick(LOADERS, number // 5), allow_weight_rewrite=number % 2 == 0),
+            None,
         )
     except jsontext.JsonError as error:
         return error.code

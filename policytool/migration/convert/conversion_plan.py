@@ -22,6 +22,7 @@ from policytool.migration.convert.proofs import proofs
 from policytool.migration.convert.rewrites import REWRITES, Situation
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.variables import placed
+from policytool.migration.model_cache import once_per_model
 from policytool.migration.plan import Conversion, Plan, Refusal
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
@@ -58,28 +59,14 @@ _MISCOUNTING: Final = "keras3.0"
 """The release that counts the calls of a shared layer so that none reads them back."""
 
 
-def plan(loaded: LoadedModel, options: Options, container: str | None = None) -> Plan:
+@once_per_model
+def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     """
     Return what migrating a model as asked changes.
 
     :param container: ``h5``, ``keras`` or ``json``, where the output's name says one
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
-    return _made(loaded, options, container)
-
-
-def planned(loaded: LoadedModel, options: Options) -> Plan:
-    """
-    Return what :func:`plan` does, of a model that much is asked of: each plan is made once.
-
-    :raises UsageError: as there.
-    """
-    if options not in loaded.conversions:
-        loaded.conversions[options] = _made(loaded, options, None)
-    return loaded.conversions[options]
-
-
-def _made(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     document_format = loaded.document.format
     elsewhere = (
         container is not None
@@ -87,7 +74,7 @@ def _made(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         and not (container == "json" and document_format == "tfjs")
     )
     if options.target is None and not elsewhere:
-        return planning.planned(loaded, options)
+        return planning.plan(loaded, options)
     target = options.target or loaded.loader
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
@@ -145,7 +132,7 @@ def _edited(loaded: LoadedModel, options: Options, target: str) -> Plan | None:
     )
     if target.startswith("keras3") != loaded.is_keras3 or revived:
         return None
-    edited = planning.planned(loaded, options)
+    edited = planning.plan(loaded, options)
     if any(refusal.code != _NEEDED for refusal in edited.refusals):
         return edited
     verdict = _verdict(edited.loaders_after, target)
@@ -189,8 +176,8 @@ def _converted(
     # a SavedModel's layers are built from their configs by whoever loads the result, as when it is
     # traced anew
     saved = loaded.is_saved_object
-    base = planning.planned(loaded, replace(options, target=None, retrace=saved))
-    after = reading.load_model(applied(loaded.document, base.edits, ()))
+    base = planning.draft(loaded, replace(options, target=None, retrace=saved))
+    after = reading.load_model(applied(loaded.document, base.edits, ())) if base.edits else loaded
     attempts = (
         _attempt(after, options, Target(loader=target, container=container), base.casts)
         for container in containers
@@ -212,7 +199,7 @@ def _converted(
             )
         ),
         refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),
-        loaders_after=chosen.loaded.model.loaders if chosen.loaded is not None else (),
+        loaders_after=chosen.loaders,
         conversion=chosen.conversion,
         retrace=False,
     )
@@ -224,10 +211,9 @@ class _Attempt:
 
     log: Log
     conversion: Conversion
-    loaded: LoadedModel | None
-    """What reading the result will give; None where it is refused before."""
-
     refusals: tuple[Refusal, ...]
+    loaders: tuple[Verdict, ...] = ()
+    """What each loader makes of the result; nothing where it is refused before."""
 
 
 def _attempt(
@@ -254,15 +240,15 @@ def _attempt(
         target=target.loader, content=content, changes=tuple(log.changes), proofs=proven
     )
     if log.refusals:
-        return _Attempt(log=log, conversion=conversion, loaded=None, refusals=tuple(log.refusals))
+        return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     from policytool.formats import creating
 
-    loaded = reading.load_model(creating.document(content, _named(loaded.document.path, target)))
+    loaders = reading.verdicts(creating.document(content, _named(loaded.document.path, target)))
     return _Attempt(
         log=log,
         conversion=conversion,
-        loaded=loaded,
-        refusals=tuple(_still_refused(loaded, target)),
+        refusals=tuple(_still_refused(loaders, target)),
+        loaders=loaders,
     )
 
 
@@ -312,9 +298,9 @@ def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content
     )
 
 
-def _still_refused(loaded: LoadedModel, target: Target) -> Iterator[Refusal]:
+def _still_refused(loaders: Sequence[Verdict], target: Target) -> Iterator[Refusal]:
     """Yield why the target would refuse the converted file, as audit says it of files."""
-    verdict = _verdict(loaded.model.loaders, target.loader)
+    verdict = _verdict(loaders, target.loader)
     if verdict is not None and verdict.reason is not None:
         yield Refusal(
             code=_NEEDED,

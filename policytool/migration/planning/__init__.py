@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Edit, Kind
+from policytool.migration.model_cache import once_per_model
 from policytool.migration.plan import Kept, Plan, Refusal
 from policytool.migration.planning import (
     buildable,
@@ -48,6 +49,7 @@ _PICKLED: Final = "pickled-weights"
 """What readers observe of weights that are a Python pickle."""
 
 
+@once_per_model
 def plan(loaded: LoadedModel, options: Options) -> Plan:
     """
     Return what migrating the model as asked would change.
@@ -56,21 +58,23 @@ def plan(loaded: LoadedModel, options: Options) -> Plan:
 
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
-    return planned(loaded, options)
+    made = draft(loaded, options)
+    after = _verdicts_after(loaded, made)
+    return replace(
+        made,
+        refusals=(*made.refusals, *_still_refused(options, made.edits, after)),
+        loaders_after=after,
+    )
 
 
-def planned(loaded: LoadedModel, options: Options) -> Plan:
+@once_per_model
+def draft(loaded: LoadedModel, options: Options) -> Plan:
     """
-    Return what :func:`plan` does, of a model that much is asked of: each plan is made once.
+    Return the plan without what loaders make of the result, for those who look at its changes
+    alone.
 
-    :raises UsageError: as there.
+    :raises UsageError: as :func:`plan` does.
     """
-    if options not in loaded.plans:
-        loaded.plans[options] = _made(loaded, options)
-    return loaded.plans[options]
-
-
-def _made(loaded: LoadedModel, options: Options) -> Plan:
     target = generation_of(options.target)
     decisions = decide(loaded, options)
     graph_edits = propagation.settle(loaded, decisions)
@@ -79,23 +83,16 @@ def _made(loaded: LoadedModel, options: Options) -> Plan:
     if not retrace:
         savedmodel_revival.check(loaded, decisions)
     edits = (*policy_formats.edits(loaded, decisions, target), *graph_edits)
-    casts = stored_dtypes.casts(loaded, decisions, retrace=retrace)
     trained = _training(loaded, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
-    judged = replace(
-        applied(loaded.document, everything, casts), traces=()
-    )  # loaders are judged without the graph, which stays as it is
-    after = savedmodel_revival.loaders(
-        loaded.document, everything, reading.load_model(judged).model.loaders
-    )
     return Plan(
-        path=loaded.model.path,
-        format=loaded.model.format,
-        generation=loaded.model.generation,
+        path=loaded.document.path,
+        format=loaded.document.format,
+        generation=loaded.description.generation,
         suffix=options.suffix,
         base_policy=decisions.base,
         edits=everything,
-        casts=casts,
+        casts=stored_dtypes.casts(loaded, decisions, retrace=retrace),
         state=trained.state,
         kept=_kept(loaded, decisions),
         notes=(
@@ -103,15 +100,21 @@ def _made(loaded: LoadedModel, options: Options) -> Plan:
             *remarks.about(loaded, options, decisions),
             *(() if retrace else traced_notes.notes(loaded, everything)),
         ),
-        refusals=(
-            *_before_policies(loaded, options),
-            *decisions.refusals,
-            *_still_refused(options, everything, after),
-        ),
-        loaders_before=loaded.model.loaders,
-        loaders_after=after,
+        refusals=(*_before_policies(loaded, options), *decisions.refusals),
+        loaders_before=loaded.loaders,
         retrace=retrace,
     )
+
+
+def _verdicts_after(loaded: LoadedModel, made: Plan) -> tuple[Verdict, ...]:
+    """Return what loaders make of the result, judged without the graph, which stays as it is."""
+    document = loaded.document
+    if made.edits or made.casts or document.traces:
+        judged = replace(applied(document, made.edits, made.casts), traces=())
+        after = reading.verdicts(judged)
+    else:
+        after = loaded.loaders
+    return savedmodel_revival.loaders(document, made.edits, after)
 
 
 def _training(
@@ -172,4 +175,4 @@ def _still_refused(
         yield Refusal(code="target-refuses", message=message)
 
 
-__all__ = ["ABSENT", "Options", "Plan", "plan", "planned"]
+__all__ = ["ABSENT", "Options", "Plan", "draft", "plan"]

@@ -147,7 +147,7 @@ def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
     Return the scale that ``--loss-scale keep`` puts into the optimizer: the model policy's, where
     the model is compiled with an optimizer that has none.
     """
-    found, optimizer = model_policy(loaded), loaded.model.optimizer
+    found, optimizer = model_policy(loaded), loaded.optimizer
     if (
         found is None
         or optimizer is None
@@ -173,7 +173,7 @@ def verdict(loaded: LoadedModel) -> Verdict | None:
     found = model_policy(loaded)
     if found is None or not _is_explicit(found):
         return Verdict(fate=Fate.INERT, layers=scaled)
-    scale, optimizer = found.effective_loss_scale, loaded.model.optimizer
+    scale, optimizer = found.effective_loss_scale, loaded.optimizer
     if optimizer is None:
         does_the_same = scale == (Dynamic() if found.name == "mixed_float16" else None)
         return Verdict(

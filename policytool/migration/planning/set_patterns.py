@@ -39,7 +39,7 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
             if not found:
                 raise UsageError(
                     f"--set {assignment.pattern}={assignment.policy} matches no layer of "
-                    f"{loaded.model.path}"
+                    f"{loaded.document.path}"
                 )
             for index in found:
                 matched.setdefault(index, []).append(assignment)

@@ -43,7 +43,7 @@ def notes(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
 
 
 def _about_signatures(loaded: LoadedModel) -> Iterator[Note]:
-    signatures = loaded.model.signatures
+    signatures = loaded.signatures
     if not signatures:
         if loaded.document.format == "savedmodel":
             message = (

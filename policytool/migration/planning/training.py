@@ -231,7 +231,7 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
         work.reasons.clear()  # how the wrapper is spelled no longer matters
         work.change(optimizer_config.unwrapped(work.value), f"{to} needs no loss scaling")
     elif base == _SCALED and optimizers.has_factor(work.value):
-        optimizer = loaded.model.optimizer
+        optimizer = loaded.optimizer
         scale = optimizer.loss_scale if optimizer else None
         factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
         message = (

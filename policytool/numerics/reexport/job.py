@@ -41,11 +41,11 @@ def build(before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
             "again; save it anew where its code is"
         )
         raise ModelFileError(wanted.document.path, "no-config", message)
-    layers = wanted.model.layers
+    layers = wanted.layers
     return {
         "config": config,
         "training": metadata.get("training_config") or None,
-        "policy_before": before.model.layers[0].policy,
+        "policy_before": before.layers[0].policy,
         "policy": layers[0].policy,
         "policies": {
             layer.path: layer.policy

@@ -80,8 +80,8 @@ def hold(
     )
     retyped = tuple(
         f"{signature.name}'s output {name} is {found.outputs[name]} now, {dtype} before"
-        for signature in before.model.signatures
-        for found in after.model.signatures
+        for signature in before.signatures
+        for found in after.signatures
         if found.name == signature.name
         for name, dtype in signature.outputs.items()
         if found.outputs.get(name, dtype) != dtype

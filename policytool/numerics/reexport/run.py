@@ -182,7 +182,7 @@ class Run:
             traces=result["traces"],
             signatures=tuple(result["signatures"]),
             optimizer=result["optimizer"],
-            load_under=after.model.layers[0].policy if own else None,
+            load_under=after.layers[0].policy if own else None,
         )
         if self.tools.verify:
             self.verify(draft)

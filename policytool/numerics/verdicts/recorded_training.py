@@ -20,7 +20,7 @@ def training(loaded: LoadedModel) -> dict[str, Any]:
     The optimizer's scale wins over that of the model's policy, as it does in training; layer
     policies scale nothing.
     """
-    optimizer = loaded.model.optimizer
+    optimizer = loaded.optimizer
     scale = optimizer.loss_scale if optimizer is not None else None
     policy = model_policy(loaded)
     if scale is None and policy is not None:

@@ -42,10 +42,10 @@ def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
         return None, ""
     from policytool.migration.convert import conversion_plan
 
-    found = conversion_plan.planned(case.loaded, Options(target=target))
+    found = conversion_plan.plan(case.loaded, Options(target=target), None)
     if found.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in found.refusals):
-        allowed = conversion_plan.planned(
-            case.loaded, Options(target=target, allow_weight_rewrite=True)
+        allowed = conversion_plan.plan(
+            case.loaded, Options(target=target, allow_weight_rewrite=True), None
         )
         if not allowed.refusals:
             return allowed, " --allow-weight-rewrite"

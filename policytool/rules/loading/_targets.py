@@ -37,7 +37,7 @@ def remedy(case: Case, verdict: Verdict) -> Remedy | None:
     if case.loaded is None or not all(cause.kind in _MENDED for cause in verdict.causes):
         return None
     target = verdict.loader if generation_of(verdict.loader) is not None else None
-    plan = planning.planned(case.loaded, planning.Options(target=target))
+    plan = planning.plan(case.loaded, planning.Options(target=target))
     after = next((found for found in plan.loaders_after if found.loader == verdict.loader), None)
     taken = plan.edits or plan.casts
     return (

@@ -127,7 +127,7 @@ def has_graph(loaded: LoadedModel) -> bool:
     Return whether the file has signatures, which compute as they were traced until they are traced
     anew.
     """
-    return bool(loaded.model.signatures)
+    return bool(loaded.signatures)
 
 
 def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ...]) -> bool:
@@ -138,7 +138,7 @@ def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ..
     if not loaded.is_saved_object:
         return False
     asked = tuple(options.Assignment(pattern=path, policy=name) for path, name in assignments)
-    return bool(planning.planned(loaded, options.Options(assignments=asked)).refusals)
+    return bool(planning.draft(loaded, options.Options(assignments=asked)).refusals)
 
 
 def _holder(loaded: LoadedModel, index: int) -> int | None:

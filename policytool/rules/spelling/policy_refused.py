@@ -89,7 +89,7 @@ def _mended(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str | None
     if any(isinstance(found, PolicyMap) or found.quantization for found in loaded.spelled.values()):
         advice = "no spelling of it is read there"
     for asked in (None, target):
-        made = planning.planned(loaded, planning.Options(target=asked))
+        made = planning.plan(loaded, planning.Options(target=asked))
         if made.edits and not made.refusals and _reason(made.loaders_after, target) is None:
             return Remedy(fix=Fix.SAFE, target=asked), None
         advice = next(

@@ -47,7 +47,7 @@ def _remedy(loaded: LoadedModel, verdict: Verdict) -> Remedy | None:
     """Return ``--loss-scale keep`` where it puts the scale into the optimizer."""
     if verdict.fate is not Fate.PLAIN or loss_scale.scale_to_keep(loaded) is None:
         return None
-    kept = planning.planned(loaded, planning.Options(loss_scale=LossScales.KEEP))
+    kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
     lost = any(note.code == "loss-scale-lost" for note in kept.notes)
     return None if lost or kept.refusals else Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
 

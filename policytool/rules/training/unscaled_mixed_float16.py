@@ -78,7 +78,7 @@ def _remedy(loaded: LoadedModel) -> Remedy | None:
     Return ``--loss-scale keep`` where it wraps the optimizer: in Keras 3's archives, whose state
     shows that it was wrapped.
     """
-    kept = planning.planned(loaded, planning.Options(loss_scale=LossScales.KEEP))
+    kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
     wraps = any(edit.path is None and edit.kind is Kind.TRAINING for edit in kept.edits)
     return Remedy(fix=Fix.UNSAFE, keep_loss_scale=True) if wraps and not kept.refusals else None
 
