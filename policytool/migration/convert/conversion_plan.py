@@ -22,12 +22,12 @@ from policytool.migration.convert.proofs import proofs
 from policytool.migration.convert.rewrites import REWRITES, Situation
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.variables import placed
-from policytool.migration.model_cache import once_per_model
 from policytool.migration.plan import Conversion, Plan, Refusal
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.model import Obstacle
+from policytool.model.model_cache import once_per_model
 from policytool.releases import layer_classes
 from policytool.releases.behaviour import Proof
 from policytool.support.errors import SpellingError, UsageError

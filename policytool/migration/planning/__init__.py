@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.edits import Edit, Kind
-from policytool.migration.model_cache import once_per_model
 from policytool.migration.plan import Kept, Plan, Refusal
 from policytool.migration.planning import (
     buildable,
@@ -31,6 +30,7 @@ from policytool.migration.planning.options import Options
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.loaded_model import LoadedModel
+from policytool.model.model_cache import once_per_model
 from policytool.releases.generations import keras1
 from policytool.releases.targets import generation_of
 from policytool.support.text.jsontext import ABSENT
@@ -76,15 +76,10 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
     :raises UsageError: as :func:`plan` does.
     """
     target = generation_of(options.target)
-    decisions = decide(loaded, options)
-    graph_edits = propagation.settle(loaded, decisions)
-    buildable.check(loaded, decisions)
-    retrace = options.retrace and loaded.document.format == "savedmodel"
-    if not retrace:
-        savedmodel_revival.check(loaded, decisions)
-    edits = (*policy_formats.edits(loaded, decisions, target), *graph_edits)
+    decisions, edits = _decided(loaded, options)
     trained = _training(loaded, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
+    retrace = _retraces(loaded, options)
     return Plan(
         path=loaded.document.path,
         format=loaded.document.format,
@@ -104,6 +99,31 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         loaders_before=loaded.loaders,
         retrace=retrace,
     )
+
+
+def refusals(loaded: LoadedModel, options: Options) -> tuple[Refusal, ...]:
+    """
+    Return those of :func:`draft`, for who looks at nothing else.
+
+    :raises UsageError: as there.
+    """
+    decisions, _ = _decided(loaded, options)
+    return (*_before_policies(loaded, options), *decisions.refusals)
+
+
+def _decided(loaded: LoadedModel, options: Options) -> tuple[Decisions, tuple[Edit, ...]]:
+    """Return what each layer is to have, with all refusals, and the edits of policies."""
+    decisions = decide(loaded, options)
+    graph_edits = propagation.settle(loaded, decisions)
+    buildable.check(loaded, decisions)
+    if not _retraces(loaded, options):
+        savedmodel_revival.check(loaded, decisions)
+    target = generation_of(options.target)
+    return decisions, (*policy_formats.edits(loaded, decisions, target), *graph_edits)
+
+
+def _retraces(loaded: LoadedModel, options: Options) -> bool:
+    return options.retrace and loaded.document.format == "savedmodel"
 
 
 def _verdicts_after(loaded: LoadedModel, made: Plan) -> tuple[Verdict, ...]:
@@ -175,4 +195,4 @@ def _still_refused(
         yield Refusal(code="target-refuses", message=message)
 
 
-__all__ = ["ABSENT", "Options", "Plan", "draft", "plan"]
+__all__ = ["ABSENT", "Options", "Plan", "draft", "plan", "refusals"]

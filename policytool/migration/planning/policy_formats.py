@@ -15,6 +15,7 @@ from policytool.formats.document import Address
 from policytool.formats.edits import Edit, Kind
 from policytool.migration.plan import Refusal
 from policytool.model.loaded_model import replaced
+from policytool.model.model_cache import once_per_model
 from policytool.model.tree import Unspelled
 from policytool.releases import generations, policy
 from policytool.releases.generations import GENERATIONS, Generation
@@ -23,7 +24,7 @@ from policytool.support.errors import PolicyNameError, SpellingError
 from policytool.support.text.jsontext import ABSENT, pointer, text_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from policytool.migration.planning.decisions import Decision, Decisions
     from policytool.model.loaded_model import LoadedModel
@@ -34,7 +35,7 @@ OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
 
 _KERAS3: Final = GENERATIONS[-1]
 _DTYPE: Final = "dtype"
-_NAMED_BY_KERAS3: Final = frozenset({"keras3.0-3.3", "keras3.4+"})
+_NEEDS_WORD: Final = "needs-word"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,10 +93,30 @@ def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) 
     for index, decision in sorted(decisions.by_site.items()):
         _add_decided(speller, index, decision, found, decisions)
     decided = {address for index in decisions.by_site for address in loaded.addresses[index]}
-    for address, value in loaded.dtypes:
-        if address not in decided:
-            found.update(_respelled(speller, address, value, decisions))
+    for address, edit, refusal in _respellings(loaded, target.id if target is not None else None):
+        if address in decided:
+            continue
+        if edit is not None:
+            found[address] = edit
+        if refusal is not None and (
+            refusal.code != _NEEDS_WORD or refusal not in decisions.refusals
+        ):
+            decisions.refusals.append(refusal)
     return tuple(found.values())
+
+
+@once_per_model
+def _respellings(
+    loaded: LoadedModel, target_id: str | None
+) -> tuple[tuple[Address, Edit | None, Refusal | None], ...]:
+    """Return the edits and refusals of all spellings of the file, where no decision stands."""
+    target = next((one for one in GENERATIONS if one.id == target_id), None)
+    speller = Speller(loaded=loaded, target=target)
+    return tuple(
+        (address, *outcome)
+        for address, value in loaded.dtypes
+        if (outcome := _respelled(speller, address, value)) != (None, None)
+    )
 
 
 def _add_decided(
@@ -197,42 +218,37 @@ def _is_outdated(value: Json | Unspelled) -> bool:
 
 
 def _respelled(
-    speller: Speller, address: Address, value: Json, decisions: Decisions
-) -> Mapping[Address, Edit]:
+    speller: Speller, address: Address, value: Json
+) -> tuple[Edit | None, Refusal | None]:
     """
-    Return the edit for a spelling that is out of date, or that the target writes in another way.
+    Return the edit for a spelling that is out of date, or that the target writes in another way, or
+    why there can be none.
     """
     if not _is_outdated(value) and speller.target is None:
-        return {}
+        return None, None
     path = owner(speller.loaded, address)
     try:
         found = generations.parse(value, speller.loaded.generation)
         wanted = _current(found)
         if wanted is None:
-            refusal = _needs_word(found, path, address.pointer)
-            decisions.refusals += [] if refusal in decisions.refusals else [refusal]
-            return {}
+            return None, _needs_word(found, path, address.pointer)
         after = speller.spell(wanted, value)
     except SpellingError as error:
-        if speller.target is not None and _is_policy(speller.loaded, address):
-            decisions.refusals.append(
-                Refusal(
-                    code="not-writable", message=f"{path or address.pointer}: {error}", path=path
-                )
-            )
-        return {}
+        if speller.target is None or not _is_policy(speller.loaded, address):
+            return None, None
+        message = f"{path or address.pointer}: {error}"
+        return None, Refusal(code="not-writable", message=message, path=path)
     if after == value or (speller.target is not None and not _is_policy(speller.loaded, address)):
-        return {}
-    return {
-        address: Edit(
-            kind=Kind.SPELLING,
-            address=address,
-            path=path,
-            before=value,
-            after=after,
-            reason=_reason(value, speller),
-        )
-    }
+        return None, None
+    edit = Edit(
+        kind=Kind.SPELLING,
+        address=address,
+        path=path,
+        before=value,
+        after=after,
+        reason=_reason(value, speller),
+    )
+    return edit, None
 
 
 def _reason(value: Json, speller: Speller) -> str:
@@ -288,4 +304,4 @@ def _needs_word(found: Policy | PolicyMap, path: str | None, place: str) -> Refu
             "it takes its first input's dtype, which the file does not say for sure; decide with "
             f"--set '{where}=float32', or a pattern for many"
         )
-    return Refusal(code="needs-word", message=f"{where} has the policy {name!r}: {how}", path=path)
+    return Refusal(code=_NEEDS_WORD, message=f"{where} has the policy {name!r}: {how}", path=path)

@@ -17,6 +17,7 @@ from policytool.migration.planning import operations
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
 from policytool.model import custom_classes
+from policytool.model.model_cache import once_per_model
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.policy import Policy
 
@@ -64,7 +65,7 @@ Flow = dict[str, frozenset[str]]
 
 @dataclass(frozen=True)
 class _Dtypes:
-    """What the layers of a loaded compute in under some decisions."""
+    """What the layers of a model compute in under some decisions."""
 
     loaded: LoadedModel
     decisions: Decisions
@@ -73,10 +74,21 @@ class _Dtypes:
         """
         Return the dtypes that every node of a graph makes, following it from its inputs; ``within``
         are the models that it was come to through.
+
+        Only what is decided, and what that reaches, differs from the file as it is.
         """
+        before = _flow_before(self.loaded, graph.model, within) if self.decisions.by_site else {}
         found: Flow = {}
         for node in graph.ordered:
-            found[node.name] = self._made(node, found, within | {graph.model})
+            known = before.get(node.name)
+            if (
+                known is None
+                or node.site in self.decisions.by_site
+                or node.site in self.loaded.graphs
+                or any(found.get(parent) != before[parent] for parent in node.parents)
+            ):
+                known = self._made(node, found, within | {graph.model})
+            found[node.name] = known
         return found
 
     def _made(self, node: Node, found: Flow, within: frozenset[int]) -> frozenset[str]:
@@ -118,6 +130,12 @@ class _Dtypes:
         )
 
 
+@once_per_model
+def _flow_before(loaded: LoadedModel, model: int, within: frozenset[int]) -> Flow:
+    """Return what every node of a model's graph makes in the file as it is."""
+    return _Dtypes(loaded, Decisions()).flow(loaded.graphs[model], within)
+
+
 def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
     """
     Widen float32 islands until no op layer meets two float dtypes that it did not meet before;
@@ -125,13 +143,14 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
 
     What cannot be settled becomes a refusal that names the op and the two layers.
     """
-    before, after = _Dtypes(loaded, Decisions()), _Dtypes(loaded, decisions)
+    after = _Dtypes(loaded, decisions)
     for graph in loaded.graphs.values():
-        while _widened(loaded, graph, before.flow(graph), after.flow(graph), decisions):
+        old = _flow_before(loaded, graph.model, frozenset())
+        while _widened(loaded, graph, old, after.flow(graph), decisions):
             pass
     edits: list[Edit] = []
     for graph in loaded.graphs.values():
-        old, new = before.flow(graph), after.flow(graph)
+        old, new = _flow_before(loaded, graph.model, frozenset()), after.flow(graph)
         decisions.refusals += [
             _refusal(loaded, graph, *conflict) for conflict in _conflicts(loaded, graph, old, new)
         ]
@@ -212,7 +231,10 @@ def _conflicts(
     Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that
     make the narrower ones.
     """
+    changed = {name for name, made in new.items() if made != old[name]}
     for node in graph.nodes.values():
+        if changed.isdisjoint((node.name, *node.parents)):
+            continue
         met = _met(loaded, node, new)
         if len(met) > 1 and met != _met(loaded, node, old) and not operations.takes(node, met):
             narrow = [

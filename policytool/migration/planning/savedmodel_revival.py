@@ -266,10 +266,10 @@ def _fed_otherwise(
             and loaded.layers[index].compute_dtype is not None
         )
         if (
-            is_revived(loaded, index)
-            and not casts
+            not casts
             and taken != before.get(index, taken)
             and index not in affected
+            and is_revived(loaded, index)
         ):
             path = loaded.layers[index].path
             now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))

@@ -138,7 +138,7 @@ def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ..
     if not loaded.is_saved_object:
         return False
     asked = tuple(options.Assignment(pattern=path, policy=name) for path, name in assignments)
-    return bool(planning.draft(loaded, options.Options(assignments=asked)).refusals)
+    return bool(planning.refusals(loaded, options.Options(assignments=asked)))
 
 
 def _holder(loaded: LoadedModel, index: int) -> int | None:

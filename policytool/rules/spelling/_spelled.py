@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.policy_formats import owner
+from policytool.model.model_cache import once_per_model
 from policytool.releases import policy
 from policytool.support.errors import PolicyNameError
 from policytool.support.shorten import some
@@ -75,6 +76,7 @@ class Spelled:
         )
 
 
+@once_per_model
 def everywhere(loaded: LoadedModel) -> tuple[Spelled, ...]:
     """
     Return how the policy of each layer is spelled, in the file's order: once where its copies are
