@@ -175,9 +175,11 @@ def _converted(
     """Return the plan that writes the model anew, in the first container that the target takes."""
     # a SavedModel's layers are built from their configs by whoever loads the result, as when it is
     # traced anew
-    saved = loaded.is_saved_object
-    base = planning.draft(loaded, replace(options, target=None, retrace=saved))
-    after = reading.load_model(applied(loaded.document, base.edits, ())) if base.edits else loaded
+    plain = replace(
+        options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
+    )
+    base = planning.draft(loaded, plain)
+    after = _load_edited(loaded, plain) if base.edits else loaded
     attempts = (
         _attempt(after, options, Target(loader=target, container=container), base.casts)
         for container in containers
@@ -203,6 +205,13 @@ def _converted(
         conversion=chosen.conversion,
         retrace=False,
     )
+
+
+@once_per_model
+def _load_edited(loaded: LoadedModel, options: Options) -> LoadedModel:
+    """Return the model with a plan's edits, which is one for all targets."""
+    edits = planning.draft(loaded, options).edits
+    return reading.load_model(applied(loaded.document, edits, ()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
