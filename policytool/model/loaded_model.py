@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.document import Document, Signature
-    from policytool.model.config_traits import Features
+    from policytool.model.config_traits import ConfigTraits
     from policytool.model.hazards import Hazard
     from policytool.model.layer_graph import Graph
     from policytool.model.model import Layer, Model, Optimizer, Verdict
@@ -47,7 +47,7 @@ class LoadedModel:
     origins: tuple[Origin, ...]
     """The releases that can have written the file, oldest first."""
 
-    traits: Features
+    traits: ConfigTraits
     placed: Placed
     description: Model
     """All that reports say of the model but the verdicts, which few commands use."""

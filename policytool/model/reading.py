@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.model.config_traits import Features
+    from policytool.model.config_traits import ConfigTraits
     from policytool.model.model import Verdict
     from policytool.model.traced_dtypes import Tally
     from policytool.model.writer_version import Origin
@@ -127,7 +127,7 @@ def verdicts(document: Document) -> tuple[Verdict, ...]:
     return compatibility.verdicts(document, origins, traits, placed.sites)
 
 
-def _traits(document: Document) -> Features:
+def _traits(document: Document) -> ConfigTraits:
     objects = (
         document.parts[node.part] for node in document.nodes.values() if node.part is not None
     )
@@ -194,7 +194,7 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
             yield Observation(code="quantized-undeclared", message=message, where=layer.path)
 
 
-def _about_tensorflow_js(layers: tuple[Layer, ...], marks: Features) -> Iterator[Observation]:
+def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iterator[Observation]:
     """
     Tell what TensorFlow.js, which was asked, makes of a file: it loads every policy, and computes
     in float32; it builds no input layer of Keras 3.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from policytool.formats.document import Writer
-    from policytool.model.config_traits import Features
+    from policytool.model.config_traits import ConfigTraits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,50 +44,46 @@ _ID: Final = re.compile(r"(?P<family>keras|tf_keras|tf)(?P<version>\d+\.\d+)")
 class Mark:
     """Something a config shows, and the first and last release that write it."""
 
-    shows: Callable[[Features], bool]
+    shows: Callable[[ConfigTraits], bool]
     first: str
     last: str
     but: str | None = None
     """A release between them that does not write it."""
 
 
-def _class(*names: str) -> Callable[[Features], bool]:
-    return lambda features: not features.class_names.isdisjoint(names)
+def _class(*names: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: not traits.class_names.isdisjoint(names)
 
 
-def _key(class_name: str, key: str) -> Callable[[Features], bool]:
-    return lambda features: key in features.keys.get(class_name, ())
+def _key(class_name: str, key: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: key in traits.keys.get(class_name, ())
 
 
-def _without(class_name: str, key: str) -> Callable[[Features], bool]:
-    return lambda features: (
-        class_name in features.keys and key not in features.common_keys[class_name]
-    )
+def _without(class_name: str, key: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: class_name in traits.keys and key not in traits.common_keys[class_name]
 
 
-def _policy(*classes: str) -> Callable[[Features], bool]:
-    return lambda features: not features.policy_classes.isdisjoint(classes)
+def _policy(*classes: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: not traits.policy_classes.isdisjoint(classes)
 
 
-def _policy_key(key: str) -> Callable[[Features], bool]:
-    return lambda features: key in features.policy_keys
+def _policy_key(key: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: key in traits.policy_keys
 
 
-def _keras3(test: Callable[[Features], bool]) -> Callable[[Features], bool]:
+def _keras3(test: Callable[[ConfigTraits], bool]) -> Callable[[ConfigTraits], bool]:
     """
     Return a test that holds for Keras 3's configs alone, whose input layers have a ``batch_shape``.
     """
-    return lambda features: "batch_shape" in features.keys.get("InputLayer", ()) and test(features)
+    return lambda traits: "batch_shape" in traits.keys.get("InputLayer", ()) and test(traits)
 
 
-def _keras2(test: Callable[[Features], bool]) -> Callable[[Features], bool]:
+def _keras2(test: Callable[[ConfigTraits], bool]) -> Callable[[ConfigTraits], bool]:
     """
     Return a test that holds for configs before Keras 3 alone, whose input layers have a
     ``batch_input_shape``.
     """
-    return lambda features: (
-        "batch_input_shape" in features.keys.get("InputLayer", ()) and test(features)
-    )
+    return lambda traits: "batch_input_shape" in traits.keys.get("InputLayer", ()) and test(traits)
 
 
 _NEWEST: Final = ORIGINS[-1].release.id
@@ -124,7 +120,7 @@ MARKS: Final[tuple[Mark, ...]] = (
     Mark(shows=_key("InputLayer", "batch_input_shape"), first="keras1.0", last=_NEWEST_KERAS2),
     Mark(shows=_class("Functional"), first="tf2.3", last=_NEWEST),
     Mark(
-        shows=lambda features: {"module", "registered_name"} <= features.root_keys,
+        shows=lambda traits: {"module", "registered_name"} <= traits.root_keys,
         first="tf2.12",
         last=_NEWEST,
     ),
@@ -147,7 +143,7 @@ MARKS: Final[tuple[Mark, ...]] = (
     Mark(shows=_keras3(_policy("mixed-name", "quantized-name")), first="keras3.0", last="keras3.3"),
     Mark(
         shows=_keras3(
-            lambda features: features.policy_classes == {"name"} and "Dense" in features.class_names
+            lambda traits: traits.policy_classes == {"name"} and "Dense" in traits.class_names
         ),
         first="keras3.0",
         last="keras3.3",
@@ -158,7 +154,7 @@ MARKS: Final[tuple[Mark, ...]] = (
     Mark(shows=_keras3(_class("Orthogonal")), first="keras3.7", last=_NEWEST),
     Mark(shows=_keras3(_without("InputLayer", "ragged")), first="keras3.0", last="keras3.8"),
     Mark(shows=_keras3(_key("InputLayer", "ragged")), first="keras3.9", last=_NEWEST),
-    Mark(shows=_keras3(lambda features: features.flat_outputs), first="keras3.11", last=_NEWEST),
+    Mark(shows=_keras3(lambda traits: traits.flat_outputs), first="keras3.11", last=_NEWEST),
     Mark(shows=_keras3(_key("InputLayer", "optional")), first="keras3.13", last=_NEWEST),
     Mark(shows=_keras3(_without("InputLayer", "optional")), first="keras3.0", last="keras3.12"),
     Mark(shows=_key("Dense", "quantization_config"), first="keras3.13", last=_NEWEST),
@@ -173,7 +169,7 @@ MARKS: Final[tuple[Mark, ...]] = (
 )
 
 
-def candidates(writer: Writer, seen: Features) -> tuple[tuple[Origin, ...], bool]:
+def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Origin, ...], bool]:
     """
     Return the releases that can have written the file, oldest first, and whether its marks
     contradict its version.

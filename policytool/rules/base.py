@@ -36,7 +36,7 @@ class Needs(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class AuditOptions:
     """What is asked of every model."""
 
     rules: frozenset[str] | None = None
@@ -59,7 +59,7 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class RuleInput:
     """The model that is looked at."""
 
     model: Model
@@ -98,7 +98,7 @@ class Rule:
     fix: Fix | None
     """What its fixes do, where it has some."""
 
-    check: Callable[[Case, Question], Iterator[Finding]]
+    check: Callable[[RuleInput, AuditOptions], Iterator[Finding]]
     """Pure: yields what is found, in model order."""
 
     doc: str

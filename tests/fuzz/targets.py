@@ -531,8 +531,8 @@ def _conversion(data: bytes, _directory: Path) -> str:
         }
         loaded = reading.load_model(replace(sound, parts={**sound.parts, **held}))
         if number % 5 == 0:
-            question = rules.Question(targets=(_pick(LOADERS, number // 5),))
-            case = rules.Case(model=loaded.model, document=loaded.document, loaded=loaded)
+            question = rules.AuditOptions(targets=(_pick(LOADERS, number // 5),))
+            case = rules.RuleInput(model=loaded.model, document=loaded.document, loaded=loaded)
             return "findings" if list(rules.findings(case, question)) else "read"
         plan = conversion_plan.plan(
             loaded,

@@ -12,10 +12,10 @@ from policytool.migration.planning.options import Options
 
 if TYPE_CHECKING:
     from policytool.migration.plan import Plan
-    from policytool.rules.base import Case
+    from policytool.rules.base import RuleInput
 
 
-def advice(case: Case, target: str, otherwise: str) -> str:
+def advice(case: RuleInput, target: str, otherwise: str) -> str:
     """
     Return what to do so that a loader takes the model.
 
@@ -33,7 +33,7 @@ def advice(case: Case, target: str, otherwise: str) -> str:
     return f"policytool migrate FILE --target {target}{option} converts it{still}"
 
 
-def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
+def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:
     """
     Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no
     config.

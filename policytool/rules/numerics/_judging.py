@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration import planning
-from policytool.migration.planning import options
+from policytool.migration.planning.options import Assignment, Options
 from policytool.model.rounded_weights import compute_dtype, deciding, variables
 from policytool.releases import targets
 from policytool.releases.dtypes import HALVES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from policytool.formats.casting import Counts
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
 
 SMALLEST_NORMAL: Final = 2.0**-14
 """Of float16; numbers below it have fewer digits."""
@@ -38,22 +38,22 @@ infinite.
 KERAS2: Final = "tf_keras2.21"
 
 
-def judged_model(case: Case, question: Question) -> LoadedModel | None:
+def judged_model(case: RuleInput, options: AuditOptions) -> LoadedModel | None:
     """
     Return the model whose layers are judged; None where there is no config, and for TensorFlow.js,
     which computes in float32 whatever a policy says.
 
     A TensorFlow.js model counts where ``--target`` asks what a Keras makes of it.
     """
-    return None if case.document.format == "tfjs" and not question.targets else case.loaded
+    return None if case.document.format == "tfjs" and not options.targets else case.loaded
 
 
-def libraries(loaded: LoadedModel, question: Question) -> tuple[str, ...]:
+def libraries(loaded: LoadedModel, options: AuditOptions) -> tuple[str, ...]:
     """
     Return the libraries that count, as the newest release of each: the file's own, then those of
     the targets.
     """
-    return targets.libraries(loaded.loader, question.targets)
+    return targets.libraries(loaded.loader, options.targets)
 
 
 def computes_half(loaded: LoadedModel, index: int) -> bool:
@@ -79,12 +79,12 @@ class Rounded:
         return self.loaded.layers[self.index]
 
 
-def rounded(case: Case, question: Question) -> Iterator[Rounded]:
+def rounded(case: RuleInput, options: AuditOptions) -> Iterator[Rounded]:
     """
     Yield the stored variables that layers round, in model order; nothing where values were not
     read.
     """
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     if loaded is None or case.counts is None:
         return
     for index in range(len(loaded.layers)):
@@ -137,8 +137,8 @@ def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ..
     """
     if not loaded.is_saved_object:
         return False
-    asked = tuple(options.Assignment(pattern=path, policy=name) for path, name in assignments)
-    return bool(planning.refusals(loaded, options.Options(assignments=asked)))
+    asked = tuple(Assignment(pattern=path, policy=name) for path, name in assignments)
+    return bool(planning.refusals(loaded, Options(assignments=asked)))
 
 
 def _holder(loaded: LoadedModel, index: int) -> int | None:

@@ -26,13 +26,13 @@ from policytool.rules.numerics._judging import judged_model, to_float32
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield each key whose number is lost."""
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     if loaded is None:
         return
     for index, site in enumerate(loaded.sites):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _USED: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
@@ -61,12 +61,12 @@ _DIVIDES: Final = frozenset(
 """Optimizers that divide by a sum of squares that begins at 0; Adagrad's begins at 0.1."""
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers, and the optimizer."""
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     if loaded is None:
         return
-    asked = libraries(loaded, question)
+    asked = libraries(loaded, options)
     for index, site in enumerate(loaded.sites):
         epsilon = number(loaded.config(index).get("epsilon"))
         if (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _EXACT: Final = {"float16": 2048, "bfloat16": 256}
@@ -39,9 +39,9 @@ _ROWS: Final = ("input_dim", "num_tokens", "max_tokens")
 """Config keys that say how many ids there are."""
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers that carry ids in 16 bits."""
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     if loaded is None:
         return
     told = set[int]()

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _HALF: Final = "float16"
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield one finding for a model that computes in float16."""
-    if question.device is not Device.CPU:
+    if options.device is not Device.CPU:
         return
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     layers = _layers(loaded) if loaded is not None else []
     if layers and loaded is not None:
         what = (

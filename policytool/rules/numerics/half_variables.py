@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield one finding for each 16-bit variable dtype."""
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     if loaded is None or case.model.optimizer is None:
         return
     by_dtype: dict[str, list[int]] = defaultdict(list)

@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _JUDGED: Final = frozenset({"float16", "bfloat16", "float64"})
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers, then the ops of the graph that no layer is known to need."""
-    if question.device is None:
+    if options.device is None:
         return
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     told = set[str]()
     if loaded is not None:
-        asked = libraries(loaded, question)
+        asked = libraries(loaded, options)
         for index in range(len(loaded.sites)):
-            ops = _of_layer(loaded, index, asked, question.device)
+            ops = _of_layer(loaded, index, asked, options.device)
             if ops:
                 told.update(ops)
-                yield _layer(loaded, index, ops, question.device)
-    yield from _graph(case.document, told, question.device)
+                yield _layer(loaded, index, ops, options.device)
+    yield from _graph(case.document, told, options.device)
 
 
 def _of_layer(

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the variables with such values, and one finding for those that could not be read."""
     if case.counts is None:
         return
@@ -66,7 +66,7 @@ def _owners(loaded: LoadedModel) -> Mapping[tuple[str, ...], tuple[Layer, str]]:
     }
 
 
-def _unread(case: Case) -> Finding:
+def _unread(case: RuleInput) -> Finding:
     listed = some(["/".join(path) for path in case.unread])
     many = (
         "1 stored variable was"

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Signature
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Yield the layers that make outputs in 16 bits; where no layer is known to, the signatures that
     give such outputs.
     """
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     found = list(_layers(loaded)) if loaded is not None else []
     yield from found
     if not found:

@@ -27,13 +27,13 @@ from policytool.rules.numerics.output_not_float32 import units
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield each softmax before an output, and what stands behind it."""
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     if loaded is None:
         return
     softmaxes = units(loaded, outputs.SOFTMAX)

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.casting import Counts
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _MOST: Final = 0.5
 _ADDED: Final = frozenset({"bias", "beta", "moving_mean"})
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the variables whose values are too small."""
-    for found in rounded(case, question):
+    for found in rounded(case, options):
         layer, name, counts = found.layer, found.name, found.counts
         if name not in _ADDED and _is_lost(
             counts, each=layer.class_name == "Normalization" and name == "variance"

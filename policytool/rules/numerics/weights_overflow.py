@@ -24,13 +24,13 @@ from policytool.rules.numerics._judging import rounded, to_float32
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the variables with such values."""
-    for found in rounded(case, question):
+    for found in rounded(case, options):
         layer, counts = found.layer, found.counts
         if counts.overflow:
             become = "value becomes" if counts.overflow == 1 else "values become"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _LOST: Final = {"float16": 20.0, "bfloat16": 2.5}
@@ -45,12 +45,12 @@ _DEPENDS: Final = frozenset(
 """Classes that go wrong with sizes and numbers that their config does not hold."""
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers of such classes."""
-    loaded = judged_model(case, question)
+    loaded = judged_model(case, options)
     if loaded is None:
         return
-    asked = libraries(loaded, question)
+    asked = libraries(loaded, options)
     for index, layer in enumerate(loaded.layers):
         reason = _reason(loaded, index, asked) if computes_half(loaded, index) else None
         dtype = compute_dtype(loaded, index) or ""

@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.hazards import Harm
-    from policytool.rules.base import Case, Rule
+    from policytool.rules.base import Rule, RuleInput
     from policytool.rules.finding import Finding
 
 
-def findings(rule: Rule, case: Case, harm: Harm, *, advice: str) -> Iterator[Finding]:
+def findings(rule: Rule, case: RuleInput, harm: Harm, *, advice: str) -> Iterator[Finding]:
     """Yield each thing of a kind, at the layer that it stands in."""
     for hazard in case.loaded.hazards if case.loaded is not None else ():
         if hazard.harm is harm:

@@ -21,18 +21,18 @@ from policytool.rules.spelling._spelled import everywhere, told
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _CLASS: Final = "Policy"
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Yield one finding for all of them; those of the experimental API, names that are gone, and what
     a named target refuses are other rules'.
     """
-    if question.targets:
+    if options.targets:
         return
     found = (
         [one for one in everywhere(case.loaded) if one.class_name == _CLASS]

@@ -21,13 +21,13 @@ from policytool.rules.spelling._spelled import everywhere, told
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _CODE: Final = "mixed-generations"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for policies of both families, and what the reader noticed."""
     for observation in case.model.observations:
         if observation.code == _CODE:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
     from policytool.rules.spelling._spelled import Spelled
 
@@ -37,12 +37,12 @@ _WORD: Final = "needs-word"
 """The code of a migration's refusal where only the user knows a policy's successor."""
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each target that refuses them."""
     loaded = case.loaded
     if loaded is None:
         return
-    for target in question.targets:
+    for target in options.targets:
         reason = _reason(case.model.loaders, target)
         if reason is not None:
             path, layers = told(_those(loaded, reason))
@@ -60,7 +60,7 @@ def _reason(verdicts: Sequence[Verdict], target: str) -> str | None:
 def _those(loaded: LoadedModel, reason: str) -> list[Spelled]:
     """Return the policies that are refused for a reason: those by which alone it would be seen."""
     releases = frozenset(origin.release.id for origin in loaded.origins)
-    blank = Evidence(document=loaded.document, features=config_traits.of({}), releases=releases)
+    blank = Evidence(document=loaded.document, traits=config_traits.of({}), releases=releases)
     rows = [
         row
         for row in REFUSALS
@@ -73,8 +73,7 @@ def _those(loaded: LoadedModel, reason: str) -> list[Spelled]:
         one
         for one in found
         if any(
-            row.shows(replace(blank, features=config_traits.of({"dtype": one.value})))
-            for row in rows
+            row.shows(replace(blank, traits=config_traits.of({"dtype": one.value}))) for row in rows
         )
     ]
     return alone or list(found)

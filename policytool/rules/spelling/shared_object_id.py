@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
     from policytool.support.text.jsontext import Json
 
@@ -44,7 +44,7 @@ _LONGEST: Final = 60
 Found = tuple[Address, dict[str, Any]]
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each number whose objects differ."""
     loaded = case.loaded
     if loaded is None or (

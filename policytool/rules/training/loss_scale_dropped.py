@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from policytool.migration.planning.loss_scale import Verdict
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding where a dropped loss scale changes training."""
-    verdict = dropped_for(case, question)
+    verdict = dropped_for(case, options)
     if case.loaded is None or verdict is None or not verdict.matters:
         return
     message = f"loaders from TF 2.4 on drop {verdict.what}, and {verdict.consequence}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.loaded_model import LoadedModel
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _SCALED: Final = "mixed_float16"
@@ -40,7 +40,7 @@ _BEFORE: Final = (
 )
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """
     Yield a finding where the optimizer of a mixed_float16 model scales nothing; a policy that asks
     for that, or for a scale, is another rule's.

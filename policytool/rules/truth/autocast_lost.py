@@ -21,7 +21,7 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _ALWAYS: Final = frozenset(
@@ -43,7 +43,7 @@ tf_keras/src/layers/core/tf_op_layer.py).
 """
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers."""
     if case.loaded is None:
         return

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _BFLOAT16: Final = "bfloat16"
 _STAND_IN: Final = "float32"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers whose variables are so."""
     if case.loaded is None or not stored_dtypes.stores_dtypes(case.loaded):
         return

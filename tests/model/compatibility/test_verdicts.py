@@ -263,7 +263,7 @@ def test_every_row_applies_to_some_fixture() -> None:
             origins, _ = writer_version.candidates(document.writer, marks)
             found = Evidence(
                 document=document,
-                features=marks,
+                traits=marks,
                 releases=frozenset(origin.release.id for origin in origins),
             )
             unseen = [
