@@ -65,7 +65,6 @@ Adafactor the data does not have them.
 
 _NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
 _WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
-_DROPPED_BY_KERAS3: Final = frozenset({"decay"})
 
 
 class Style(StrEnum):
