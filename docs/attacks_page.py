@@ -14,7 +14,7 @@ from policytool.formats.discovery import Input
 from policytool.numerics import check_sides
 from policytool.releases.releases import KERAS3, newest
 from policytool.reports import rule_reference
-from policytool.rules import BY_ID, Question
+from policytool.rules import BY_ID, AuditOptions
 from policytool.support.errors import ModelFileError
 
 ROOT: Final = Path(__file__).parent.parent
@@ -155,7 +155,7 @@ def _file_rows(name: str, attack: dict[str, Any]) -> list[str]:
     rules = " ".join(
         dict.fromkeys(
             found.rule
-            for found in auditing.audited(Input(path=path, exact=True), Question()).findings
+            for found in auditing.audited(Input(path=path, exact=True), AuditOptions()).findings
             if found.rule.startswith("PT6")
         )
     )

@@ -231,7 +231,16 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
     measured.
     """
     yield from ("", f"## Not the same, or not converted, to Keras {3 if to_keras3 else 2}", "")
-    coarse = behaviour.differs_in_16_bits(to_keras3=to_keras3)
+    coarse = [
+        name
+        for facts in behaviour.measured()[behaviour.direction(to_keras3=to_keras3)].values()
+        for name, case in facts["cases"].items()
+        if behaviour.agrees(case)
+        and any(
+            isinstance(case.get(policy), int) and case[policy] > behaviour.EPS
+            for policy in _POLICIES[1:]
+        )
+    ]
     said = (
         "These agree in float32 and not in 16 bits, which one library computes otherwise inside: "
         f"{', '.join(map(code, coarse))}."

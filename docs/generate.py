@@ -280,7 +280,7 @@ def _still_refused(after: dict[str, dict[str, bool]], loaders: list[str]) -> Ite
     found: dict[str, set[tuple[str, str]]] = {}
     for file, said in after.items():
         made = planning.plan(
-            reading.analysed(format_detection.document(ROOT / "fixtures" / file, file)),
+            reading.load_model(format_detection.document(ROOT / "fixtures" / file, file)),
             planning.Options(),
         )
         reasons = {

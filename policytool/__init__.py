@@ -88,7 +88,7 @@ def audit(
     with given(limits or {}):
         return auditing.audit(
             fspath(path),
-            auditing.question(
+            auditing.audit_options(
                 targets=targets, device=device, weights=weights, select=select, ignore=ignore
             ),
         )

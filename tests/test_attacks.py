@@ -19,7 +19,7 @@ import pytest
 
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
-from policytool.rules import BY_ID, Question
+from policytool.rules import BY_ID, AuditOptions
 from policytool.rules.finding import Severity
 from tests.conftest import MIXED_JSON, run
 from tests.helpers.attacks import (
@@ -186,7 +186,7 @@ def test_each_did_its_harm_where_it_was_loaded(name: str) -> None:
 def test_audit_names_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error, of a rule that knows the advisory."""
     monkeypatch.chdir(MODELS)
-    found = auditing.audited(Input(path=Path(name), exact=True), Question()).findings
+    found = auditing.audited(Input(path=Path(name), exact=True), AuditOptions()).findings
     errors = {
         finding.rule
         for finding in found

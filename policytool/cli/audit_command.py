@@ -32,7 +32,7 @@ from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.layout import clean
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
-from policytool.rules import Device, Question
+from policytool.rules import AuditOptions, Device
 from policytool.rules.finding import Severity, worst
 from policytool.rules.fixes import Outcome
 from policytool.rules.selection import selectors
@@ -124,7 +124,7 @@ def command(
     """
     selected = selectors.selectors(select, "--select")
     remembered = baselines.read(baseline) if baseline is not None else Baseline()
-    question = Question(
+    question = AuditOptions(
         rules=selectors.chosen(selected, selectors.selectors(ignore, "--ignore")),
         targets=tuple(dict.fromkeys(named_target(name) for name in target)),
         device=Device(device) if device is not None else None,
@@ -163,7 +163,7 @@ def command(
             targets=question.targets,
         )
         audit, migrations = mending.mended(
-            audit, found, mending.Asked(mending=how, question=question), passing, jobs
+            audit, found, mending.Asked(mending=how, options=question), passing, jobs
         )
     unwritten: list[str] = []
     if write_baseline is not None:

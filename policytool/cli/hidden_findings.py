@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.commands.audit import Audit
-    from policytool.rules import Question
+    from policytool.rules import AuditOptions
 
 _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "baseline": "baseline"}
 """What lets a finding pass to the key that says so."""
 
 
-def sentences(audit: Audit, question: Question) -> Iterator[str]:
+def sentences(audit: Audit, question: AuditOptions) -> Iterator[str]:
     """Yield a sentence with the file and its keys, if they hide anything."""
     hidden = [*_suppressed(audit), *_skipped(question), *_tolerated(audit)]
     file = next(
@@ -52,7 +52,7 @@ def _suppressed(audit: Audit) -> Iterator[str]:
         yield f"{', '.join(f'{count} by {key!r}' for key, count in found.items())}"
 
 
-def _skipped(question: Question) -> Iterator[str]:
+def _skipped(question: AuditOptions) -> Iterator[str]:
     """Yield how many rules are not checked that would be without the file."""
     given: dict[str, tuple[selectors.Selector, ...]] = {
         key: ()

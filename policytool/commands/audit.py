@@ -9,10 +9,9 @@ from policytool import rules
 from policytool.commands.inspect import Failure, is_passed_over
 from policytool.formats import discovery, format_detection
 from policytool.model import reading, rounded_weights
-from policytool.model.loaded_model import Subject
 from policytool.releases.targets import libraries as libraries_of
 from policytool.releases.targets import target
-from policytool.rules import Device, Needs, Question
+from policytool.rules import AuditOptions, Device, Needs
 from policytool.rules.finding import Audited
 from policytool.rules.selection import selectors
 from policytool.support.errors import ModelFileError, UsageError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.discovery import Input
-    from policytool.rules import Case, Rule
+    from policytool.rules import Rule, RuleInput
     from policytool.rules.fixes import Mended
 
 
@@ -45,12 +44,12 @@ class Audit:
     """
 
 
-def attempted(found: Input, question: Question) -> Audited | Failure | None:
+def attempted(found: Input, options: AuditOptions) -> Audited | Failure | None:
     """
     Return what was found in an input, its failure, or None for what was found and is no model.
     """
     try:
-        return audited(found, question)
+        return audited(found, options)
     except ModelFileError as error:
         return (
             None
@@ -59,7 +58,7 @@ def attempted(found: Input, question: Question) -> Audited | Failure | None:
         )
 
 
-def audited(found: Input, question: Question) -> Audited:
+def audited(found: Input, options: AuditOptions) -> Audited:
     """
     Return what the rules find in one model.
 
@@ -67,31 +66,31 @@ def audited(found: Input, question: Question) -> Audited:
     """
     document = format_detection.document(found.path, found.shown)
     if document.config_part is None:
-        subject, model = None, reading.model_of(document)
+        loaded, model = None, reading.model_of(document)
     else:
-        analysis = reading.analysed(document)
-        subject, model = Subject(analysis), analysis.model
-    case = rules.Case(model=model, document=document, subject=subject)
-    if any(rule.needs is Needs.WEIGHTS for rule in rules.asked(question)):
-        case = _with_values(case, found.path, question)
+        loaded = reading.load_model(document)
+        model = loaded.model
+    case = rules.RuleInput(model=model, document=document, loaded=loaded)
+    if any(rule.needs is Needs.WEIGHTS for rule in rules.asked(options)):
+        case = _with_values(case, found.path, options)
     return Audited(
         path=model.path,
         format=model.format,
         generation=model.generation,
         layers=len(model.layers),
-        findings=tuple(rules.findings(case, question)),
+        findings=tuple(rules.findings(case, options)),
         signatures=model.signatures,
     )
 
 
-def question(
+def audit_options(
     *,
     targets: Iterable[str] = (),
     device: str | None = None,
     weights: bool = False,
     select: Iterable[str] | None = None,
     ignore: Iterable[str] | None = None,
-) -> Question:
+) -> AuditOptions:
     """
     Return what a caller of the Python API asks.
 
@@ -103,7 +102,7 @@ def question(
             raise UsageError(f"{name} is the text {several!r}; expected a list of such")
     if device is not None and device not in set(Device):
         raise UsageError(f"device {device!r} is none; expected {' or '.join(Device)}")
-    return Question(
+    return AuditOptions(
         rules=selectors.chosen(
             selectors.selectors(select or (), "select"), selectors.selectors(ignore or (), "ignore")
         ),
@@ -113,7 +112,7 @@ def question(
     )
 
 
-def audit(path: str, asked: Question) -> Audited:
+def audit(path: str, asked: AuditOptions) -> Audited:
     """
     Return what is found in the saved model at ``path``.
 
@@ -123,7 +122,7 @@ def audit(path: str, asked: Question) -> Audited:
     return audited(found, asked)
 
 
-def _with_values(case: Case, path: Path, asked: Question) -> Case:
+def _with_values(case: RuleInput, path: Path, asked: AuditOptions) -> RuleInput:
     """
     Return the case with what its stored values are, and what becomes of them.
 
@@ -131,11 +130,11 @@ def _with_values(case: Case, path: Path, asked: Question) -> Case:
     """
     from policytool.rules import stored_values  # NumPy, and h5py for most files
 
-    libraries = libraries_of(case.subject.loader, asked.targets) if case.subject is not None else ()
+    libraries = libraries_of(case.loaded.loader, asked.targets) if case.loaded is not None else ()
     counts, unread = stored_values.counted(
         path,
         case.document,
-        rounded_weights.narrowed(case.subject, libraries) if case.subject is not None else {},
+        rounded_weights.narrowed(case.loaded, libraries) if case.loaded is not None else {},
     )
     return replace(case, counts=counts, unread=unread)
 

@@ -177,11 +177,11 @@ def _reference_options(source: CheckSource, wanted: CheckOptions, *, two: bool) 
     or float64 where the file has that.
     """
     spelled = Options(target=wanted.candidate.target)
-    if source.analysis is None or (two and wanted.reference is None):
+    if source.loaded is None or (two and wanted.reference is None):
         return spelled
     widest = (
         FLOAT64
-        if any(layer.compute_dtype == FLOAT64 for layer in source.analysis.model.layers)
+        if any(layer.compute_dtype == FLOAT64 for layer in source.loaded.layers)
         else FLOAT32
     )
     return replace(
@@ -210,7 +210,7 @@ def _check_differ(model: Input, sides: list[PreparedSide], wanted: CheckOptions)
 
 def _same_policies(one: PreparedSide, other: PreparedSide) -> bool:
     policies = [
-        [layer.policy for layer in side.analysis.model.layers] if side.analysis is not None else []
+        [layer.policy for layer in side.loaded.layers] if side.loaded is not None else []
         for side in (one, other)
     ]
     return policies[0] == policies[1]
@@ -350,9 +350,7 @@ def _job(
     wanted: CheckOptions,
     tools: TensorFlowTools,
 ) -> dict[str, Any]:
-    sites = [
-        site for side in sides if side.analysis is not None for site in side.analysis.placed.sites
-    ]
+    sites = [site for side in sides if side.loaded is not None for site in side.loaded.sites]
     return {
         "job": "check",
         "reference": sides[0].job,
@@ -365,8 +363,8 @@ def _job(
             "seed": wanted.seed,
         },
         "isolated": wanted.isolated,
-        "gradients": {**recorded_training.recorded_training(original.analysis), "seed": wanted.seed}
-        if wanted.gradients and original.analysis is not None
+        "gradients": {**recorded_training.recorded_training(original.loaded), "seed": wanted.seed}
+        if wanted.gradients and original.loaded is not None
         else None,
         "timing": wanted.timing,
         "tf32": wanted.tf32,
@@ -381,8 +379,8 @@ def _job(
             {
                 name
                 for side in sides
-                if side.analysis is not None
-                for name in untrusted_code.names_needed(side.analysis)
+                if side.loaded is not None
+                for name in untrusted_code.names_needed(side.loaded)
             }
         ),
         "trust": tools.trust,
@@ -393,7 +391,7 @@ def _job(
 
 
 def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:
-    layers = side.analysis.model.layers if side.analysis is not None else ()
+    layers = side.loaded.layers if side.loaded is not None else ()
     floating = [
         layer
         for layer in layers

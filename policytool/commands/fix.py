@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from policytool.commands.audit import Audit
     from policytool.formats.discovery import Input
-    from policytool.rules import Question
+    from policytool.rules import AuditOptions
     from policytool.rules.finding import Audited, Finding
     from policytool.rules.fixes import Merged
     from policytool.rules.selection.suppressions import Passing
@@ -63,7 +63,7 @@ class Asked:
     """What is to be done to each model."""
 
     mending: Mending
-    question: Question
+    options: AuditOptions
     """What it is audited for afterwards."""
 
 
@@ -137,7 +137,7 @@ def attempted(case: Case, asked: Asked) -> Attempt:
     if attempt.mended.outcome is not Outcome.MENDED:
         return attempt
     try:
-        after = auditing.audited(case.found, asked.question)
+        after = auditing.audited(case.found, asked.options)
     except ModelFileError as error:
         return replace(
             attempt, after=Failure(path=error.path, code=error.code, message=error.message)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.formats.rewriting import Written
     from policytool.migration.planning.options import Options
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.predictions import PredictionComparison
     from policytool.numerics.tensorflow_run import Reexport, TensorFlowTools
     from policytool.support.text.jsontext import Json
@@ -154,16 +154,16 @@ def attempted(found: Input, asked: Asked, tools: TensorFlowTools | None = None) 
             return (
                 None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
             )
-        analysis = reading.analysed(document)
-        if not analysis.placed.sites:
+        loaded = reading.load_model(document)
+        if not loaded.sites:
             return Failure(
                 path=found.shown,
                 code="not-migratable",
                 message="holds no layer that could be changed: its metadata leads to none",
             )
-        plan = _planned(analysis, asked)
+        plan = _planned(loaded, asked)
         run = (
-            TensorFlowRun(plan=plan, analysis=analysis, source=found.path, tools=tools)
+            TensorFlowRun(plan=plan, loaded=loaded, source=found.path, tools=tools)
             if tools is not None
             else None
         )
@@ -179,13 +179,13 @@ def attempted(found: Input, asked: Asked, tools: TensorFlowTools | None = None) 
         return Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
 
 
-def _planned(analysis: Analysis, asked: Asked) -> Plan:
+def _planned(loaded: LoadedModel, asked: Asked) -> Plan:
     container = container_of(asked.destination.output)
-    if asked.options.target is None and container in {None, analysis.document.format}:
-        return planning.plan(analysis, asked.options)
+    if asked.options.target is None and container in {None, loaded.document.format}:
+        return planning.plan(loaded, asked.options)
     from policytool.migration.convert import conversion_plan
 
-    return conversion_plan.plan(analysis, asked.options, container)
+    return conversion_plan.plan(loaded, asked.options, container)
 
 
 def directories(found: Input, asked: Asked) -> frozenset[Path]:
@@ -343,9 +343,9 @@ def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
     if not plan.casts:
         return {}
     if plan.retrace and work.run is not None:
-        return count_casts(plan, work.run.analysis, source)
+        return count_casts(plan, work.run.loaded, source)
     if plan.conversion is not None and work.document is not None and work.document.nodes:
-        return count_casts(plan, reading.analysed(work.document), source)
+        return count_casts(plan, reading.load_model(work.document), source)
     from policytool.formats import rewriting  # as above: h5py and ml_dtypes
 
     return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)

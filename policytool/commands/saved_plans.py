@@ -103,10 +103,10 @@ def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) 
     try:
         document = format_detection.document(path, str(path))
         _check(document, plan)
-        analysis = reading.analysed(document)
+        loaded = reading.load_model(document)
         changed, unchanged = (
-            reading.analysed(applied(document, plan.edits, plan.casts)).model,
-            analysis.model,
+            reading.load_model(applied(document, plan.edits, plan.casts)).model,
+            loaded.model,
         )
         _check_policies(unchanged, changed)
         current = Plan(
@@ -123,7 +123,7 @@ def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) 
             retrace=plan.retrace,
         )
         run = (
-            TensorFlowRun(plan=current, analysis=analysis, source=path, tools=tools)
+            TensorFlowRun(plan=current, loaded=loaded, source=path, tools=tools)
             if tools is not None
             else None
         )

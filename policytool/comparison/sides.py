@@ -134,8 +134,8 @@ def subject(document: Document) -> Subject:
     """
     if document.config_part is None:
         return _undescribed(document)
-    analysis = reading.analysed(document)
-    sites, placed = analysis.placed.sites, analysis.placed
+    loaded = reading.load_model(document)
+    sites, placed = loaded.placed.sites, loaded.placed
     fed, ends, operations = _wired(sites)
     before = _before(sites)
     layers = tuple(
@@ -153,11 +153,11 @@ def subject(document: Document) -> Subject:
             ends=ends.get(index),
             operations=operations.get(index),
         )
-        for index, (site, layer) in enumerate(zip(sites, analysis.model.layers, strict=True))
+        for index, (site, layer) in enumerate(zip(sites, loaded.layers, strict=True))
     )
     return Subject(
         document=document,
-        model=analysis.model,
+        model=loaded.description,
         layers=layers,
         sites=sites,
         is_rooted=sum(site.parent is None for site in sites) == 1,

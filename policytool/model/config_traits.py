@@ -22,7 +22,7 @@ _INPUT: Final = "InputLayer"
 
 
 @dataclass
-class Features:
+class ConfigTraits:
     """
     The marks of a config; filled while walking, read by :mod:`policytool.model.writer_version` and
     :mod:`policytool.model.compatibility`.
@@ -126,14 +126,14 @@ class Features:
     """
 
 
-def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Features:
+def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> ConfigTraits:
     """
-    Return the features of a model's config and of its training configuration.
+    Return the traits of a model's config and of its training configuration.
 
     :param objects: the metadata of a SavedModel's objects, of which only the policies are read:
         what a subclassed model holds is nowhere else
     """
-    found = Features()
+    found = ConfigTraits()
     for metadata in objects:
         if isinstance(metadata, dict) and "dtype" in metadata:
             _note_dtype(metadata["dtype"], found)
@@ -153,7 +153,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Fea
     return found
 
 
-def _note(value: dict[str, Json], found: Features) -> None:
+def _note(value: dict[str, Json], found: ConfigTraits) -> None:
     class_name, config, module = value.get("class_name"), value.get("config"), value.get("module")
     if isinstance(class_name, str):
         found.class_names.add(class_name)
@@ -167,7 +167,7 @@ def _note(value: dict[str, Json], found: Features) -> None:
         _note_dtype(value["dtype"], found)
 
 
-def _note_config(class_name: str, config: dict[str, Json], found: Features) -> None:
+def _note_config(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
     if class_name in found.keys:
         found.keys[class_name].update(config)
         found.common_keys[class_name].intersection_update(config)
@@ -191,7 +191,7 @@ def _note_config(class_name: str, config: dict[str, Json], found: Features) -> N
         )
 
 
-def _note_policy(class_name: str, config: dict[str, Json], found: Features) -> None:
+def _note_policy(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
     dtype = config.get("dtype")
     inner = dtype.get("config") if isinstance(dtype, dict) else None
     name = inner.get("name") if isinstance(inner, dict) else dtype
@@ -203,7 +203,7 @@ def _note_policy(class_name: str, config: dict[str, Json], found: Features) -> N
             found.drawn.add((str(value.get("class_name")), name))
 
 
-def _note_arguments(class_name: str, config: dict[str, Json], found: Features) -> None:
+def _note_arguments(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
     for key, value in config.items():
         if (
             key.endswith("_initializer")
@@ -239,7 +239,7 @@ def _says_shape(root: dict[str, Json]) -> bool:
     )
 
 
-def _note_nested(config: dict[str, Json], found: Features) -> None:
+def _note_nested(config: dict[str, Json], found: ConfigTraits) -> None:
     for key, value in config.items():
         first = value[0] if isinstance(value, list) and value and key == "cells" else value
         inner = first.get("config") if isinstance(first, dict) else None
@@ -248,7 +248,7 @@ def _note_nested(config: dict[str, Json], found: Features) -> None:
             found.activation_layers |= key == "activation"
 
 
-def _note_model(class_name: str, config: dict[str, Json], found: Features) -> None:
+def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:
     listed = config["layers"]
     layers = (
         [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
@@ -266,7 +266,7 @@ def _note_model(class_name: str, config: dict[str, Json], found: Features) -> No
         )
 
 
-def _note_outputs(config: dict[str, Json], found: Features) -> None:
+def _note_outputs(config: dict[str, Json], found: ConfigTraits) -> None:
     found.stuck |= bool(inbound_nodes.stuck(config))
     found.depth = max(found.depth, inbound_nodes.depth(config))
     outputs = config.get("output_layers")
@@ -274,7 +274,7 @@ def _note_outputs(config: dict[str, Json], found: Features) -> None:
         found.flat_outputs = True
 
 
-def _note_dtype(dtype: Json, found: Features) -> None:
+def _note_dtype(dtype: Json, found: ConfigTraits) -> None:
     if isinstance(dtype, str):
         found.policy_classes.add(
             "quantized-name"

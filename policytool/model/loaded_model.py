@@ -1,16 +1,16 @@
-"""A read model with what planning asks of it again and again."""
+"""A model in memory: its file's contents, its layers, and what is derived from both."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from policytool.formats.document import Address
-from policytool.model import custom_classes, hazards
+from policytool.model import compatibility, custom_classes
 from policytool.model.layer_graph import graphs
-from policytool.model.tree import INPUT_CLASS, LAYERS, Unspelled, places
+from policytool.model.tree import INPUT_CLASS, Unspelled, places
 from policytool.releases import dtypes, generations, policy
 from policytool.releases.releases import KERAS3, newest
 from policytool.support.errors import SpellingError
@@ -19,49 +19,79 @@ from policytool.support.text import jsontext
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.formats.document import Document
-    from policytool.migration.plan import Plan
-    from policytool.migration.planning.options import Options
+    from policytool.formats.document import Document, Signature
+    from policytool.model.config_traits import ConfigTraits
     from policytool.model.hazards import Hazard
     from policytool.model.layer_graph import Graph
-    from policytool.model.model import Layer
-    from policytool.model.reading import Analysis
+    from policytool.model.model import Layer, Model, Optimizer, Verdict
     from policytool.model.tree import Site
+    from policytool.model.tree.storage import Placed
     from policytool.releases.generations import Generation
     from policytool.releases.policy import Policy, PolicyMap
+    from policytool.releases.releases import Release
     from policytool.support.text.jsontext import Json
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The model that a plan is made for."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadedModel:
+    """
+    A model together with what it was read from, and what rules and plans ask of both again and
+    again.
+    """
 
-    analysis: Analysis
+    document: Document
+    origins: tuple[Release, ...]
+    """The releases that can have written the file, oldest first."""
+
+    traits: ConfigTraits
+    placed: Placed
+    description: Model
+    """All that reports say of the model but the verdicts, which few commands use."""
 
     @property
-    def document(self) -> Document:
-        """The file's contents."""
-        return self.analysis.document
+    def family(self) -> str:
+        """Whose releases wrote the file, and load it: those of Keras 2 and 1, or of Keras 3."""
+        return self.origins[-1].family
 
     @property
     def sites(self) -> tuple[Site, ...]:
         """The places of its layers."""
-        return self.analysis.placed.sites
+        return self.placed.sites
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """Its layers, with the same indices as :attr:`sites`."""
-        return self.analysis.model.layers
+        return self.description.layers
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The optimizer that it was saved with, if it was compiled."""
+        return self.description.optimizer
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        """The entry points of a SavedModel's graph."""
+        return self.description.signatures
+
+    @cached_property
+    def loaders(self) -> tuple[Verdict, ...]:
+        """What each loader makes of the file."""
+        return compatibility.verdicts(self.document, self.origins, self.traits, self.sites)
+
+    @cached_property
+    def model(self) -> Model:
+        """The model as reports have it."""
+        return replace(self.description, loaders=self.loaders)
 
     @property
     def generation(self) -> Generation:
         """The newest generation that can have written the file."""
-        return self.analysis.origins[-1].generation
+        return self.origins[-1].generation
 
     @property
     def is_keras3(self) -> bool:
         """Whether Keras 3 wrote the file."""
-        return self.analysis.family == KERAS3
+        return self.family == KERAS3
 
     @property
     def loader(self) -> str:
@@ -69,7 +99,7 @@ class Subject:
         The newest release of the library that loads files of this kind, as
         :mod:`policytool.model.compatibility.incompatibilities` names it.
         """
-        return newest(self.analysis.family).id
+        return newest(self.family).id
 
     @cached_property
     def children(self) -> Mapping[int, tuple[int, ...]]:
@@ -79,21 +109,6 @@ class Subject:
             if site.parent is not None:
                 found[site.parent].append(index)
         return defaultdict(tuple, {parent: tuple(below) for parent, below in found.items()})
-
-    @cached_property
-    def plans(self) -> dict[Options, Plan]:
-        """
-        What :func:`policytool.migration.planning.planned` made of the model, for who asks again.
-        """
-        return {}
-
-    @cached_property
-    def conversions(self) -> dict[Options, Plan]:
-        """
-        What :func:`policytool.migration.convert.conversion_plan.planned` made of the model where
-        nobody named a container, for who asks again.
-        """
-        return {}
 
     @property
     def configs(self) -> tuple[tuple[Address, Json], ...]:
@@ -142,6 +157,8 @@ class Subject:
         What of the file runs code, names code, or opens other files when the model is loaded; of
         its configs, not of its graph.
         """
+        from policytool.model import hazards  # its lists, which inspect needs nothing of
+
         return hazards.of(self.document, self.places)
 
     @cached_property
@@ -231,14 +248,6 @@ class Subject:
     def is_input(self, index: int) -> bool:
         """Return whether the site is an input layer."""
         return self.sites[index].class_name == INPUT_CLASS
-
-    def is_root_input(self, index: int) -> bool:
-        """Return whether the site is an input layer of the outermost model."""
-        return (
-            self.is_input(index)
-            and self.sites[index].parent == 0
-            and self.sites[index].attribute == LAYERS
-        )
 
     def is_floating(self, index: int) -> bool:
         """Return whether the layer computes in floats, or in whatever its first input has."""

@@ -6,7 +6,7 @@ layers.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import format_detection
@@ -20,6 +20,7 @@ from policytool.model import (
     writer_version,
 )
 from policytool.model.layer_policies import Resolver, floatx
+from policytool.model.loaded_model import LoadedModel
 from policytool.model.model import Layer, Model, Optimizer, Source, Variable
 from policytool.model.tree import NOT_WEIGHTS, path_of
 from policytool.releases import dtypes
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.model.config_traits import Features
+    from policytool.model.config_traits import ConfigTraits
+    from policytool.model.model import Verdict
     from policytool.model.traced_dtypes import Tally
-    from policytool.model.tree.storage import Placed
     from policytool.releases.releases import Release
 
 _INTEGER_KERNELS: Final = frozenset({"int8", "uint8", "int4", "uint4"})
@@ -43,26 +44,6 @@ _LAST_UNMIXED: Final = "tf1.4-2.0"
 """The last generation whose files cannot show a mixed policy."""
 
 _BEYOND: Final = "layer-limit"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Analysis:
-    """
-    A model together with what it was read from; its layers and the placed sites have the same
-    indices.
-    """
-
-    document: Document
-    origins: tuple[Release, ...]
-    """The releases that can have written the file, oldest first."""
-
-    placed: Placed
-    model: Model
-
-    @property
-    def family(self) -> str:
-        """Whose releases wrote the file, and load it: those of Keras 2 and 1, or of Keras 3."""
-        return self.origins[-1].family
 
 
 def read(path: Path, shown: str) -> Model:
@@ -80,21 +61,18 @@ def model_of(document: Document) -> Model:
 
     :raises ModelFileError: for a config that is no serialised model.
     """
-    return _without_config(document) if document.config_part is None else analysed(document).model
+    return _without_config(document) if document.config_part is None else load_model(document).model
 
 
-def analysed(document: Document) -> Analysis:
+def load_model(document: Document) -> LoadedModel:
     """
     Return the model of a document that has a config, with what it was read from.
 
     :raises ModelFileError: for a config that is no serialised model.
     """
-    objects = (
-        document.parts[node.part] for node in document.nodes.values() if node.part is not None
-    )
-    marks = config_traits.of(document.config, document.training, objects)
+    traits = _traits(document)
     writer = _writer(document)
-    origins, contradiction = writer_version.candidates(writer, marks)
+    origins, contradiction = writer_version.candidates(writer, traits)
     try:
         placed = tree.build(document, origins[-1])
         variables = [variable for owned in placed.variables.values() for variable in owned]
@@ -104,14 +82,10 @@ def analysed(document: Document) -> Analysis:
         )
         at_scope, own = traced_dtypes.of_layers(document, placed)
     except SpellingError as error:
-        raise ModelFileError(
-            document.path,
-            _BEYOND if isinstance(error, LimitError) else "config-not-keras",
-            str(error),
-        ) from error
+        raise _not_keras(document, error) from error
     layers = tuple(_with_trace(layer, at_scope.get(index)) for index, layer in enumerate(layers))
     optimizer, about_optimizer = _optimizer(document)
-    model = Model(
+    description = Model(
         path=document.path,
         format=document.format,
         generation=writer_version.label(origins),
@@ -126,14 +100,43 @@ def analysed(document: Document) -> Analysis:
             *resolver.observations,
             *about_optimizer,
             *(
-                _about_tensorflow_js(layers, marks)
+                _about_tensorflow_js(layers, traits)
                 if document.format == "tfjs"
                 else _about_storage(layers)
             ),
         ),
-        loaders=compatibility.verdicts(document, origins, marks, placed.sites),
     )
-    return Analysis(document=document, origins=origins, placed=placed, model=model)
+    return LoadedModel(
+        document=document, origins=origins, traits=traits, placed=placed, description=description
+    )
+
+
+def verdicts(document: Document) -> tuple[Verdict, ...]:
+    """
+    Return what each loader makes of a document that has a config, such as one that is only planned:
+    without its policies and its graph, which decide nothing there.
+
+    :raises ModelFileError: for a config that is no serialised model.
+    """
+    traits = _traits(document)
+    origins, _ = writer_version.candidates(_writer(document), traits)
+    try:
+        placed = tree.build(document, origins[-1])
+    except SpellingError as error:
+        raise _not_keras(document, error) from error
+    return compatibility.verdicts(document, origins, traits, placed.sites)
+
+
+def _traits(document: Document) -> ConfigTraits:
+    objects = (
+        document.parts[node.part] for node in document.nodes.values() if node.part is not None
+    )
+    return config_traits.of(document.config, document.training, objects)
+
+
+def _not_keras(document: Document, error: SpellingError) -> ModelFileError:
+    code = _BEYOND if isinstance(error, LimitError) else "config-not-keras"
+    return ModelFileError(document.path, code, str(error))
 
 
 def _with_trace(layer: Layer, tally: Tally | None) -> Layer:
@@ -191,7 +194,7 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
             yield Observation(code="quantized-undeclared", message=message, where=layer.path)
 
 
-def _about_tensorflow_js(layers: tuple[Layer, ...], marks: Features) -> Iterator[Observation]:
+def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iterator[Observation]:
     """
     Tell what TensorFlow.js, which was asked, makes of a file: it loads every policy, and computes
     in float32; it builds no input layer of Keras 3.
@@ -293,7 +296,6 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=(),
     )
 
 

@@ -11,33 +11,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.formats.document import Tensor
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 _CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
-def deciding(subject: Subject, index: int) -> int:
+def deciding(loaded: LoadedModel, index: int) -> int:
     """
     Return the layer whose policy says what a layer computes in: in Keras 3, the layer in a
     TimeDistributed computes as the TimeDistributed does.
     """
-    site = subject.sites[index]
+    site = loaded.sites[index]
     if (
-        subject.is_keras3
+        loaded.is_keras3
         and site.parent is not None
         and site.attribute == "layer"
-        and subject.sites[site.parent].class_name == "TimeDistributed"
+        and loaded.sites[site.parent].class_name == "TimeDistributed"
     ):
-        return deciding(subject, site.parent)
+        return deciding(loaded, site.parent)
     return index
 
 
-def compute_dtype(subject: Subject, index: int) -> str | None:
+def compute_dtype(loaded: LoadedModel, index: int) -> str | None:
     """Return what a layer computes in."""
-    return subject.layers[deciding(subject, index)].compute_dtype
+    return loaded.layers[deciding(loaded, index)].compute_dtype
 
 
-def narrowed(subject: Subject, libraries: Iterable[str]) -> Mapping[tuple[str, ...], str]:
+def narrowed(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tuple[str, ...], str]:
     """
     Return the stored variables that a layer rounds, by their paths, and to which dtype.
 
@@ -46,9 +46,9 @@ def narrowed(subject: Subject, libraries: Iterable[str]) -> Mapping[tuple[str, .
     """
     asked = tuple(libraries)
     found = {}
-    for index in range(len(subject.sites)):
-        for name, tensor in variables(subject, index):
-            dtype = _rounded_to(subject, index, name, asked)
+    for index in range(len(loaded.sites)):
+        for name, tensor in variables(loaded, index):
+            dtype = _rounded_to(loaded, index, name, asked)
             if (
                 dtype is not None
                 and tensor.dtype in _CASTABLE
@@ -58,17 +58,19 @@ def narrowed(subject: Subject, libraries: Iterable[str]) -> Mapping[tuple[str, .
     return found
 
 
-def variables(subject: Subject, index: int) -> Iterator[tuple[str, Tensor]]:
+def variables(loaded: LoadedModel, index: int) -> Iterator[tuple[str, Tensor]]:
     """Yield a layer's variables by their names, each with the tensor that holds it."""
-    placed = subject.analysis.placed
+    placed = loaded.placed
     for variable, tensor in zip(
         placed.variables.get(index, ()), placed.sources.get(index, ()), strict=True
     ):
         yield variable.name, tensor
 
 
-def _rounded_to(subject: Subject, index: int, name: str, libraries: tuple[str, ...]) -> str | None:
-    site, layer = subject.sites[index], subject.layers[index]
+def _rounded_to(
+    loaded: LoadedModel, index: int, name: str, libraries: tuple[str, ...]
+) -> str | None:
+    site, layer = loaded.sites[index], loaded.layers[index]
     if (
         custom_classes.is_opaque(site)
         or layer.quantization is not None
@@ -76,7 +78,7 @@ def _rounded_to(subject: Subject, index: int, name: str, libraries: tuple[str, .
         or layer.policy is None
     ):
         return None
-    computes = compute_dtype(subject, index)
+    computes = compute_dtype(loaded, index)
     if computes not in _CASTABLE:
         return None
     kept = [

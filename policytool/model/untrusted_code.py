@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model import hazards
 from policytool.model.hazards import LAMBDA, Harm
-from policytool.model.loaded_model import Subject
 from policytool.support.errors import short
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.model.hazards import Hazard
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
 
 REFUSED: Final = frozenset(
     {
@@ -67,7 +66,7 @@ class Reason:
         return f"{self.what}: {_DEFINE if self.is_custom else _TRUST}"
 
 
-def reasons(analysis: Analysis, *, compiles: bool = False) -> Iterator[Reason]:
+def reasons(loaded: LoadedModel, *, compiles: bool = False) -> Iterator[Reason]:
     """
     Yield what of a model needs trust, in the order of the file; what ``--custom-objects`` can
     define comes last.
@@ -75,20 +74,19 @@ def reasons(analysis: Analysis, *, compiles: bool = False) -> Iterator[Reason]:
     :param compiles: whether the model is to be compiled as it was, with the losses and metrics that
         its training configuration names.
     """
-    subject = Subject(analysis)
-    found = tuple(subject.hazards)
+    found = tuple(loaded.hazards)
     for hazard in found:
-        if hazard.harm is not Harm.CUSTOM or _is_of_lambda(analysis, hazard):
-            yield Reason(what=f"{_where(analysis, hazard)} {hazard.what}")
-    for site in subject.sites:
+        if hazard.harm is not Harm.CUSTOM or _is_of_lambda(loaded, hazard):
+            yield Reason(what=f"{_where(loaded, hazard)} {hazard.what}")
+    for site in loaded.sites:
         if (name := hazards.leading_out(site)) is not None:
             yield Reason(
                 what=f"the layer name {short(name)!r} is a path that leads out of where a loader "
                 "keeps its files"
             )
-    yield from of_file(analysis.document)
-    for hazard in needed(analysis, found, compiles=compiles):
-        yield Reason(what=f"{_where(analysis, hazard)} {hazard.what}", is_custom=True)
+    yield from of_file(loaded.document)
+    for hazard in needed(loaded, found, compiles=compiles):
+        yield Reason(what=f"{_where(loaded, hazard)} {hazard.what}", is_custom=True)
 
 
 def of_file(document: Document) -> Iterator[Reason]:
@@ -111,7 +109,7 @@ def of_file(document: Document) -> Iterator[Reason]:
 
 
 def needed(
-    analysis: Analysis, found: tuple[Hazard, ...], *, compiles: bool = False
+    loaded: LoadedModel, found: tuple[Hazard, ...], *, compiles: bool = False
 ) -> Iterator[Hazard]:
     """
     Yield the classes and functions of someone's own that a loader needs.
@@ -120,20 +118,20 @@ def needed(
     could be imported for it.
     """
     for hazard in found:
-        revived = bool(analysis.document.nodes) and hazard.module is None
-        asked = compiles or not hazards.trains(analysis.document, hazard.address)
+        revived = bool(loaded.document.nodes) and hazard.module is None
+        asked = compiles or not hazards.trains(loaded.document, hazard.address)
         if (
             hazard.harm is Harm.CUSTOM
             and asked
             and not revived
-            and not _is_of_lambda(analysis, hazard)
+            and not _is_of_lambda(loaded, hazard)
         ):
             yield hazard
 
 
-def names_needed(analysis: Analysis) -> list[str]:
+def names_needed(loaded: LoadedModel) -> list[str]:
     """Return the names by which the file calls what ``--custom-objects`` has to define."""
-    return sorted({hazard.name for hazard in needed(analysis, Subject(analysis).hazards)})
+    return sorted({hazard.name for hazard in needed(loaded, loaded.hazards)})
 
 
 def refusal(found: Iterator[Reason], *, custom_objects: bool = False) -> str | None:
@@ -145,12 +143,12 @@ def refusal(found: Iterator[Reason], *, custom_objects: bool = False) -> str | N
     return None if first is None else first.message
 
 
-def _where(analysis: Analysis, hazard: Hazard) -> str:
-    return "a config" if hazard.site is None else analysis.model.layers[hazard.site].path
+def _where(loaded: LoadedModel, hazard: Hazard) -> str:
+    return "a config" if hazard.site is None else loaded.layers[hazard.site].path
 
 
-def _is_of_lambda(analysis: Analysis, hazard: Hazard) -> bool:
+def _is_of_lambda(loaded: LoadedModel, hazard: Hazard) -> bool:
     """
     Return whether a function is called by a Lambda, which finds it in whatever module is loaded.
     """
-    return hazard.site is not None and analysis.placed.sites[hazard.site].class_name == LAMBDA
+    return hazard.site is not None and loaded.sites[hazard.site].class_name == LAMBDA

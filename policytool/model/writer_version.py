@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from policytool.formats.document import Writer
-    from policytool.model.config_traits import Features
+    from policytool.model.config_traits import ConfigTraits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +34,7 @@ class Mark:
     """Something a config shows, and the releases that write it."""
 
     releases: frozenset[str]
-    shows: Callable[[Features], bool]
+    shows: Callable[[ConfigTraits], bool]
 
     @property
     def lasts(self) -> bool:
@@ -42,46 +42,42 @@ class Mark:
         return any(newest(family).id in self.releases for family in (KERAS2, KERAS3))
 
 
-def _class(*names: str) -> Callable[[Features], bool]:
-    return lambda features: not features.class_names.isdisjoint(names)
+def _class(*names: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: not traits.class_names.isdisjoint(names)
 
 
-def _key(class_name: str, key: str) -> Callable[[Features], bool]:
-    return lambda features: key in features.keys.get(class_name, ())
+def _key(class_name: str, key: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: key in traits.keys.get(class_name, ())
 
 
-def _without(class_name: str, key: str) -> Callable[[Features], bool]:
-    return lambda features: (
-        class_name in features.keys and key not in features.common_keys[class_name]
-    )
+def _without(class_name: str, key: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: class_name in traits.keys and key not in traits.common_keys[class_name]
 
 
-def _policy(*classes: str) -> Callable[[Features], bool]:
-    return lambda features: not features.policy_classes.isdisjoint(classes)
+def _policy(*classes: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: not traits.policy_classes.isdisjoint(classes)
 
 
-def _policy_key(key: str) -> Callable[[Features], bool]:
-    return lambda features: key in features.policy_keys
+def _policy_key(key: str) -> Callable[[ConfigTraits], bool]:
+    return lambda traits: key in traits.policy_keys
 
 
-def _keras3(test: Callable[[Features], bool]) -> Callable[[Features], bool]:
+def _keras3(test: Callable[[ConfigTraits], bool]) -> Callable[[ConfigTraits], bool]:
     """
     Return a test that holds for Keras 3's configs alone, whose input layers have a ``batch_shape``.
     """
-    return lambda features: "batch_shape" in features.keys.get("InputLayer", ()) and test(features)
+    return lambda traits: "batch_shape" in traits.keys.get("InputLayer", ()) and test(traits)
 
 
-def _keras2(test: Callable[[Features], bool]) -> Callable[[Features], bool]:
+def _keras2(test: Callable[[ConfigTraits], bool]) -> Callable[[ConfigTraits], bool]:
     """
     Return a test that holds for configs before Keras 3 alone, whose input layers have a
     ``batch_input_shape``.
     """
-    return lambda features: (
-        "batch_input_shape" in features.keys.get("InputLayer", ()) and test(features)
-    )
+    return lambda traits: "batch_input_shape" in traits.keys.get("InputLayer", ()) and test(traits)
 
 
-def _mark(releases: str, shows: Callable[[Features], bool]) -> Mark:
+def _mark(releases: str, shows: Callable[[ConfigTraits], bool]) -> Mark:
     return Mark(releases=releases_in(releases), shows=shows)
 
 
@@ -104,7 +100,7 @@ MARKS: Final[tuple[Mark, ...]] = (
     _mark("tf2.3 on, keras3.0 on", _class("Functional")),
     _mark(
         "tf2.12 on, keras3.0 on",
-        lambda features: {"module", "registered_name"} <= features.root_keys,
+        lambda traits: {"module", "registered_name"} <= traits.root_keys,
     ),
     _mark("tf2.13 on", _policy_key("Policy.module")),
     # Keras 3, where to_json() has no version
@@ -124,9 +120,7 @@ MARKS: Final[tuple[Mark, ...]] = (
     _mark("keras3.0 to keras3.3", _keras3(_policy("mixed-name", "quantized-name"))),
     _mark(
         "keras3.0 to keras3.3",
-        _keras3(
-            lambda features: features.policy_classes == {"name"} and "Dense" in features.class_names
-        ),
+        _keras3(lambda traits: traits.policy_classes == {"name"} and "Dense" in traits.class_names),
     ),
     _mark("keras3.1 to keras3.3", _keras3(_policy("quantized-name"))),
     _mark("keras3.4 on", _key("LayerNormalization", "rms_scaling")),
@@ -145,7 +139,7 @@ MARKS: Final[tuple[Mark, ...]] = (
 )
 
 
-def candidates(writer: Writer, seen: Features) -> tuple[tuple[Release, ...], bool]:
+def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...], bool]:
     """
     Return the releases that can have written the file, oldest first, and whether its marks
     contradict its version.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
 from policytool.migration import planning
+from policytool.migration.planning.planned_document import applied
 from policytool.model import reading, untrusted_code
-from policytool.model.loaded_model import Subject
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.migration.plan import Plan
     from policytool.migration.planning.options import Options
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.files.opening import Identity
     from policytool.support.text.jsontext import Json
 
@@ -57,7 +57,7 @@ class CheckSource:
 
     input: Input
     document: Document
-    analysis: Analysis | None
+    loaded: LoadedModel | None
     """The model in it; None for a SavedModel that is a graph alone."""
 
 
@@ -68,7 +68,7 @@ class PreparedSide:
     job: Mapping[str, Any]
     """What the child gets."""
 
-    analysis: Analysis | None
+    loaded: LoadedModel | None
     """The model as it runs; None for a graph."""
 
     plan: Plan | None
@@ -98,14 +98,12 @@ def read_source(found: Input, *, trust: bool, custom_objects: bool = False) -> C
     document = format_detection.document(found.path, found.shown)
     if document.format in _NOT_RUN:
         raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
-    analysis = reading.analysed(document) if document.config_part is not None else None
-    reasons = (
-        untrusted_code.of_file(document) if analysis is None else untrusted_code.reasons(analysis)
-    )
+    loaded = reading.load_model(document) if document.config_part is not None else None
+    reasons = untrusted_code.of_file(document) if loaded is None else untrusted_code.reasons(loaded)
     message = None if trust else untrusted_code.refusal(reasons, custom_objects=custom_objects)
     if message is not None:
         raise ModelFileError(found.shown, "runs-code", message)
-    return CheckSource(input=found, document=document, analysis=analysis)
+    return CheckSource(input=found, document=document, loaded=loaded)
 
 
 def check_weights(weights: Path | None, *sources: CheckSource, trust: bool) -> tuple[Identity, ...]:
@@ -146,28 +144,29 @@ def prepare_side(
     :raises ModelFileError: for what cannot be changed so, and what cannot be written.
     :raises UsageError: for options that contradict the model.
     """
-    found, analysis = source.input, source.analysis
-    if analysis is None:
+    found, loaded = source.input, source.loaded
+    if loaded is None:
         return PreparedSide(
             job={"how": GRAPH},
-            analysis=None,
+            loaded=None,
             plan=None,
             policy=options.to,
             files=source.document.files,
         )
-    plan, wanted = planning.plan_with_result(
-        Subject(analysis), replace(options, retrace=analysis.document.format == "savedmodel")
-    )
+    plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(
             found.shown,
             plan.refusals[0].code,
             "; ".join(refusal.message for refusal in plan.refusals[:3]),
         )
-    job: dict[str, Any] = {"family": analysis.family, "policy": wanted.model.layers[0].policy}
-    match analysis.document.format:
-        case "savedmodel" if analysis.document.nodes:
-            job |= _rebuild_job(found.path, analysis, wanted)
+    wanted = loaded
+    if plan.edits or plan.casts:
+        wanted = reading.load_model(applied(loaded.document, plan.edits, plan.casts))
+    job: dict[str, Any] = {"family": loaded.family, "policy": wanted.layers[0].policy}
+    match loaded.document.format:
+        case "savedmodel" if loaded.document.nodes:
+            job |= _rebuild_job(found.path, loaded, wanted)
         case form if form in ARCHITECTURES:
             job |= {
                 "how": "config",
@@ -177,7 +176,7 @@ def prepare_side(
         case _:
             job |= {"how": "saved", "path": str(_copy_changed(found, plan, scratch))}
     return PreparedSide(
-        job=job, analysis=wanted, plan=plan, policy=options.to, files=source.document.files
+        job=job, loaded=wanted, plan=plan, policy=options.to, files=source.document.files
     )
 
 
@@ -193,7 +192,7 @@ def _without_compile_config(config: Json) -> Json:
     )
 
 
-def _rebuild_job(path: Path, before: Analysis, wanted: Analysis) -> dict[str, Any]:
+def _rebuild_job(path: Path, before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
     from policytool.numerics import reexport  # protobuf, for SavedModels alone
 
     return {

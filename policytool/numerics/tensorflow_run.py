@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.migration.plan import Plan
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
-    from policytool.model.reading import Analysis
     from policytool.numerics.predictions import PredictionComparison
     from policytool.numerics.reexport import ReexportComparison
     from policytool.numerics.workers import Worker
@@ -128,12 +128,12 @@ class TensorFlowRun:
     """What the child is asked for with one file, and what it answered."""
 
     plan: Plan
-    analysis: Analysis
+    loaded: LoadedModel
     source: Path
     tools: TensorFlowTools
     retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
-    after: Analysis | None = field(default=None)
+    after: LoadedModel | None = field(default=None)
 
     def refusal(self) -> Refusal | None:
         """
@@ -141,7 +141,7 @@ class TensorFlowRun:
         """
         if self.tools.trust:
             return None
-        found = untrusted_code.reasons(self.analysis, compiles=self.plan.retrace)
+        found = untrusted_code.reasons(self.loaded, compiles=self.plan.retrace)
         message = untrusted_code.refusal(found, custom_objects=bool(self.tools.custom_objects))
         return Refusal(code="runs-code", message=message) if message is not None else None
 
@@ -155,8 +155,8 @@ class TensorFlowRun:
         """
         from policytool.numerics import reexport
 
-        wanted = reexport.planned_model(self.analysis, self.plan)
-        result = self._run_job(reexport.reexport_job(self.analysis, wanted, self.source, draft))
+        wanted = reexport.planned_model(self.loaded, self.plan)
+        result = self._run_job(reexport.reexport_job(self.loaded, wanted, self.source, draft))
         after = _load(draft, self.plan.path)
         compared = self._compare_result(wanted, after, draft)
         self._normalize_policies(after, draft, result["versions"])
@@ -172,15 +172,17 @@ class TensorFlowRun:
             traces=result["traces"],
             signatures=tuple(result["signatures"]),
             optimizer=result["optimizer"],
-            load_under=after.model.layers[0].policy if own else None,
+            load_under=after.layers[0].policy if own else None,
         )
         if self.tools.verify:
             self.verify(draft)
 
-    def _compare_result(self, wanted: Analysis, after: Analysis, draft: Path) -> ReexportComparison:
+    def _compare_result(
+        self, wanted: LoadedModel, after: LoadedModel, draft: Path
+    ) -> ReexportComparison:
         from policytool.numerics import reexport
 
-        sides = (self.analysis, wanted, after, self.source, draft)
+        sides = (self.loaded, wanted, after, self.source, draft)
         try:
             wrong = next(reexport.differences(*sides), None)
             if wrong is not None:
@@ -221,12 +223,12 @@ class TensorFlowRun:
 
     def _sides(self, path: Path, after: Model) -> tuple[PredictionSide, PredictionSide]:
         conversion = self.plan.conversion
-        family = self.analysis.family
+        family = self.loaded.family
         before = PredictionSide(
             which="the original" if conversion is None else "the source",
             path=self.source,
             family=family,
-            model=self.analysis.model,
+            model=self.loaded.model,
             is_converted=conversion is not None,
         )
         if conversion is not None:
@@ -250,7 +252,7 @@ class TensorFlowRun:
         return before, self._run_job(second.job(folder, before["calls"]), worker, side=names[1])
 
     def _tolerance(self, after: Model) -> float:
-        before = self.analysis.model
+        before = self.loaded.model
         if self.plan.conversion is not None:
             return converted_tolerance(before, after, numerics=self._changes_numerics)
         if not self.plan.retrace and not self._changes_numerics:
@@ -269,16 +271,16 @@ class TensorFlowRun:
                 **job,
                 "custom_objects": list(self.tools.custom_objects),
                 "path": list(self.tools.path),
-                "registered": custom_classes.names(self.analysis.placed.sites),
-                "needed": [] if self.tools.trust else untrusted_code.names_needed(self.analysis),
+                "registered": custom_classes.names(self.loaded.sites),
+                "needed": [] if self.tools.trust else untrusted_code.names_needed(self.loaded),
                 "trust": self.tools.trust,
-                "files": [list(one) for one in self.analysis.document.files],
+                "files": [list(one) for one in self.loaded.document.files],
             },
             side=side,
         )
 
     def _normalize_policies(
-        self, after: Analysis, draft: Path, versions: Mapping[str, str]
+        self, after: LoadedModel, draft: Path, versions: Mapping[str, str]
     ) -> None:
         """
         Write the policies of a result as migrate writes them, so that migrating it again changes
@@ -294,7 +296,7 @@ class TensorFlowRun:
         self.after = _load(draft, self.plan.path)
 
 
-def count_casts(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[str, ...], Counts]:
+def count_casts(plan: Plan, loaded: LoadedModel, source: Path) -> Mapping[tuple[str, ...], Counts]:
     """
     Return what the casts of a plan that re-exports do to the values.
 
@@ -303,10 +305,10 @@ def count_casts(plan: Plan, analysis: Analysis, source: Path) -> Mapping[tuple[s
     from policytool.numerics import reexport  # as above
 
     try:
-        return reexport.count_casts(analysis, source, plan.casts)
+        return reexport.count_casts(loaded, source, plan.casts)
     except BundleError as error:
         raise ModelFileError(plan.path, error.code, str(error)) from error
 
 
-def _load(path: Path, shown: str) -> Analysis:
-    return reading.analysed(format_detection.document(path, shown))
+def _load(path: Path, shown: str) -> LoadedModel:
+    return reading.load_model(format_detection.document(path, shown))

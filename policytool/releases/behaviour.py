@@ -28,7 +28,6 @@ NUMBERS: Final = "numbers"
 LEFT_OUT: Final = frozenset({"name", "dtype", "trainable", "batch_input_shape"})
 """Keys that say nothing of what a layer computes, or are measured as policies."""
 
-_SIXTEEN: Final = ("mixed_float16", "mixed_bfloat16")
 _FLOAT32: Final = "float32"
 
 Facts = dict[str, Any]
@@ -94,21 +93,6 @@ def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool)
         if (applies or name == class_name) and (found := _differs(case)) is not None:
             return found
     return None
-
-
-def differs_in_16_bits(*, to_keras3: bool) -> tuple[str, ...]:
-    """
-    Return the cases that agree in float32 and not under a 16-bit policy: what the two libraries
-    compute in float32 inside is not the same.
-    """
-    found = measured()[direction(to_keras3=to_keras3)]
-    return tuple(
-        name
-        for facts in found.values()
-        for name, case in facts["cases"].items()
-        if agrees(case)
-        and any(isinstance(case.get(policy), int) and case[policy] > EPS for policy in _SIXTEEN)
-    )
 
 
 def arguments(config: Mapping[str, object], default: Mapping[str, object]) -> Facts:

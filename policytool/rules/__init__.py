@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, assert_never
 
 from policytool.rules import loading, numerics, safety, spelling, training, truth
-from policytool.rules.base import Case, Device, Needs, Question, Rule
+from policytool.rules.base import AuditOptions, Device, Needs, Rule, RuleInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,47 +31,47 @@ RULES: Final[tuple[Rule, ...]] = tuple(rule for _, _, rules in FAMILIES.values()
 BY_ID: Final = {rule.id: rule for rule in RULES}
 
 
-def is_met(need: Needs, question: Question) -> bool:
+def is_met(need: Needs, options: AuditOptions) -> bool:
     """Return whether the option that a rule needs was given."""
     match need:
         case Needs.TARGET:
-            return bool(question.targets)
+            return bool(options.targets)
         case Needs.DEVICE:
-            return question.device is not None
+            return options.device is not None
         case Needs.WEIGHTS:
-            return question.weights
+            return options.weights
         case Needs.BASELINE:
-            return bool(question.signatures)
+            return bool(options.signatures)
     assert_never(need)
 
 
-def asked(question: Question) -> tuple[Rule, ...]:
+def asked(options: AuditOptions) -> tuple[Rule, ...]:
     """
     Return the rules that are asked: those chosen whose option, where they need one, was given.
     """
     return tuple(
         rule
         for rule in RULES
-        if (question.rules is None or rule.id in question.rules)
-        and (rule.needs is None or is_met(rule.needs, question))
+        if (options.rules is None or rule.id in options.rules)
+        and (rule.needs is None or is_met(rule.needs, options))
     )
 
 
-def findings(case: Case, question: Question) -> Iterator[Finding]:
+def findings(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield what the rules that are asked find in a model, in the order of the rules."""
-    for rule in asked(question):
-        yield from rule.check(case, question)
+    for rule in asked(options):
+        yield from rule.check(case, options)
 
 
 __all__ = [
     "BY_ID",
     "FAMILIES",
     "RULES",
-    "Case",
+    "AuditOptions",
     "Device",
     "Needs",
-    "Question",
     "Rule",
+    "RuleInput",
     "asked",
     "findings",
     "is_met",

@@ -8,18 +8,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.document import Observation
-    from policytool.rules.base import Case, Rule
+    from policytool.rules.base import Rule, RuleInput
     from policytool.rules.finding import Finding, Remedy, Severity
 
 
-def observed(case: Case, *codes: str) -> Iterator[Observation]:
+def observed(case: RuleInput, *codes: str) -> Iterator[Observation]:
     """Yield the observations of these codes."""
     yield from (observation for observation in case.model.observations if observation.code in codes)
 
 
 def finding(
     rule: Rule,
-    case: Case,
+    case: RuleInput,
     observation: Observation,
     *,
     severity: Severity | None = None,

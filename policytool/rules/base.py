@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.casting import Counts
     from policytool.formats.document import Address, Document, Signature
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
     from policytool.rules.finding import Fix, Remedy, Severity
 
@@ -36,7 +36,7 @@ class Needs(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class AuditOptions:
     """What is asked of every model."""
 
     rules: frozenset[str] | None = None
@@ -59,12 +59,12 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class RuleInput:
     """The model that is looked at."""
 
     model: Model
     document: Document
-    subject: Subject | None
+    loaded: LoadedModel | None
     """
     The model with its graph and its configs; None for what has no config: weights, graphs without
     Keras' metadata.
@@ -98,7 +98,7 @@ class Rule:
     fix: Fix | None
     """What its fixes do, where it has some."""
 
-    check: Callable[[Case, Question], Iterator[Finding]]
+    check: Callable[[RuleInput, AuditOptions], Iterator[Finding]]
     """Pure: yields what is found, in model order."""
 
     doc: str

@@ -22,7 +22,7 @@ from tests.helpers.paths import FIXTURES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules import Case, Question
+    from policytool.rules import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
@@ -327,9 +327,9 @@ def test_a_baseline_remembers_entry_points(monkeypatch: pytest.MonkeyPatch) -> N
     """Rules are asked with those that it has, by the file's path as reports show it."""
     shutil.copytree(MIXED_SAVEDMODEL, "model")
     assert run("audit", "--write-baseline", "known.json", "model").code == 0
-    seen: list[Question] = []
+    seen: list[AuditOptions] = []
 
-    def check(_case: Case, question: Question) -> Iterator[Finding]:
+    def check(_case: RuleInput, question: AuditOptions) -> Iterator[Finding]:
         seen.append(question)
         yield from ()
 

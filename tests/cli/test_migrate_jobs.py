@@ -25,7 +25,7 @@ from policytool.commands.saved_plans import Asked as SavedAsked
 from policytool.commands.saved_plans import Saved
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, LossScales, Options
-from policytool.rules import Question
+from policytool.rules import AuditOptions
 from policytool.support.processes import pool
 from tests.conftest import (
     MIXED_H5,
@@ -619,7 +619,7 @@ def test_what_is_asked_comes_back() -> None:
             tasks.mend(),
             MendingAsked(
                 mending=Mending(unsafe=True, targets=("tf2.4",)),
-                question=Question(targets=("tf2.4",)),
+                options=AuditOptions(targets=("tf2.4",)),
             ),
         ),
     ):
@@ -633,13 +633,13 @@ def test_every_fix_of_a_fixture_comes_back() -> None:
     wire: Any = task.wire()
     seen = 0
     for found in discovery.inputs([str(FIXTURES / "tf2.3"), str(FIXTURES / "tf2.5")]):
-        audited = audit.attempt(found, Question())
+        audited = audit.attempt(found, AuditOptions())
         if not any(finding.remedy for finding in getattr(audited, "findings", ())):
             continue
         case: Any = Case(found=found, audited=audited)  # type: ignore[arg-type]  # it has findings
         assert repr(wire.item.decoded(wire.item.encoded(case))) == repr(case)
         attempt = task.attempt(
-            case, MendingAsked(mending=Mending(unsafe=True, write=False), question=Question())
+            case, MendingAsked(mending=Mending(unsafe=True, write=False), options=AuditOptions())
         )
         assert repr(wire.result.decoded(wire.result.encoded(attempt))) == repr(attempt)
         seen += 1

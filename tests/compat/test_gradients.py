@@ -478,7 +478,7 @@ def test_files_that_record_a_loss_scale(compat_python: Path, tmp_path: Path, fam
             assert isinstance(result, Migration), result
             files.append(str(target if target.exists() else FIXTURES / name))
         asked = recorded.recorded_training(
-            reading.analysed(format_detection.document(FIXTURES / name, name))
+            reading.load_model(format_detection.document(FIXTURES / name, name))
         )
         jobs.append({"files": files, "wanted": {**asked, "seed": 5}})
     for (name, value), answer in zip(

@@ -20,7 +20,6 @@ from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import Situation
 from policytool.migration.convert.target import Target
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.conftest import COMPAT
 
@@ -81,9 +80,9 @@ def _converted(path: Path) -> str | None:
     """Return a case for the other library; None where it is refused."""
     log = Log()
     target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
-    subject = Subject(reading.analysed(format_detection.document(path, str(path))))
+    loaded = reading.load_model(format_detection.document(path, str(path)))
     root = conversion_plan.rewritten(
-        decoding.decode(subject), Situation(subject=subject, target=target, log=log)
+        decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log)
     )
     text = json.dumps(encoding.encode(root, target, log))
     return None if log.refusals else text

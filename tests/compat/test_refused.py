@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.plan import Plan
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
     from tests.model.test_truth import Case
 
 pytestmark = pytest.mark.compat
@@ -74,13 +74,13 @@ def _forced(case: Case, to: str, target: Path) -> Forced | None:
     Carry out the plan for a fixture where it is refused for its checkpoint alone; None where it is
     not.
     """
-    analysis: Analysis = reading.analysed(format_detection.document(Path(case.path), case.path))
-    plan: Plan = planning.plan(analysis, Options(to=to))
+    loaded: LoadedModel = reading.load_model(format_detection.document(Path(case.path), case.path))
+    plan: Plan = planning.plan(loaded, Options(to=to))
     if {refusal.code for refusal in plan.refusals} != {CODE}:
         return None
     shutil.copytree(case.path, target)
     rewriting.rewrite(target, rewriting.Changes(edits=plan.edits), "savedmodel")
-    wanted = reading.analysed(applied(analysis.document, plan.edits, ())).model
+    wanted = reading.load_model(applied(loaded.document, plan.edits, ())).model
     return Forced(
         case=case,
         to=to,

@@ -56,12 +56,12 @@ def compiled() -> list[Compiled]:
     found = []
     for file, row in RECORDED.items():
         if "compiled" in row:
-            analysis = reading.analysed(format_detection.document(FIXTURES / file, file))
+            loaded = reading.load_model(format_detection.document(FIXTURES / file, file))
             evidence = training_incompatibilities.evidence(
-                analysis.document, keras3=analysis.origins[-1].id.startswith("keras3")
+                loaded.document, keras3=loaded.origins[-1].id.startswith("keras3")
             )
             assert evidence is not None
-            found.append(Compiled(file=file, format=analysis.document.format, evidence=evidence))
+            found.append(Compiled(file=file, format=loaded.document.format, evidence=evidence))
     return found
 
 

@@ -56,14 +56,14 @@ def compared(
     tools: TensorFlowTools, source: Path, result: Path, target: str
 ) -> PredictionComparison:
     """Return what a verification found of a file and of its conversion."""
-    analysis = reading.analysed(format_detection.document(source, source.name))
+    loaded = reading.load_model(format_detection.document(source, source.name))
     conversion = Conversion(
         target=target,
         content=Content(container=result.suffix.removeprefix(".") or "h5", config=None),
     )
     run = TensorFlowRun(
-        plan=replace(planning.plan(analysis, Options()), edits=(), casts=(), conversion=conversion),
-        analysis=analysis,
+        plan=replace(planning.plan(loaded, Options()), edits=(), casts=(), conversion=conversion),
+        loaded=loaded,
         source=source,
         tools=tools,
     )

@@ -10,7 +10,7 @@ import pytest
 
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
-from policytool.rules import BY_ID, FAMILIES, Question, Rule
+from policytool.rules import BY_ID, FAMILIES, AuditOptions, Rule
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
-def found(rule: str, path: Path, question: Question | None = None) -> tuple[Finding, ...]:
+def found(rule: str, path: Path, question: AuditOptions | None = None) -> tuple[Finding, ...]:
     """Return what one rule finds in the model at a path."""
-    audited = auditing.audited(Input(path=path, exact=True), question or Question())
+    audited = auditing.audited(Input(path=path, exact=True), question or AuditOptions())
     return tuple(finding for finding in audited.findings if finding.rule == rule)
 
 
@@ -36,7 +36,7 @@ class RuleContract:
 
     id: ClassVar[str]
 
-    question: ClassVar[Question] = Question()
+    question: ClassVar[AuditOptions] = AuditOptions()
     """What is asked: the targets, the device, and so on."""
 
     triggers: ClassVar[Mapping[str, tuple[str | None, ...]]]

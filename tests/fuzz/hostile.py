@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.fuzz.hostile_configs import Drawn
 
 _VERSIONS: Final = {2: "2.15.0", 3: "3.15.1"}
-_QUESTION: Final = auditing.question(select=("PT6",))
+_QUESTION: Final = auditing.audit_options(select=("PT6",))
 _NOTE: Final = "PT603"
 """The rule that names plain classes of someone's own, as a note."""
 

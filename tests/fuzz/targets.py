@@ -32,7 +32,6 @@ from policytool.formats.yaml_architecture import rewrite as yaml_architecture
 from policytool.migration.convert import conversion_plan
 from policytool.migration.planning.options import Options
 from policytool.model import policy_map, reading
-from policytool.model.loaded_model import Subject
 from policytool.releases import generations
 from policytool.releases.policy import PolicyMap
 from policytool.releases.releases import LOADERS
@@ -544,15 +543,15 @@ def _conversion(data: bytes, _directory: Path) -> str:
             for part, text in zip((sound.config_part, sound.training_part), texts, strict=False)
             if part is not None
         }
-        analysis = reading.analysed(replace(sound, parts={**sound.parts, **held}))
-        subject = Subject(analysis)
+        loaded = reading.load_model(replace(sound, parts={**sound.parts, **held}))
         if number % 5 == 0:
-            question = rules.Question(targets=(_pick(LOADERS, number // 5),))
-            case = rules.Case(model=analysis.model, document=analysis.document, subject=subject)
+            question = rules.AuditOptions(targets=(_pick(LOADERS, number // 5),))
+            case = rules.RuleInput(model=loaded.model, document=loaded.document, loaded=loaded)
             return "findings" if list(rules.findings(case, question)) else "read"
-        plan = conversion_plan.planned(
-            subject,
+        plan = conversion_plan.plan(
+            loaded,
             Options(target=_pick(LOADERS, number // 5), allow_weight_rewrite=number % 2 == 0),
+            None,
         )
     except jsontext.JsonError as error:
         return error.code

@@ -23,7 +23,6 @@ from policytool.formats import format_detection
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
 from policytool.model import layer_policies, policy_map, reading
-from policytool.model.loaded_model import Subject
 from policytool.releases import generations
 from policytool.releases import policy as policies
 from policytool.releases.policy import PolicyMap
@@ -461,9 +460,9 @@ def test_integers_beyond_float64_are_compared(tmp_path: Path) -> None:
 
 def test_a_model_that_is_a_layer_of_its_own_is_planned() -> None:
     """As the objects of a SavedModel can say: what flows out of it is not asked of itself."""
-    subject = Subject(reading.analysed(format_detection.document(MIXED_JSON, str(MIXED_JSON))))
-    graph = subject.graphs[0]
+    loaded = reading.load_model(format_detection.document(MIXED_JSON, str(MIXED_JSON)))
+    graph = loaded.graphs[0]
     name = list(graph.nodes)[-1]
     own = replace(graph, nodes={**graph.nodes, name: replace(graph.nodes[name], site=0)})
-    subject.__dict__["graphs"] = {0: own}
-    assert propagation.inputs(subject, Decisions()).keys() >= {0}
+    loaded.__dict__["graphs"] = {0: own}
+    assert propagation.inputs(loaded, Decisions()).keys() >= {0}

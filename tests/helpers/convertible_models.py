@@ -16,7 +16,6 @@ from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import Situation
 from policytool.migration.convert.target import Target
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,11 +146,11 @@ def converted(
     file = folder / "model.json"
     file.write_text(json.dumps(model), encoding="utf-8")
     document = format_detection.document(file, str(file))
-    subject = Subject(reading.analysed(replace(document, tensors=()) if stored else document))
+    loaded = reading.load_model(replace(document, tensors=()) if stored else document)
     log, target = Log(), Target(loader=loader, container="keras")
     root = rewritten(
-        decoding.decode(subject),
-        Situation(subject=subject, target=target, log=log, allow_weight_rewrite=weights),
+        decoding.decode(loaded),
+        Situation(loaded=loaded, target=target, log=log, allow_weight_rewrite=weights),
     )
     config = encoding.encode(root, target, log)
     assert isinstance(config, dict)

@@ -16,7 +16,7 @@ from policytool.commands.audit import Audit
 from policytool.commands.inspect import Failure
 from policytool.formats.discovery import Input
 from policytool.formats.document import Address
-from policytool.rules import BY_ID, Needs, Question, Rule
+from policytool.rules import BY_ID, AuditOptions, Needs, Rule
 from policytool.rules.finding import (
     Audited,
     Finding,
@@ -31,7 +31,7 @@ from policytool.rules.fixes import Mended, Outcome, Unmended
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules import Case
+    from policytool.rules import RuleInput
 
 FILES: Final = (
     "fixtures/tf2.3/exp_mf16_fixed128.h5",
@@ -44,7 +44,7 @@ FILES: Final = (
 def real() -> Audit:
     """Return what one rule finds in fixtures, read from the root of the tree."""
     found = auditing.gathered(
-        auditing.attempted(Input(path=Path(file), exact=True), Question()) for file in FILES
+        auditing.attempted(Input(path=Path(file), exact=True), AuditOptions()) for file in FILES
     )
     rule = BY_ID["PT101"]
     models = (
@@ -54,7 +54,7 @@ def real() -> Audit:
     return replace(found, audited=tuple(models), rules=(rule,))
 
 
-def _finds_nothing(_case: Case, _question: Question) -> Iterator[Finding]:
+def _finds_nothing(_case: RuleInput, _question: AuditOptions) -> Iterator[Finding]:
     yield from ()
 
 

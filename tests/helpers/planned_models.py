@@ -113,7 +113,7 @@ def plan(found: Document | Config, to: str | None = None, *sets: str, **options:
     """Return the plan for a document, or for a config in one."""
     asked = Options(to=to, assignments=tuple(assignment(text) for text in sets), **options)
     return planning.plan(
-        reading.analysed(found if isinstance(found, Document) else document(found)), asked
+        reading.load_model(found if isinstance(found, Document) else document(found)), asked
     )
 
 
@@ -122,7 +122,7 @@ def after(found: Document | Config, to: str | None = None, *sets: str, **options
     held = found if isinstance(found, Document) else document(found)
     made = plan(held, to, *sets, **options)
     assert not made.refusals, made.refusals
-    return reading.analysed(applied(held, made.edits, made.casts)).model
+    return reading.load_model(applied(held, made.edits, made.casts)).model
 
 
 def policies(model: Model) -> dict[str, str | None]:

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from policytool.rules import Case, Question
+    from policytool.rules import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
 def _saying(
-    name: str, remedy: Remedy | None = None, only: Callable[[Case], bool] = lambda _: True
-) -> Callable[[Case, Question], Iterator[Finding]]:
+    name: str, remedy: Remedy | None = None, only: Callable[[RuleInput], bool] = lambda _: True
+) -> Callable[[RuleInput, AuditOptions], Iterator[Finding]]:
     """Return a check that finds something at each layer with a mixed policy."""
 
-    def check(case: Case, _question: Question) -> Iterator[Finding]:
+    def check(case: RuleInput, _question: AuditOptions) -> Iterator[Finding]:
         rule = next(rule for rule in rules.RULES if rule.name == name)
         for layer in case.model.layers:
             if (layer.policy or "").startswith("mixed_") and only(case):

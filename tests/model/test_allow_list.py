@@ -23,7 +23,6 @@ from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.model import reading, untrusted_code
 from policytool.model.hazards import _judging
 from policytool.model.hazards._harm import Harm
-from policytool.model.loaded_model import Subject
 from policytool.releases import data
 from policytool.releases.symbols import class_names, ops
 from policytool.releases.symbols import functions as _functions
@@ -63,7 +62,7 @@ def reasons(path: Path) -> list[str]:
     found = (
         untrusted_code.of_file(document)
         if document.config_part is None
-        else untrusted_code.reasons(reading.analysed(document))
+        else untrusted_code.reasons(reading.load_model(document))
     )
     return [reason.what for reason in found]
 
@@ -810,11 +809,9 @@ def test_training_that_is_not_asked_for_needs_no_trust(tmp_path: Path) -> None:
         lambda config: config.update(loss={"class_name": "MyLoss", "config": {}}),
         attribute="training_config",
     )
-    analysis = reading.analysed(format_detection.document(path, "model"))
-    assert not list(untrusted_code.reasons(analysis))
-    assert [reason.is_custom for reason in untrusted_code.reasons(analysis, compiles=True)] == [
-        True
-    ]
+    loaded = reading.load_model(format_detection.document(path, "model"))
+    assert not list(untrusted_code.reasons(loaded))
+    assert [reason.is_custom for reason in untrusted_code.reasons(loaded, compiles=True)] == [True]
 
 
 def test_a_saved_model_s_own_classes_need_no_trust() -> None:
@@ -822,9 +819,9 @@ def test_a_saved_model_s_own_classes_need_no_trust() -> None:
     Their traces stand in for them, and the ops in these are on the list; of a named module they
     need it.
     """
-    analysis = reading.analysed(format_detection.document(FIXTURES / "tf2.15/subclassed", "model"))
-    assert any(hazard.harm is Harm.CUSTOM for hazard in Subject(analysis).hazards)
-    assert not list(untrusted_code.reasons(analysis))
+    loaded = reading.load_model(format_detection.document(FIXTURES / "tf2.15/subclassed", "model"))
+    assert any(hazard.harm is Harm.CUSTOM for hazard in loaded.hazards)
+    assert not list(untrusted_code.reasons(loaded))
 
 
 @pytest.mark.parametrize("name", ["deserialize_keras_object", "get", "_private"])

@@ -125,7 +125,7 @@ def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
         keras_object("net", "Functional", children=layers),
         *(keras_object(f"dense_{number}", "Dense") for number in range(many)),
     ]
-    analysis = reading.analysed(
+    loaded = reading.load_model(
         format_detection.document(saved_model(tmp_path / "wide", objects), "wide")
     )
     ops = tuple(
@@ -140,12 +140,12 @@ def test_many_scopes_are_found_among_many_layers(tmp_path: Path) -> None:
         for number in range(many)
     )
     document = replace(
-        analysis.document,
+        loaded.document,
         traces=(Trace(entry="serving_default", signature=True, ops=ops, reads={}),),
     )
     start = time.process_time()
-    _, own = traced_dtypes.of_layers(document, analysis.placed)
+    _, own = traced_dtypes.of_layers(document, loaded.placed)
     assert time.process_time() - start < 1
-    assert {analysis.placed.sites[index].name for index in own} == {
+    assert {loaded.placed.sites[index].name for index in own} == {
         f"dense_{number}" for number in range(many)
     }

@@ -36,7 +36,7 @@ def reasons(path: Path, *, compiles: bool = False) -> list[untrusted_code.Reason
     """Return why a file is not given to TensorFlow."""
     return list(
         untrusted_code.reasons(
-            reading.analysed(format_detection.document(path, "model")), compiles=compiles
+            reading.load_model(format_detection.document(path, "model")), compiles=compiles
         )
     )
 
@@ -118,8 +118,8 @@ def test_what_trains_a_model_hides_nothing(tmp_path: Path) -> None:
 
     path = changed_fixtures.keras_zip(tmp_path, COMPILED, put)
     assert [reason.is_custom for reason in reasons(path)] == [True]
-    analysis = reading.analysed(format_detection.document(path, "model"))
-    custom = [one for one in hazards.of(analysis.document, {}) if one.harm is Harm.CUSTOM]
+    loaded = reading.load_model(format_detection.document(path, "model"))
+    custom = [one for one in hazards.of(loaded.document, {}) if one.harm is Harm.CUSTOM]
     assert [one.address.pointer for one in custom] == ["/compile_config/loss", "/build_config"]
 
 
@@ -146,10 +146,10 @@ def test_a_function_is_needed_by_the_name_that_loaders_look_up(tmp_path: Path) -
             "registered_name": "mine",
         }
 
-    analysis = reading.analysed(
+    loaded = reading.load_model(
         format_detection.document(changed_fixtures.keras_zip(tmp_path, KERAS3, put), "model")
     )
-    assert untrusted_code.names_needed(analysis) == ["other"]
+    assert untrusted_code.names_needed(loaded) == ["other"]
 
 
 def test_an_architecture_is_not_compiled(tmp_path: Path) -> None:

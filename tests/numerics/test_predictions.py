@@ -303,13 +303,13 @@ def verified(
     """Return the run that verified a conversion, which is the same file under another name."""
     result = folder / "result.h5"
     shutil.copy(FLOAT32, result)
-    analysis = reading.analysed(format_detection.document(FLOAT32, "m.h5"))
+    loaded = reading.load_model(format_detection.document(FLOAT32, "m.h5"))
     conversion = Conversion(target=target, content=Content(container="h5", config=None))
     with workers[0] as worker, workers[1] as loader:
-        plan = replace(planning.plan(analysis, Options()), conversion=conversion, **changed)
+        plan = replace(planning.plan(loaded, Options()), conversion=conversion, **changed)
         run = TensorFlowRun(
             plan=plan,
-            analysis=analysis,
+            loaded=loaded,
             source=FLOAT32,
             tools=TensorFlowTools(worker=worker, target=loader, verify=True, trust=True),
         )

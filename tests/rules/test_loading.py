@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
-from policytool.rules import Question
+from policytool.rules import AuditOptions
 from policytool.rules.finding import Fix, Remedy
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers.paths import FIXTURES
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import pytest
 
     from policytool.migration.convert.architecture import Unit
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
-_TODAY = Question(targets=("tf2.15", "keras3.15"))
+_TODAY = AuditOptions(targets=("tf2.15", "keras3.15"))
 
 
 class TestTargetRefuses(RuleContract):
@@ -51,7 +51,7 @@ class TestTargetRefuses(RuleContract):
     def test_the_layers_the_class_and_the_key_that_do_it_are_named(self) -> None:
         """A key is told once for all layers that have it."""
         findings = found(
-            self.id, FIXTURES / "keras3.15/keras_ops.h5", Question(targets=("keras3.6",))
+            self.id, FIXTURES / "keras3.15/keras_ops.h5", AuditOptions(targets=("keras3.6",))
         )
         assert [(finding.path, finding.detail) for finding in findings][:2] == [
             (None, "keras3.6 graph"),
@@ -67,7 +67,9 @@ class TestTargetRefuses(RuleContract):
         Where the storage of variables alone stands in the way, migrate widens them; a key that is
         refused it does not take away.
         """
-        (storage,) = found(self.id, FIXTURES / "tf2.15/per_layer.h5", Question(targets=("tf2.15",)))
+        (storage,) = found(
+            self.id, FIXTURES / "tf2.15/per_layer.h5", AuditOptions(targets=("tf2.15",))
+        )
         assert storage.remedy == Remedy(fix=Fix.SAFE)
         (key, *_) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
         assert key.remedy is None
@@ -93,7 +95,7 @@ class TestTargetRefuses(RuleContract):
     def test_what_migrate_cannot_convert_has_the_reason_of_its_refusal(self) -> None:
         """And what to do instead."""
         findings = found(
-            self.id, FIXTURES / "keras3.15/subclassed.h5", Question(targets=("tf2.15",))
+            self.id, FIXTURES / "keras3.15/subclassed.h5", AuditOptions(targets=("tf2.15",))
         )
         assert len(findings) == 1
         assert str(findings[0].advice).startswith("migrate cannot convert it: ")
@@ -107,17 +109,17 @@ class TestTargetRefuses(RuleContract):
         However many findings there are, in however many rules: two containers, and one more where
         the first plan asks for an option.
         """
-        made: list[Subject] = []
+        made: list[LoadedModel] = []
         decode = decoding.decode
 
-        def counted(subject: Subject) -> Unit:
-            made.append(subject)
-            return decode(subject)
+        def counted(loaded: LoadedModel) -> Unit:
+            made.append(loaded)
+            return decode(loaded)
 
         monkeypatch.setattr(decoding, "decode", counted)
         path = FIXTURES / "tf2.15/rnn.h5"
         findings = auditing.audited(
-            Input(path=path, exact=True), Question(targets=("keras3.6", "keras3.15"))
+            Input(path=path, exact=True), AuditOptions(targets=("keras3.6", "keras3.15"))
         ).findings
         assert len([finding for finding in findings if finding.rule in {"PT501", "PT504"}]) > 10
         assert len(made) == 2 * 3
@@ -138,7 +140,7 @@ class TestNotJudged(RuleContract):
         config = json.loads((FIXTURES / "tf2.15/default_float32.json").read_text(encoding="utf-8"))
         config["config"]["layers"][1]["config"]["kernel_scaling"] = 2
         (tmp_path / "model.json").write_text(json.dumps(config), encoding="utf-8")
-        (finding,) = found(self.id, tmp_path / "model.json", Question(targets=("tf2.15",)))
+        (finding,) = found(self.id, tmp_path / "model.json", AuditOptions(targets=("tf2.15",)))
         assert finding.detail == "tf2.15 key Dense kernel_scaling"
 
     def test_an_activation_of_someone_elses_is_left_open(self, tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ class TestNotJudged(RuleContract):
             )
             config["config"]["layers"][1]["config"]["activation"] = activation
             (tmp_path / "model.json").write_text(json.dumps(config), encoding="utf-8")
-            (finding,) = found(self.id, tmp_path / "model.json", Question(targets=("tf2.15",)))
+            (finding,) = found(self.id, tmp_path / "model.json", AuditOptions(targets=("tf2.15",)))
             assert finding.detail == "tf2.15 class my_activation"
 
     def test_the_reason_why_migrate_does_not_convert_is_told(self) -> None:

@@ -17,9 +17,8 @@ from policytool.formats import casting, format_detection
 from policytool.formats.discovery import Input
 from policytool.formats.document import GraphOp, Trace
 from policytool.model import optimizer_config, reading
-from policytool.model.loaded_model import Subject
 from policytool.releases import dtype_support, kernels
-from policytool.rules import BY_ID, Case, Device, Question
+from policytool.rules import BY_ID, AuditOptions, Device, RuleInput
 from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.numerics import _constants
 from policytool.support.errors import SpellingError
@@ -38,9 +37,9 @@ Config = dict[str, Any]
 DT_HALF: Final = 19
 """TensorFlow's number of float16."""
 
-WEIGHTS: Final = Question(weights=True)
-ON_CPU: Final = Question(device=Device.CPU)
-ON_GPU: Final = Question(device=Device.GPU)
+WEIGHTS: Final = AuditOptions(weights=True)
+ON_CPU: Final = AuditOptions(device=Device.CPU)
+ON_GPU: Final = AuditOptions(device=Device.GPU)
 MIXED: Final = "tf2.15/global_mixed_float16.h5"
 COMPILED: Final = "tf2.15/adam_autowrap_mf16.h5"
 NORMALISED: Final = "tf2.15/preprocessing.h5"
@@ -244,7 +243,7 @@ class TestWrongIn16Bits(RuleContract):
     def test_the_library_of_a_target_counts(self) -> None:
         """Keras 3 upcasts where tf_keras does not."""
         (one,) = found(
-            self.id, FIXTURES / "keras3.15/preprocessing.keras", Question(targets=("tf2.15",))
+            self.id, FIXTURES / "keras3.15/preprocessing.keras", AuditOptions(targets=("tf2.15",))
         )
         assert "tf_keras" in one.message
 
@@ -634,12 +633,12 @@ class TestNoKernel(MadeContract):
             Trace(entry=name, signature=True, ops=ops, reads={})
             for name in ("serve", "serving_default")
         )
-        case = Case(
+        case = RuleInput(
             model=reading.model_of(document),
             document=replace(document, traces=traces),
-            subject=None,
+            loaded=None,
         )
-        findings = list(self.rule.check(case, Question(device=device)))
+        findings = list(self.rule.check(case, AuditOptions(device=device)))
         assert [one.severity for one in findings] == ([severity] if severity else [])
         assert all("2 times" in one.message for one in findings)
 
@@ -723,9 +722,9 @@ class TestConstantOutOfRange(MadeContract):
 def test_a_rule_without_what_it_needs_says_nothing(name: str) -> None:
     """Values that were not read, and a device that was not named, are no reason for a finding."""
     document = format_detection.document(FIXTURES / MIXED, MIXED)
-    analysis = reading.analysed(document)
-    case = Case(model=analysis.model, document=document, subject=Subject(analysis))
-    assert not list(BY_ID[name].check(case, Question()))
+    loaded = reading.load_model(document)
+    case = RuleInput(model=loaded.model, document=document, loaded=loaded)
+    assert not list(BY_ID[name].check(case, AuditOptions()))
 
 
 @pytest.mark.parametrize(

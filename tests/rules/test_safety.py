@@ -149,7 +149,7 @@ def told(path: Path) -> list[str]:
     return [
         reason.what
         for reason in untrusted_code.reasons(
-            reading.analysed(format_detection.document(path, "model"))
+            reading.load_model(format_detection.document(path, "model"))
         )
         if not reason.is_custom
     ]

@@ -14,7 +14,7 @@ from policytool.formats.document import Address
 from policytool.formats.edits import Edit, Kind
 from policytool.formats.format_detection import document
 from policytool.model.loaded_model import dtype_places
-from policytool.rules import Question
+from policytool.rules import AuditOptions
 from policytool.rules.finding import Fix, Severity
 from tests.conftest import run
 from tests.contracts.rule_contract import RuleContract, found
@@ -214,7 +214,7 @@ class TestInferPolicy(RuleContract):
 
 class TestPolicyRefused(RuleContract):
     id = "PT104"
-    question = Question(targets=("tf2.3", "tf2.15", "keras3.15"))
+    question = AuditOptions(targets=("tf2.3", "tf2.15", "keras3.15"))
     triggers = {
         "tf2.3/exp_mf16_fixed128.h5": ("mlp/dense_a",),
         "tf2.5/exp_mf16_fixed128.h5": ("mlp/dense_a", "mlp/dense_a"),
@@ -243,11 +243,11 @@ class TestPolicyRefused(RuleContract):
         Plain migrate, or the target's own spelling where it does not read the newest; the audit is
         silent after.
         """
-        (finding,) = found(self.id, FIXTURES / file, Question(targets=(target,)))
+        (finding,) = found(self.id, FIXTURES / file, AuditOptions(targets=(target,)))
         assert finding.remedy is not None
         assert finding.remedy.arguments == arguments
         assert run("migrate", FIXTURES / file, *arguments, "-o", tmp_path / "m.h5").code == 0
-        assert found(self.id, tmp_path / "m.h5", Question(targets=(target,))) == ()
+        assert found(self.id, tmp_path / "m.h5", AuditOptions(targets=(target,))) == ()
 
     def test_where_more_is_refused_no_migration_helps(self) -> None:
         """What else the target refuses, other rules say."""
@@ -260,14 +260,16 @@ class TestPolicyRefused(RuleContract):
     def test_a_quantised_policy_has_no_other_spelling(self) -> None:
         """Keras 2 has none."""
         (finding,) = found(
-            self.id, FIXTURES / "keras3.15/int8_policy.keras", Question(targets=("tf_keras2.21",))
+            self.id,
+            FIXTURES / "keras3.15/int8_policy.keras",
+            AuditOptions(targets=("tf_keras2.21",)),
         )
         assert finding.remedy is None
 
     def test_only_a_user_knows_what_infer_was(self, tmp_path: Path) -> None:
         """What migrate asks is the advice."""
         path = with_policy(MIXED, tmp_path / "m.h5", policy("infer"))
-        (finding,) = found(self.id, path, Question(targets=("keras3.15",)))
+        (finding,) = found(self.id, path, AuditOptions(targets=("keras3.15",)))
         assert finding.remedy is None
         assert "--set 'mlp/dense_a=" in str(finding.advice)
 
@@ -412,4 +414,4 @@ class TestKeras2PolicyDict(RuleContract):
 
     def test_a_target_says_whom_it_hits(self) -> None:
         """With one, policy-refused speaks."""
-        assert found(self.id, FIXTURES / MIXED, Question(targets=("tf2.15",))) == ()
+        assert found(self.id, FIXTURES / MIXED, AuditOptions(targets=("tf2.15",))) == ()

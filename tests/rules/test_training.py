@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import pytest
 
-from policytool.rules import Question
+from policytool.rules import AuditOptions
 from policytool.rules.finding import Finding, Fix, Severity
 from tests.conftest import run
 from tests.contracts.rule_contract import RuleContract, found
@@ -107,8 +107,8 @@ class TestLossScaleDropped(RuleContract):
     def test_targets_that_keep_it_lose_nothing(self) -> None:
         """TF 2.1 to 2.3 give the policy its loss scale back."""
         path = FIXTURES / "tf2.1/exp_mf16_fixed128_uncompiled.json"
-        assert found(self.id, path, Question(targets=("tf2.2", "tf2.3"))) == ()
-        assert len(found(self.id, path, Question(targets=("tf2.3", "tf2.4")))) == 1
+        assert found(self.id, path, AuditOptions(targets=("tf2.2", "tf2.3"))) == ()
+        assert len(found(self.id, path, AuditOptions(targets=("tf2.3", "tf2.4")))) == 1
 
 
 class TestLossScaleInert(RuleContract):
@@ -195,7 +195,7 @@ class TestUnscaledMixedFloat16(RuleContract):
             == 0
         )
         assert found(self.id, target) == ()
-        assert found("PT206", target, Question(targets=("keras3.15",))) == ()
+        assert found("PT206", target, AuditOptions(targets=("keras3.15",))) == ()
         (finding,) = found(self.id, FIXTURES / "tf_keras2.21/adam_autowrap_mf16.keras")
         assert finding.remedy is None
         assert "set_global_policy('mixed_float16')" in str(finding.advice)
@@ -248,7 +248,7 @@ class TestLossScalingInVain(RuleContract):
 
 class TestOptimizerRefused(RuleContract):
     id = "PT205"
-    question = Question(targets=("tf2.3", "tf2.15", "keras3.15"))
+    question = AuditOptions(targets=("tf2.3", "tf2.15", "keras3.15"))
     triggers = {
         "tf2.4/adam_autowrap_mf16.h5": (None,),
         "tf2.3/lso_exp_customdyn.h5": (None,),
@@ -281,7 +281,7 @@ class TestOptimizerRefused(RuleContract):
 
 class TestOptimizerStateLost(RuleContract):
     id = "PT206"
-    question = Question(targets=("tf2.15", "tf_keras2.21", "keras3.15"))
+    question = AuditOptions(targets=("tf2.15", "tf_keras2.21", "keras3.15"))
     triggers = {
         "tf2.15/lso_fixed128.h5": (None, None),
         "tf2.15/lso_legacy_fixed128.keras": (None, None),

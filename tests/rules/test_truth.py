@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from policytool.formats.document import Signature
-from policytool.rules import Question
+from policytool.rules import AuditOptions
 from policytool.rules.finding import Fix, Severity
 from policytool.support.text import protobuf_messages
 from tests.contracts.made_rule_contract import MadeRuleContract
@@ -150,9 +150,9 @@ class TestUnreadableBfloat16(RuleContract):
         assert [name for name in files if not migrated[name].get("ok")] == []
 
 
-def _remembered(inputs: dict[str, str], outputs: dict[str, str]) -> Question:
+def _remembered(inputs: dict[str, str], outputs: dict[str, str]) -> AuditOptions:
     signature = Signature(name="serving_default", inputs=inputs, outputs=outputs)
-    return Question(
+    return AuditOptions(
         signatures={
             f"fixtures/{name}": (signature,)
             for name in ("tf2.15/global_mixed_float16", "tf2.5/global_mixed_float16")
@@ -170,7 +170,7 @@ class TestSignatureChanged(RuleContract):
         """Names and dtypes count; what is new breaks nobody."""
         path = FIXTURES / "tf2.15/global_mixed_float16"
         shown = path.relative_to(ROOT).as_posix()
-        question = Question(
+        question = AuditOptions(
             signatures={
                 shown: (
                     Signature(name="gone", inputs={}, outputs={}),
@@ -180,7 +180,9 @@ class TestSignatureChanged(RuleContract):
         )
         details = {finding.detail for finding in found(self.id, path, question)}
         assert {"gone", "serving_default/input/old"} < details
-        question = Question(signatures={shown: (Signature(name="gone", inputs={}, outputs={}),)})
+        question = AuditOptions(
+            signatures={shown: (Signature(name="gone", inputs={}, outputs={}),)}
+        )
         assert [
             (finding.detail, finding.severity) for finding in found(self.id, path, question)
         ] == [

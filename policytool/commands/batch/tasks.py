@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from policytool.commands import saved_plans
     from policytool.commands.inspect import Failure
     from policytool.model.model import Model
-    from policytool.rules import Question
+    from policytool.rules import AuditOptions
     from policytool.rules.finding import Audited
     from policytool.support.limits import Limit
 
@@ -97,19 +97,19 @@ def inspect() -> Task[Input, None, Model | Failure | None]:
     )
 
 
-def audit() -> Task[Input, Question, Audited | Failure | None]:
+def audit() -> Task[Input, AuditOptions, Audited | Failure | None]:
     """Return the task of ``audit``."""
     from policytool.commands import audit as auditing
     from policytool.commands import inspect as inspection
 
-    def wire() -> Wire[Input, Question, Audited | Failure | None]:
+    def wire() -> Wire[Input, AuditOptions, Audited | Failure | None]:
         from policytool import rules
         from policytool.rules import finding
 
         names = _of_findings()
         return Wire(
             item=_input(),
-            asked=codec(rules.Question, names),
+            asked=codec(rules.AuditOptions, names),
             result=codec(finding.Audited | inspection.Failure | None, names),
         )
 
@@ -131,7 +131,7 @@ def mend() -> Task[mending.Case, mending.Asked, mending.Attempt | Failure]:
             mending.Mending,
             finding.Finding,
             finding.Audited,
-            rules.Question,
+            rules.AuditOptions,
             fixes.Mended,
             migration.Migration,
             inspection.Failure,

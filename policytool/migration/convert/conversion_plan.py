@@ -27,8 +27,8 @@ from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
-from policytool.model.loaded_model import Subject
 from policytool.model.model import Obstacle
+from policytool.model.model_cache import once_per_model
 from policytool.releases import layer_classes
 from policytool.releases.behaviour import Proof
 from policytool.releases.releases import KERAS3, get
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Cast
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.planning.options import Options
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
-    from policytool.model.reading import Analysis
 
 _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 """Formats of whole models that are written anew as they are; others become one of these."""
@@ -62,55 +62,41 @@ _MISCOUNTING: Final = "keras3.0"
 """The release that counts the calls of a shared layer so that none reads them back."""
 
 
-def plan(analysis: Analysis, options: Options, container: str | None = None) -> Plan:
+@once_per_model
+def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     """
     Return what migrating a model as asked changes.
 
     :param container: ``h5``, ``keras`` or ``json``, where the output's name says one
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
-    return _made(Subject(analysis), options, container)
-
-
-def planned(subject: Subject, options: Options) -> Plan:
-    """
-    Return what :func:`plan` does, of a model that much is asked of: each plan is made once.
-
-    :raises UsageError: as there.
-    """
-    if options not in subject.conversions:
-        subject.conversions[options] = _made(subject, options, None)
-    return subject.conversions[options]
-
-
-def _made(subject: Subject, options: Options, container: str | None) -> Plan:
-    document_format = subject.document.format
+    document_format = loaded.document.format
     elsewhere = (
         container is not None
         and container != document_format
         and not (container == "json" and document_format == "tfjs")
     )
     if options.target is None and not elsewhere:
-        return planning.planned(subject, options)
-    target = options.target or subject.loader
+        return planning.plan(loaded, options)
+    target = options.target or loaded.loader
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
             f"the target takes no {container} that this can write; "
             f"{' or '.join(options.containers)} it does"
         )
-    edited = _edited(subject, options, target) if not elsewhere else None
-    if edited is not None and not _is_left_open(edited, subject, target):
+    edited = _edited(loaded, options, target) if not elsewhere else None
+    if edited is not None and not _is_left_open(edited, loaded, target):
         return edited
     made = _converted(
-        subject,
+        loaded,
         options,
         target,
-        (container,) if container is not None else _containers(subject, target, options.containers),
+        (container,) if container is not None else _containers(loaded, target, options.containers),
     )
     return edited if edited is not None and made.refusals else made
 
 
-def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
+def _is_left_open(edited: Plan, loaded: LoadedModel, target: str) -> bool:
     """
     Return whether nobody knows that the target loads a file that it would load for certain once
     converted.
@@ -122,11 +108,11 @@ def _is_left_open(edited: Plan, subject: Subject, target: str) -> bool:
     doubts = verdict.doubts if verdict is not None and verdict.reason is None else ()
     if edited.refusals:
         return False
-    if subject.is_saved_object:
+    if loaded.is_saved_object:
         return any(doubt.class_name in layer_classes.builtin_classes() for doubt in doubts)
-    misread = any(subject.document.tensors or ()) or subject.analysis.origins[-1].id == _MISCOUNTING
+    misread = any(loaded.document.tensors or ()) or loaded.origins[-1].id == _MISCOUNTING
     return (
-        subject.is_keras3
+        loaded.is_keras3
         and misread
         and any(doubt.kind is Obstacle.MODEL and doubt.layers for doubt in doubts)
     )
@@ -137,25 +123,25 @@ def _verdict(verdicts: Sequence[Verdict], target: str) -> Verdict | None:
     return next((verdict for verdict in verdicts if verdict.loader == target), None)
 
 
-def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
+def _edited(loaded: LoadedModel, options: Options, target: str) -> Plan | None:
     """
     Return the plan that edits the file, where that is enough for the target, to train on as well;
     else None.
     """
     revived = (
-        subject.is_saved_object
+        loaded.is_saved_object
         and target in _REVIVING
-        and all(release.id != target for release in subject.analysis.origins)
+        and all(release.id != target for release in loaded.origins)
     )
-    if get(target).family != subject.analysis.family or revived:
+    if get(target).family != loaded.family or revived:
         return None
-    edited = planning.planned(subject, options)
+    edited = planning.plan(loaded, options)
     if any(refusal.code != _NEEDED for refusal in edited.refusals):
         return edited
     verdict = _verdict(edited.loaders_after, target)
     refused = verdict.reason if verdict is not None else None
     compiled_with = training_incompatibilities.evidence(
-        applied(subject.document, edited.edits, ()), keras3=subject.is_keras3
+        applied(loaded.document, edited.edits, ()), keras3=loaded.is_keras3
     )
     untrained = (
         compiled_with is not None
@@ -167,14 +153,14 @@ def _edited(subject: Subject, options: Options, target: str) -> Plan | None:
     return edited if refused is None and not untrained else None
 
 
-def _containers(subject: Subject, target: str, taken: tuple[str, ...]) -> tuple[str, ...]:
+def _containers(loaded: LoadedModel, target: str, taken: tuple[str, ...]) -> tuple[str, ...]:
     """
     Return the containers to try, the best first: what Keras 3 writes by default is an archive, and
     in Keras 2 the file's own kind.
     """
-    if subject.document.format in _CONFIG_ALONE:
+    if loaded.document.format in _CONFIG_ALONE:
         return ("json",)
-    own = _CONTAINERS.get(subject.document.format, "h5")
+    own = _CONTAINERS.get(loaded.document.format, "h5")
     order = dict.fromkeys(("keras" if get(target).family == KERAS3 else own, "h5", "keras"))
     known = {
         container
@@ -186,13 +172,17 @@ def _containers(subject: Subject, target: str, taken: tuple[str, ...]) -> tuple[
     )
 
 
-def _converted(subject: Subject, options: Options, target: str, containers: Sequence[str]) -> Plan:
+def _converted(
+    loaded: LoadedModel, options: Options, target: str, containers: Sequence[str]
+) -> Plan:
     """Return the plan that writes the model anew, in the first container that the target takes."""
     # a SavedModel's layers are built from their configs by whoever loads the result, as when it is
     # traced anew
-    saved = subject.is_saved_object
-    base = planning.planned(subject, replace(options, target=None, retrace=saved))
-    after = Subject(reading.analysed(applied(subject.document, base.edits, ())))
+    plain = replace(
+        options, target=None, retrace=loaded.is_saved_object, allow_weight_rewrite=False
+    )
+    base = planning.draft(loaded, plain)
+    after = _load_edited(loaded, plain) if base.edits else loaded
     attempts = (
         _attempt(after, options, Target(loader=target, container=container), base.casts)
         for container in containers
@@ -214,10 +204,17 @@ def _converted(subject: Subject, options: Options, target: str, containers: Sequ
             )
         ),
         refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),
-        loaders_after=chosen.analysis.model.loaders if chosen.analysis is not None else (),
+        loaders_after=chosen.loaders,
         conversion=chosen.conversion,
         retrace=False,
     )
+
+
+@once_per_model
+def _load_edited(loaded: LoadedModel, options: Options) -> LoadedModel:
+    """Return the model with a plan's edits, which is one for all targets."""
+    edits = planning.draft(loaded, options).edits
+    return reading.load_model(applied(loaded.document, edits, ()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,23 +223,24 @@ class _Attempt:
 
     log: Log
     conversion: Conversion
-    analysis: Analysis | None
-    """What reading the result will give; None where it is refused before."""
-
     refusals: tuple[Refusal, ...]
+    loaders: tuple[Verdict, ...] = ()
+    """What each loader makes of the result; nothing where it is refused before."""
 
 
-def _attempt(subject: Subject, options: Options, target: Target, casts: Sequence[Cast]) -> _Attempt:
+def _attempt(
+    loaded: LoadedModel, options: Options, target: Target, casts: Sequence[Cast]
+) -> _Attempt:
     log = Log()
     situation = Situation(
-        subject=subject, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
+        loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
     content, proven = (
         Content(container=target.container, config=None),
         tuple[tuple[str, Proof], ...](),
     )
     try:
-        root = decoding.decode(subject)
+        root = decoding.decode(loaded)
     except SpellingError as error:
         log.refuse("config", None, str(error))
     else:
@@ -254,15 +252,15 @@ def _attempt(subject: Subject, options: Options, target: Target, casts: Sequence
         target=target.loader, content=content, changes=tuple(log.changes), proofs=proven
     )
     if log.refusals:
-        return _Attempt(log=log, conversion=conversion, analysis=None, refusals=tuple(log.refusals))
+        return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     from policytool.formats import creating
 
-    analysis = reading.analysed(creating.document(content, _named(subject.document.path, target)))
+    loaders = reading.verdicts(creating.document(content, _named(loaded.document.path, target)))
     return _Attempt(
         log=log,
         conversion=conversion,
-        analysis=analysis,
-        refusals=tuple(_still_refused(analysis, target)),
+        refusals=tuple(_still_refused(loaders, target)),
+        loaders=loaders,
     )
 
 
@@ -312,9 +310,9 @@ def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content
     )
 
 
-def _still_refused(analysis: Analysis, target: Target) -> Iterator[Refusal]:
+def _still_refused(loaders: Sequence[Verdict], target: Target) -> Iterator[Refusal]:
     """Yield why the target would refuse the converted file, as audit says it of files."""
-    verdict = _verdict(analysis.model.loaders, target.loader)
+    verdict = _verdict(loaders, target.loader)
     if verdict is not None and verdict.reason is not None:
         yield Refusal(
             code=_NEEDED,

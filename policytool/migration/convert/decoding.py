@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.convert.architecture import Argument, Value
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 _KINDS: Final = {
@@ -47,23 +47,23 @@ _OWN: Final = frozenset({"keras", "tf_keras", "tensorflow"})
 """The first part of the modules that Keras' own classes say."""
 
 
-def decode(subject: Subject) -> Unit:
+def decode(loaded: LoadedModel) -> Unit:
     """
     Return the model of a file.
 
     :raises SpellingError: for a graph that no release writes.
     """
-    config = subject.document.config
+    config = loaded.document.config
     if not isinstance(config, dict):
         raise SpellingError("the file's config is no serialised model")
-    return _Reader(subject).unit(config, parent=None, attribute=LAYERS)
+    return _Reader(loaded).unit(config, parent=None, attribute=LAYERS)
 
 
 @dataclass
 class _Reader:
     """One reading of one file."""
 
-    subject: Subject
+    loaded: LoadedModel
     used: set[int] = field(default_factory=set)
     places: defaultdict[tuple[int, str, str], int] = field(default_factory=lambda: defaultdict(int))
     """How many of the sites of one name are known to be used."""
@@ -96,7 +96,7 @@ class _Reader:
             custom=not operation and _is_custom(class_name, registered, module),
             package=_package(registered),
             module=module if isinstance(module, str) else None,
-            path=self.subject.layers[site].path if site is not None else path_of((name,)),
+            path=self.loaded.layers[site].path if site is not None else path_of((name,)),
             site=site,
             network=self._network(config, site) if is_model else None,
             build={key: self._value(key, item, site, key) for key, item in build.items()}
@@ -110,7 +110,7 @@ class _Reader:
         """
         if parent is None:
             return 0
-        sites = self.subject.sites
+        sites = self.loaded.sites
         fitting = self._called[parent, name, attribute] or self._called[parent, name, None]
         place = self.places[parent, name, attribute]
         while place < len(fitting) and fitting[place] in self.used:
@@ -123,7 +123,7 @@ class _Reader:
             found = next(
                 (
                     child
-                    for child in self.subject.children[parent]
+                    for child in self.loaded.children[parent]
                     if sites[child].attribute == attribute
                 ),
                 None,
@@ -141,7 +141,7 @@ class _Reader:
         that is.
         """
         found: dict[tuple[int, str, str | None], list[int]] = defaultdict(list)
-        for index, site in enumerate(self.subject.sites):
+        for index, site in enumerate(self.loaded.sites):
             if site.parent is not None:
                 for attribute in (site.attribute, None):
                     found[site.parent, site.given_name or site.name, attribute].append(index)
@@ -152,7 +152,7 @@ class _Reader:
         """Sites by their further places, the first of several."""
         return {
             names: index
-            for index, site in reversed(list(enumerate(self.subject.sites)))
+            for index, site in reversed(list(enumerate(self.loaded.sites)))
             for names in site.also_at
         }
 
@@ -186,7 +186,7 @@ class _Reader:
         if value is None:
             return None
         try:
-            return generations.parse(value, self.subject.generation)
+            return generations.parse(value, self.loaded.generation)
         except SpellingError:
             return self._value("dtype", value, None, "dtype")
 
@@ -245,7 +245,7 @@ class _Reader:
         keras3 = any(isinstance(node, dict) and "args" in node for found in nodes for node in found)
         decoded = (
             keras3_graph.decode
-            if keras3 or (self.subject.is_keras3 and not any(nodes))
+            if keras3 or (self.loaded.is_keras3 and not any(nodes))
             else keras2_graph.decode
         )
         found = decoded(units, nodes, config.get("input_layers"), config.get("output_layers"))

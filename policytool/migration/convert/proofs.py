@@ -42,6 +42,4 @@ def proofs(root: Unit, situation: Situation) -> tuple[tuple[str, Proof], ...]:
 
 
 def _proof(class_name: str, site: int, situation: Situation) -> Proof:
-    return behaviour.proof(
-        class_name, situation.subject.config(site), to_keras3=situation.to_keras3
-    )
+    return behaviour.proof(class_name, situation.loaded.config(site), to_keras3=situation.to_keras3)

@@ -76,24 +76,6 @@ def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
     return value
 
 
-def things(unit: Unit) -> Iterator[tuple[str, Thing]]:
-    """
-    Yield the objects of a unit's own config that are no layers, with the key that holds each; not
-    those of units below.
-    """
-    pending: list[tuple[str, Value]] = list(unit.config.items())
-    while pending:
-        key, value = pending.pop(0)
-        if isinstance(value, Thing):
-            yield key, value
-            if not isinstance(value.config, str | None):
-                pending += [(f"{key}/{inner}", item) for inner, item in value.config.items()]
-        elif isinstance(value, list):
-            pending += [(key, item) for item in value]
-        elif isinstance(value, dict):
-            pending += [(f"{key}/{inner}", item) for inner, item in value.items()]
-
-
 def references(argument: Argument) -> Iterator[Reference]:
     """Yield the tensors in an argument, in its order."""
     if isinstance(argument, Reference):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Cast, Edit, Kind
+from policytool.formats.edits import Edit, Kind
 from policytool.migration.plan import Kept, Plan, Refusal
 from policytool.migration.planning import (
     buildable,
@@ -29,7 +29,8 @@ from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.options import Options
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
+from policytool.model.loaded_model import LoadedModel
+from policytool.model.model_cache import once_per_model
 from policytool.releases.generations import keras1
 from policytool.releases.targets import generation_of
 from policytool.support.text.jsontext import ABSENT
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
     from policytool.migration.planning.decisions import Decisions
     from policytool.migration.planning.training import Training
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
-    from policytool.model.reading import Analysis
     from policytool.releases.generations import Generation
 
 _NUMERIC: Final = frozenset({Kind.NUMERICS})
@@ -48,7 +49,8 @@ _PICKLED: Final = "pickled-weights"
 """What readers observe of weights that are a Python pickle."""
 
 
-def plan(analysis: Analysis, options: Options) -> Plan:
+@once_per_model
+def plan(loaded: LoadedModel, options: Options) -> Plan:
     """
     Return what migrating the model as asked would change.
 
@@ -56,79 +58,89 @@ def plan(analysis: Analysis, options: Options) -> Plan:
 
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
-    return planned(Subject(analysis), options)
-
-
-def planned(subject: Subject, options: Options) -> Plan:
-    """
-    Return what :func:`plan` does, of a model that much is asked of: each plan is made once.
-
-    :raises UsageError: as there.
-    """
-    if options not in subject.plans:
-        subject.plans[options] = plan_with_result(subject, options)[0]
-    return subject.plans[options]
-
-
-def plan_with_result(subject: Subject, options: Options) -> tuple[Plan, Analysis]:
-    """
-    Return the plan, and the model as its edits and casts leave it, without traced dtypes: nothing
-    has to read that model a second time.
-
-    :raises UsageError: as :func:`plan`.
-    """
-    analysis = subject.analysis
-    target = generation_of(options.target)
-    decisions = decide(subject, options)
-    graph_edits = propagation.settle(subject, decisions)
-    buildable.check(subject, decisions)
-    retrace = options.retrace and subject.document.format == "savedmodel"
-    if not retrace:
-        savedmodel_revival.check(subject, decisions)
-    edits = (*policy_formats.edits(subject, decisions, target), *graph_edits)
-    casts = stored_dtypes.casts(subject, decisions, retrace=retrace)
-    trained = _training(subject, options, decisions, edits, target)
-    everything = (*edits, *trained.edits)
-    result = _result(analysis, everything, casts)
-    after = savedmodel_revival.loaders(subject.document, everything, result.model.loaders)
-    refusals = (
-        *_before_policies(subject, options),
-        *decisions.refusals,
-        *_still_refused(options, everything, after),
+    made = draft(loaded, options)
+    after = _verdicts_after(loaded, made)
+    refusals = (*made.refusals, *_still_refused(options, made.edits, after))
+    return replace(
+        made,
+        notes=(*made.notes, *(() if refusals else remarks.about_layout(loaded, made.edits))),
+        refusals=refusals,
+        loaders_before=loaded.loaders,
+        loaders_after=after,
     )
-    made = Plan(
-        path=analysis.model.path,
-        format=analysis.model.format,
-        generation=analysis.model.generation,
+
+
+@once_per_model
+def draft(loaded: LoadedModel, options: Options) -> Plan:
+    """
+    Return the plan without what loaders make of the result, for those who look at its changes
+    alone.
+
+    :raises UsageError: as :func:`plan` does.
+    """
+    target = generation_of(options.target)
+    decisions, edits = _decided(loaded, options)
+    trained = _training(loaded, options, decisions, edits, target)
+    everything = (*edits, *trained.edits)
+    retrace = _retraces(loaded, options)
+    return Plan(
+        path=loaded.document.path,
+        format=loaded.document.format,
+        generation=loaded.description.generation,
         suffix=options.suffix,
         base_policy=decisions.base,
         edits=everything,
-        casts=casts,
+        casts=stored_dtypes.casts(loaded, decisions, retrace=retrace),
         state=trained.state,
-        kept=_kept(subject, decisions),
+        kept=_kept(loaded, decisions),
         notes=(
             *trained.notes,
-            *remarks.about(subject, options, decisions),
-            *(() if retrace else traced_notes.notes(subject, everything)),
-            *(() if refusals else remarks.about_layout(subject, everything)),
+            *remarks.about(loaded, options, decisions),
+            *(() if retrace else traced_notes.notes(loaded, everything)),
         ),
-        refusals=refusals,
-        loaders_before=analysis.model.loaders,
-        loaders_after=after,
+        refusals=(*_before_policies(loaded, options), *decisions.refusals),
         retrace=retrace,
     )
-    return made, result
 
 
-def _result(analysis: Analysis, edits: tuple[Edit, ...], casts: tuple[Cast, ...]) -> Analysis:
-    """Return the model after the edits; no release judges its graph, which stays as it is."""
-    if not (edits or casts):
-        return analysis
-    return reading.analysed(replace(applied(analysis.document, edits, casts), traces=()))
+def refusals(loaded: LoadedModel, options: Options) -> tuple[Refusal, ...]:
+    """
+    Return those of :func:`draft`, for who looks at nothing else.
+
+    :raises UsageError: as there.
+    """
+    decisions, _ = _decided(loaded, options)
+    return (*_before_policies(loaded, options), *decisions.refusals)
+
+
+def _decided(loaded: LoadedModel, options: Options) -> tuple[Decisions, tuple[Edit, ...]]:
+    """Return what each layer is to have, with all refusals, and the edits of policies."""
+    decisions = decide(loaded, options)
+    graph_edits = propagation.settle(loaded, decisions)
+    buildable.check(loaded, decisions)
+    if not _retraces(loaded, options):
+        savedmodel_revival.check(loaded, decisions)
+    target = generation_of(options.target)
+    return decisions, (*policy_formats.edits(loaded, decisions, target), *graph_edits)
+
+
+def _retraces(loaded: LoadedModel, options: Options) -> bool:
+    return options.retrace and loaded.document.format == "savedmodel"
+
+
+def _verdicts_after(loaded: LoadedModel, made: Plan) -> tuple[Verdict, ...]:
+    """Return what loaders make of the result, judged without the graph, which stays as it is."""
+    document = loaded.document
+    if made.edits or made.casts or document.traces:
+        judged = replace(applied(document, made.edits, made.casts), traces=())
+        after = reading.verdicts(judged)
+    else:
+        after = loaded.loaders
+    return savedmodel_revival.loaders(document, made.edits, after)
 
 
 def _training(
-    subject: Subject,
+    loaded: LoadedModel,
     options: Options,
     decisions: Decisions,
     edits: tuple[Edit, ...],
@@ -137,7 +149,7 @@ def _training(
     dropping = any(spells_scale(edit.before) and not spells_scale(edit.after) for edit in edits)
     changes = any(edit.kind in _NUMERIC for edit in edits)
     return training.plan(
-        subject,
+        loaded,
         options,
         decisions.base,
         changes=changes,
@@ -146,24 +158,24 @@ def _training(
     )
 
 
-def _kept(subject: Subject, decisions: Decisions) -> tuple[Kept, ...]:
+def _kept(loaded: LoadedModel, decisions: Decisions) -> tuple[Kept, ...]:
     return tuple(
-        Kept(path=subject.layers[index].path, policy=decision.policy.name, reason=decision.reason)
+        Kept(path=loaded.layers[index].path, policy=decision.policy.name, reason=decision.reason)
         for index, decision in sorted(decisions.by_site.items())
         if decision.kept
     )
 
 
-def _before_policies(subject: Subject, options: Options) -> Iterator[Refusal]:
-    for observation in subject.document.observations:
+def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]:
+    for observation in loaded.document.observations:
         if observation.code == _PICKLED:
             message = (
                 f"{observation.message}; migrate writes no copy of them: load the model where you "
                 "trust it, and save it with its weights in HDF5"
             )
             yield Refusal(code=_PICKLED, message=message)
-    if subject.generation is keras1.GENERATION and (options.to or options.assignments):
-        path = subject.layers[0].path
+    if loaded.generation is keras1.GENERATION and (options.to or options.assignments):
+        path = loaded.layers[0].path
         message = (
             f"{path} is a model of Keras 1, whose layers take no dtype, and nothing that has "
             "policies loads its config; convert it to Keras 2 first"
@@ -185,4 +197,4 @@ def _still_refused(
         yield Refusal(code="target-refuses", message=message)
 
 
-__all__ = ["ABSENT", "Options", "Plan", "plan", "plan_with_result", "planned"]
+__all__ = ["ABSENT", "Options", "Plan", "draft", "plan", "refusals"]

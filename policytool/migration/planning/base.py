@@ -19,10 +19,10 @@ _SIXTEEN_BITS: Final = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16"
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 
-def base_policy(subject: Subject) -> str | None:
+def base_policy(loaded: LoadedModel) -> str | None:
     """
     Return the name of the model's policy; None where no layer says one.
 
@@ -31,10 +31,10 @@ def base_policy(subject: Subject) -> str | None:
     depends on the model's structure alone and ties go to the first, so a second migration to the
     same policy finds that policy as the base and changes nothing.
     """
-    return _of_root(subject) or _most_common(subject, _voters(subject, _always_kept(subject)))
+    return _of_root(loaded) or _most_common(loaded, _voters(loaded, _always_kept(loaded)))
 
 
-def _always_kept(subject: Subject) -> set[int]:
+def _always_kept(loaded: LoadedModel) -> set[int]:
     """
     Return the layers that some 16-bit policy leaves in float32; which one is asked for must not
     decide who votes.
@@ -42,31 +42,31 @@ def _always_kept(subject: Subject) -> set[int]:
     return {
         index
         for name in _SIXTEEN_BITS
-        for index in layers_to_keep(subject, policy.named(name), Outputs.KEEP)
+        for index in layers_to_keep(loaded, policy.named(name), Outputs.KEEP)
     }
 
 
-def _of_root(subject: Subject) -> str | None:
-    root = subject.layers[0] if subject.layers else None
+def _of_root(loaded: LoadedModel) -> str | None:
+    root = loaded.layers[0] if loaded.layers else None
     return (
-        subject.policy_name(0)
-        if root is not None and root.policy is not None and subject.is_floating(0)
+        loaded.policy_name(0)
+        if root is not None and root.policy is not None and loaded.is_floating(0)
         else None
     )
 
 
-def _voters(subject: Subject, kept: Collection[int]) -> list[int]:
+def _voters(loaded: LoadedModel, kept: Collection[int]) -> list[int]:
     """
     Return the floating layers that say what the model's policy is: those with weights, else all but
     inputs; a kept layer only where there is no other.
     """
     floating = [
         index
-        for index, site in enumerate(subject.sites)
-        if subject.is_floating(index) and not subject.is_input(index) and site.sub_policy is None
+        for index, site in enumerate(loaded.sites)
+        if loaded.is_floating(index) and not loaded.is_input(index) and site.sub_policy is None
     ]
     free = [index for index in floating if index not in kept]
-    weighted = [index for index in floating if subject.has_weights(index)]
+    weighted = [index for index in floating if loaded.has_weights(index)]
     return next(
         (
             found
@@ -82,6 +82,6 @@ def _voters(subject: Subject, kept: Collection[int]) -> list[int]:
     )
 
 
-def _most_common(subject: Subject, voters: Iterable[int]) -> str | None:
-    votes = Counter(name for index in voters if (name := subject.policy_name(index)) is not None)
+def _most_common(loaded: LoadedModel, voters: Iterable[int]) -> str | None:
+    votes = Counter(name for index in voters if (name := loaded.policy_name(index)) is not None)
     return votes.most_common(1)[0][0] if votes else None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.migration.planning.decisions import Decisions
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 _INITIALIZER: Final = re.compile(r"(\w+_)?initializer|inner_init")
 _TENSORFLOW_JS: Final = "float32"
@@ -32,39 +32,39 @@ How configs name the initialisers that some dtype cannot have: by alias (Keras 1
 """
 
 
-def check(subject: Subject, decisions: Decisions) -> None:
+def check(loaded: LoadedModel, decisions: Decisions) -> None:
     """Add a refusal for each layer that cannot be built or run under its new policy."""
     for index, decision in sorted(decisions.by_site.items()):
-        site = subject.sites[index]
+        site = loaded.sites[index]
         wanted = decision.policy
         if (
             not isinstance(wanted, Policy)
-            or wanted.name == subject.layers[index].policy
+            or wanted.name == loaded.layers[index].policy
             or custom_classes.is_opaque(site)
         ):
             continue
         name = wanted.quantization.source if wanted.quantization else wanted.name
-        decisions.refusals += _kernel(subject, index, name)
-        decisions.refusals += _initializers(subject, index, policy.named(name))
-    if subject.document.format == "tfjs":
-        decisions.refusals += _unfed(subject, decisions)
-    if not subject.is_keras3:
-        decisions.refusals += _units(subject, decisions)
+        decisions.refusals += _kernel(loaded, index, name)
+        decisions.refusals += _initializers(loaded, index, policy.named(name))
+    if loaded.document.format == "tfjs":
+        decisions.refusals += _unfed(loaded, decisions)
+    if not loaded.is_keras3:
+        decisions.refusals += _units(loaded, decisions)
 
 
-def _unfed(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
+def _unfed(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
     """
     Yield a refusal for each input layer that TensorFlow.js could not feed; it ignores the dtypes of
     all other layers.
     """
     for index in sorted(decisions.by_site):
-        wanted = decisions.compute_dtype(subject, index)
+        wanted = decisions.compute_dtype(loaded, index)
         if (
-            subject.is_input(index)
+            loaded.is_input(index)
             and wanted != _TENSORFLOW_JS
-            and wanted != subject.layers[index].compute_dtype
+            and wanted != loaded.layers[index].compute_dtype
         ):
-            path = subject.layers[index].path
+            path = loaded.layers[index].path
             text = (
                 f"{path} would be an input of {wanted}, a dtype that TensorFlow.js lacks: "
                 f"predict() fails there; keep it with --set '{path}=float32'"
@@ -72,26 +72,26 @@ def _unfed(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
             yield Refusal(code="tfjs-input", message=text, path=path)
 
 
-def _units(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
+def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
     """
     Yield a refusal where parts of one recurrent layer would compute in different dtypes, which
     fails in Keras 2 when it is built.
     """
-    for index, site in enumerate(subject.sites):
+    for index, site in enumerate(loaded.sites):
         below = [
             child
-            for child in subject.children[index]
-            if subject.sites[child].attribute in _PARTS and subject.sites[child].sub_policy is None
+            for child in loaded.children[index]
+            if loaded.sites[child].attribute in _PARTS and loaded.sites[child].sub_policy is None
         ]
         joined = below if site.class_name == "Bidirectional" else [index, *below] if below else []
-        before = {subject.layers[part].compute_dtype for part in joined}
-        after = {decisions.compute_dtype(subject, part) for part in joined}
+        before = {loaded.layers[part].compute_dtype for part in joined}
+        after = {decisions.compute_dtype(loaded, part) for part in joined}
         configs = {
-            subject.sites[part].address for part in joined
+            loaded.sites[part].address for part in joined
         }  # directions of one config are told as such
         if len(after) > 1 and after != before and len(configs) == len(joined):
-            path = subject.layers[index].path
-            parts = " and ".join(subject.layers[part].path for part in joined)
+            path = loaded.layers[index].path
+            parts = " and ".join(loaded.layers[part].path for part in joined)
             yield Refusal(
                 code="one-unit",
                 message=f"{path} fails in Keras 2 where {parts} compute in different dtypes; set "
@@ -101,10 +101,10 @@ def _units(subject: Subject, decisions: Decisions) -> Iterator[Refusal]:
             )
 
 
-def _kernel(subject: Subject, index: int, name: str) -> Iterator[Refusal]:
-    layer = subject.layers[index]
-    message = dtype_support.trouble(subject.loader, subject.sites[index].class_name, name)
-    if message is not None and not subject.is_input(index):
+def _kernel(loaded: LoadedModel, index: int, name: str) -> Iterator[Refusal]:
+    layer = loaded.layers[index]
+    message = dtype_support.trouble(loaded.loader, loaded.sites[index].class_name, name)
+    if message is not None and not loaded.is_input(index):
         text = (
             f"{layer.path} ({layer.class_name}) cannot run under {name} on a CPU: {message}; keep "
             f"it in float32 with --set '{layer.path}=float32'"
@@ -112,18 +112,18 @@ def _kernel(subject: Subject, index: int, name: str) -> Iterator[Refusal]:
         yield Refusal(code="no-kernel", message=text, path=layer.path)
 
 
-def _initializers(subject: Subject, index: int, wanted: Policy) -> Iterator[Refusal]:
+def _initializers(loaded: LoadedModel, index: int, wanted: Policy) -> Iterator[Refusal]:
     """
     Yield a refusal for an initialiser that every loader runs before it reads the variable it made.
     """
-    layer = subject.layers[index]
-    for key, value in subject.config(index).items():
+    layer = loaded.layers[index]
+    for key, value in loaded.config(index).items():
         if not _INITIALIZER.fullmatch(key):
             continue
         named = value.get("class_name") if isinstance(value, dict) else value
         initializer = _ALIASES.get(str(named).lower(), str(named))
         if (
-            dtype_support.undrawable(subject.loader, initializer, wanted.variable_dtype or "")
+            dtype_support.undrawable(loaded.loader, initializer, wanted.variable_dtype or "")
             is not None
         ):
             mixed = f"mixed_{wanted.variable_dtype}"

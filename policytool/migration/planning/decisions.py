@@ -22,7 +22,7 @@ from policytool.support.errors import PolicyNameError
 
 if TYPE_CHECKING:
     from policytool.migration.planning.options import Assignment, Options
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 FLOAT32: Final = policy.named("float32")
 _CELLS: Final = frozenset({"cell", "cells"})
@@ -49,36 +49,36 @@ class Decisions:
     base: str | None = None
     refusals: list[Refusal] = field(default_factory=list)
 
-    def change_something(self, subject: Subject) -> bool:
+    def change_something(self, loaded: LoadedModel) -> bool:
         """
         Return whether any layer gets another policy; where all keep theirs, what is left unsaid may
         stay so.
         """
         return any(
-            decision.policy.name != subject.layers[index].policy
+            decision.policy.name != loaded.layers[index].policy
             for index, decision in self.by_site.items()
         )
 
-    def compute_dtype(self, subject: Subject, index: int) -> str | None:
+    def compute_dtype(self, loaded: LoadedModel, index: int) -> str | None:
         """Return what the layer will compute in."""
         decision = self.by_site.get(index)
         if decision is not None and isinstance(decision.policy, Policy):
             return decision.policy.compute_dtype
-        layer = subject.layers[index]
+        layer = loaded.layers[index]
         if (
             decision is not None
             and layer.policy is not None
             and isinstance(decision.policy, PolicyMap)
         ):
-            return _in_map(decision.policy, keras_path(subject.sites[index]), layer.compute_dtype)
+            return _in_map(decision.policy, keras_path(loaded.sites[index]), layer.compute_dtype)
         return layer.compute_dtype
 
-    def variable_dtype(self, subject: Subject, index: int) -> str | None:
+    def variable_dtype(self, loaded: LoadedModel, index: int) -> str | None:
         """Return what the layer will keep its variables in."""
         decision = self.by_site.get(index)
         if decision is not None and isinstance(decision.policy, Policy):
             return decision.policy.variable_dtype
-        return subject.layers[index].variable_dtype
+        return loaded.layers[index].variable_dtype
 
 
 def _in_map(policies: PolicyMap, path: str, otherwise: str | None) -> str | None:
@@ -86,32 +86,32 @@ def _in_map(policies: PolicyMap, path: str, otherwise: str | None) -> str | None
     return entry.compute_dtype if entry else otherwise
 
 
-def decide(subject: Subject, options: Options) -> Decisions:
+def decide(loaded: LoadedModel, options: Options) -> Decisions:
     """
     Return what the options mean for each layer.
 
     :raises UsageError: where two patterns match one layer, or one matches none.
     """
     decisions = Decisions()
-    _decide_assigned(subject, options.assignments, decisions)
+    _decide_assigned(loaded, options.assignments, decisions)
     if options.to is not None:
-        _decide_followers(subject, options, decisions)
-    _join_cells(subject, decisions)
-    _join_wrappers(subject, decisions)
-    _join_made(subject, decisions)
+        _decide_followers(loaded, options, decisions)
+    _join_cells(loaded, decisions)
+    _join_wrappers(loaded, decisions)
+    _join_made(loaded, decisions)
     if options.to is not None:
-        _decide_nested_inputs(subject, policy.named(options.to), decisions)
+        _decide_nested_inputs(loaded, policy.named(options.to), decisions)
     return decisions
 
 
 def _decide_assigned(
-    subject: Subject, assignments: tuple[Assignment, ...], decisions: Decisions
+    loaded: LoadedModel, assignments: tuple[Assignment, ...], decisions: Decisions
 ) -> None:
-    matched = set_patterns.matches(subject, assignments)
+    matched = set_patterns.matches(loaded, assignments)
     for index, assignment in matched.items():
         reason = f"--set {assignment.pattern}={assignment.policy}"
-        if not subject.can_say(index):
-            path = subject.layers[index].path
+        if not loaded.can_say(index):
+            path = loaded.layers[index].path
             message = (
                 f"{path} has no dtype of its own in the file, so {reason} cannot be written; name "
                 "the layer that holds it"
@@ -119,68 +119,68 @@ def _decide_assigned(
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
             continue
         wanted = policy.named(assignment.policy)
-        if (decided := _retargeted(subject, index, wanted, decisions)) is not None:
+        if (decided := _retargeted(loaded, index, wanted, decisions)) is not None:
             decisions.by_site[index] = Decision(policy=decided, reason=reason, by_user=True)
 
 
-def _decide_followers(subject: Subject, options: Options, decisions: Decisions) -> None:
+def _decide_followers(loaded: LoadedModel, options: Options, decisions: Decisions) -> None:
     target = policy.named(options.to or "")
-    kept = layers_to_keep(subject, target, options.outputs)
-    decisions.base = base_policy(subject)
-    for index in range(len(subject.sites)):
+    kept = layers_to_keep(loaded, target, options.outputs)
+    decisions.base = base_policy(loaded)
+    for index in range(len(loaded.sites)):
         if (
             index in decisions.by_site
-            or subject.is_input(index)
-            or not subject.is_floating(index)
-            or not subject.can_say(index)
+            or loaded.is_input(index)
+            or not loaded.is_floating(index)
+            or not loaded.can_say(index)
         ):
             continue
-        if isinstance(subject.spelled.get(index), PolicyMap):
-            stays = kept.get(index) if _follows(subject, index, options, decisions) else None
-            _decide_map(subject, index, target, stays, decisions)
-        elif _follows(subject, index, options, decisions):
-            _decide_follower(subject, index, target, kept.get(index), decisions)
+        if isinstance(loaded.spelled.get(index), PolicyMap):
+            stays = kept.get(index) if _follows(loaded, index, options, decisions) else None
+            _decide_map(loaded, index, target, stays, decisions)
+        elif _follows(loaded, index, options, decisions):
+            _decide_follower(loaded, index, target, kept.get(index), decisions)
 
 
-def _follows(subject: Subject, index: int, options: Options, decisions: Decisions) -> bool:
+def _follows(loaded: LoadedModel, index: int, options: Options, decisions: Decisions) -> bool:
     """
     Return whether ``--to`` is meant for a layer: one that has the base policy, and with
     ``--include-exceptions`` any that has not the target yet.
     """
-    name = subject.policy_name(index)
+    name = loaded.policy_name(index)
     return name != options.to and (options.include_exceptions or name == decisions.base)
 
 
 def _decide_follower(
-    subject: Subject, index: int, target: Policy, reason: str | None, decisions: Decisions
+    loaded: LoadedModel, index: int, target: Policy, reason: str | None, decisions: Decisions
 ) -> None:
     if reason is not None:
         decisions.by_site[index] = Decision(
-            policy=_retargeted(subject, index, FLOAT32, decisions) or FLOAT32,
+            policy=_retargeted(loaded, index, FLOAT32, decisions) or FLOAT32,
             reason=reason,
             kept=True,
         )
-    elif (decided := _retargeted(subject, index, target, decisions)) is not None:
+    elif (decided := _retargeted(loaded, index, target, decisions)) is not None:
         decisions.by_site[index] = Decision(
             policy=decided, reason=f"it follows the model's policy, {decisions.base}"
         )
 
 
 def _decide_map(
-    subject: Subject, index: int, target: Policy, reason: str | None, decisions: Decisions
+    loaded: LoadedModel, index: int, target: Policy, reason: str | None, decisions: Decisions
 ) -> None:
     """
     Change the entries of a layer's policy map that follow the base: to the target, or to float32
     where the layer is kept.
     """
-    spelled = subject.spelled[index]
+    spelled = loaded.spelled[index]
     assert isinstance(spelled, PolicyMap)  # the caller asked  # noqa: S101  # the caller asked
     wanted = FLOAT32 if reason is not None else target
     changed = tuple(
-        (key, _entry(subject, index, entry, wanted, decisions)) for key, entry in spelled.policies
+        (key, _entry(loaded, index, entry, wanted, decisions)) for key, entry in spelled.policies
     )
     decided = PolicyMap(
-        default=_entry(subject, index, spelled.default, wanted, decisions), policies=changed
+        default=_entry(loaded, index, spelled.default, wanted, decisions), policies=changed
     )
     if decided != spelled:
         why = reason or f"its policy map's entries follow the model's policy, {decisions.base}"
@@ -188,33 +188,33 @@ def _decide_map(
 
 
 def _entry(
-    subject: Subject, index: int, entry: Policy | None, target: Policy, decisions: Decisions
+    loaded: LoadedModel, index: int, entry: Policy | None, target: Policy, decisions: Decisions
 ) -> Policy | None:
     if entry is None:
         return None
     name = entry.quantization.source if entry.quantization else entry.name
     if name != decisions.base:
         return entry
-    return _requantized(subject, index, entry, target, decisions) or entry
+    return _requantized(loaded, index, entry, target, decisions) or entry
 
 
 def _retargeted(
-    subject: Subject, index: int, target: Policy, decisions: Decisions
+    loaded: LoadedModel, index: int, target: Policy, decisions: Decisions
 ) -> Policy | None:
     """
     Return the policy for a layer that is to follow ``target``: a quantised layer keeps its mode.
     """
-    spelled = subject.spelled.get(index)
+    spelled = loaded.spelled.get(index)
     current = spelled if isinstance(spelled, Policy) else None
-    return _requantized(subject, index, current, target, decisions)
+    return _requantized(loaded, index, current, target, decisions)
 
 
 def _requantized(
-    subject: Subject, index: int, current: Policy | None, target: Policy, decisions: Decisions
+    loaded: LoadedModel, index: int, current: Policy | None, target: Policy, decisions: Decisions
 ) -> Policy | None:
     if current is None or current.quantization is None:
         return target
-    mode, path = current.quantization.mode, subject.layers[index].path
+    mode, path = current.quantization.mode, loaded.layers[index].path
     try:
         found = policy.quantized(
             mode, target.name, amax_history_length=current.quantization.amax_history_length
@@ -237,40 +237,40 @@ def _requantized(
     return None
 
 
-def _join_cells(subject: Subject, decisions: Decisions) -> None:
+def _join_cells(loaded: LoadedModel, decisions: Decisions) -> None:
     """Give the cells of an RNN what the RNN has, unless ``--set`` names them."""
     for index in list(decisions.by_site):
         decision = decisions.by_site[index]
         cells = [
             child
-            for child in subject.children[index]
-            if subject.sites[child].attribute in _CELLS and subject.sites[child].sub_policy is None
+            for child in loaded.children[index]
+            if loaded.sites[child].attribute in _CELLS and loaded.sites[child].sub_policy is None
         ]
-        for cell in (inner for child in cells for inner in subject.below(child)):
+        for cell in (inner for child in cells for inner in loaded.below(child)):
             if (
                 not (cell in decisions.by_site and decisions.by_site[cell].by_user)
-                and subject.can_say(cell)
-                and subject.is_floating(cell)
+                and loaded.can_say(cell)
+                and loaded.is_floating(cell)
             ):
                 reason = (
                     decision.reason
                     if decision.kept
                     else (
-                        f"it is a cell of {subject.layers[index].path}, and Keras 2 wants one "
+                        f"it is a cell of {loaded.layers[index].path}, and Keras 2 wants one "
                         "policy for both"
                     )
                 )
                 decisions.by_site[cell] = replace(decision, reason=reason, by_user=False)
 
 
-def _join_made(subject: Subject, decisions: Decisions) -> None:
+def _join_made(loaded: LoadedModel, decisions: Decisions) -> None:
     """
     Give the layers that another layer makes by itself what that one has: no loader looks at their
     own metadata.
     """
-    for index, maker in subject.makers.items():
+    for index, maker in loaded.makers.items():
         own, decided = decisions.by_site.get(index), decisions.by_site.get(maker)
-        path, owner = subject.layers[index].path, subject.layers[maker].path
+        path, owner = loaded.layers[index].path, loaded.layers[maker].path
         if own is not None and own.by_user and (decided is None or decided.policy != own.policy):
             message = (
                 f"{path} is made by {owner}, which gives it its own policy whatever stands in the "
@@ -279,56 +279,56 @@ def _join_made(subject: Subject, decisions: Decisions) -> None:
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
         elif decided is None:
             decisions.by_site.pop(index, None)
-        elif subject.can_say(index) and subject.is_floating(index):
+        elif loaded.can_say(index) and loaded.is_floating(index):
             decisions.by_site[index] = Decision(
                 policy=decided.policy, reason=f"it is made by {owner}, with its policy"
             )
 
 
-def _join_wrappers(subject: Subject, decisions: Decisions) -> None:
+def _join_wrappers(loaded: LoadedModel, decisions: Decisions) -> None:
     """
     Keep the wrapper of a layer that is kept: Keras 3's TimeDistributed has its layer compute as the
     wrapper's policy says.
     """
     for index in sorted(decisions.by_site, reverse=True):
-        decision, parent = decisions.by_site[index], subject.sites[index].parent
+        decision, parent = decisions.by_site[index], loaded.sites[index].parent
         outer = decisions.by_site.get(parent) if parent is not None else None
         if (
             decision.kept
             and outer is not None
             and not outer.kept
             and not outer.by_user
-            and subject.sites[index].attribute == "layer"
+            and loaded.sites[index].attribute == "layer"
         ):
             decisions.by_site[parent or 0] = Decision(
                 policy=FLOAT32,
-                reason=f"it wraps {subject.layers[index].path}, which stays in float32",
+                reason=f"it wraps {loaded.layers[index].path}, which stays in float32",
                 kept=True,
             )
 
 
-def _decide_nested_inputs(subject: Subject, target: Policy, decisions: Decisions) -> None:
+def _decide_nested_inputs(loaded: LoadedModel, target: Policy, decisions: Decisions) -> None:
     """
     Widen the float inputs of nested models where the target is wider.
 
     A nested model casts what comes in to its input's dtype: under float64 layers, 1 + 1e-12 through
     a float32 one comes out as 1.
     """
-    for index, site in enumerate(subject.sites):
-        layer = subject.layers[index]
+    for index, site in enumerate(loaded.sites):
+        layer = loaded.layers[index]
         nested = (
             site.parent not in {None, 0}
-            and subject.sites[site.parent or 0].class_name in MODEL_CLASSES
+            and loaded.sites[site.parent or 0].class_name in MODEL_CLASSES
         )
         if (
-            not (subject.is_input(index) and nested and dtypes.is_float(layer.compute_dtype))
+            not (loaded.is_input(index) and nested and dtypes.is_float(layer.compute_dtype))
             or index in decisions.by_site
-            or not subject.can_say(index)
+            or not loaded.can_say(index)
         ):
             continue
         if dtypes.itemsize(target.compute_dtype or "") > dtypes.itemsize(
             layer.compute_dtype or ""
-        ) and _feeds_followers(subject, index, decisions):
+        ) and _feeds_followers(loaded, index, decisions):
             wider = policy.named(target.compute_dtype or "")
             decisions.by_site[index] = Decision(
                 policy=wider,
@@ -337,6 +337,6 @@ def _decide_nested_inputs(subject: Subject, target: Policy, decisions: Decisions
             )
 
 
-def _feeds_followers(subject: Subject, index: int, decisions: Decisions) -> bool:
-    parent = subject.sites[index].parent
-    return any(child in decisions.by_site for child in subject.children[parent or 0])
+def _feeds_followers(loaded: LoadedModel, index: int, decisions: Decisions) -> bool:
+    parent = loaded.sites[index].parent
+    return any(child in decisions.by_site for child in loaded.children[parent or 0])

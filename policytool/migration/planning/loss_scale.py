@@ -20,7 +20,7 @@ from policytool.support.errors import SpellingError
 from policytool.support.shorten import some
 
 if TYPE_CHECKING:
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 _DROPPED: Final = "loss-scale-dropped"
 _WRAP: Final = "tf.keras.mixed_precision.LossScaleOptimizer"
@@ -114,21 +114,21 @@ class Verdict:
                 return "they were inert: only the model's policy scales losses"
 
 
-def model_policy(subject: Subject) -> Policy | None:
+def model_policy(loaded: LoadedModel) -> Policy | None:
     """
     Return the model's policy with the loss scale that the file spells; None where no layer says
     one.
     """
-    name = base_policy(subject)
-    for index, site in enumerate(subject.sites):
+    name = base_policy(loaded)
+    for index, site in enumerate(loaded.sites):
         if (
-            subject.policy_name(index) == name
+            loaded.policy_name(index) == name
             and site.sub_policy is None
             and isinstance(site.spelled, str | dict)
-            and not subject.is_input(index)
+            and not loaded.is_input(index)
         ):
             try:
-                found = generations.parse(site.spelled, subject.generation)
+                found = generations.parse(site.spelled, loaded.generation)
             except SpellingError:
                 continue
             if isinstance(found, Policy):
@@ -142,12 +142,12 @@ def spells_scale(value: object) -> bool:
     return isinstance(config, dict) and "loss_scale" in config
 
 
-def scale_to_keep(subject: Subject) -> Dynamic | Fixed | None:
+def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
     """
     Return the scale that ``--loss-scale keep`` puts into the optimizer: the model policy's, where
     the model is compiled with an optimizer that has none.
     """
-    found, optimizer = model_policy(subject), subject.analysis.model.optimizer
+    found, optimizer = model_policy(loaded), loaded.optimizer
     if (
         found is None
         or optimizer is None
@@ -158,22 +158,22 @@ def scale_to_keep(subject: Subject) -> Dynamic | Fixed | None:
     return found.effective_loss_scale
 
 
-def verdict(subject: Subject) -> Verdict | None:
+def verdict(loaded: LoadedModel) -> Verdict | None:
     """
     Return what dropping the loss scales of a model's policies comes to; None where no policy passes
     one.
     """
     scaled = tuple(
-        subject.layers[index].path
-        for index, site in enumerate(subject.sites)
+        loaded.layers[index].path
+        for index, site in enumerate(loaded.sites)
         if spells_scale(site.spelled) and site.sub_policy is None
     )
     if not scaled:
         return None
-    found = model_policy(subject)
+    found = model_policy(loaded)
     if found is None or not _is_explicit(found):
         return Verdict(fate=Fate.INERT, layers=scaled)
-    scale, optimizer = found.effective_loss_scale, subject.analysis.model.optimizer
+    scale, optimizer = found.effective_loss_scale, loaded.optimizer
     if optimizer is None:
         does_the_same = scale == (Dynamic() if found.name == "mixed_float16" else None)
         return Verdict(
@@ -194,7 +194,7 @@ def verdict(subject: Subject) -> Verdict | None:
     )
 
 
-def notes(subject: Subject, *, kept: bool, leaves: str | None) -> tuple[Note, ...]:
+def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note, ...]:
     """
     Return what is to be said of the loss scales that the plan drops.
 
@@ -202,7 +202,7 @@ def notes(subject: Subject, *, kept: bool, leaves: str | None) -> tuple[Note, ..
     :param leaves: the policy that the model goes to from mixed_float16, and the optimizer with it;
         None where it does not
     """
-    found = verdict(subject)
+    found = verdict(loaded)
     if found is None:
         return ()
     if found.fate is Fate.INERT:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Edit
     from policytool.migration.planning.decisions import Decisions
     from policytool.migration.planning.options import Options
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 YAML_REWRITTEN: Final = "yaml-layout-rewritten"
 """The note's code; a conversion writes no YAML and has none."""
@@ -27,35 +27,35 @@ YAML_REWRITTEN: Final = "yaml-layout-rewritten"
 _ATTENTION: Final = "MultiHeadAttention"
 
 
-def about(subject: Subject, options: Options, decisions: Decisions) -> Iterator[Note]:
+def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterator[Note]:
     """
     Yield the notes on a plan: of policies that were left alone and, where it changes policies, of
     what it could not know.
     """
-    yield from _about_elsewhere(subject)
-    yield from _about_storage(subject, decisions)
+    yield from _about_elsewhere(loaded)
+    yield from _about_storage(loaded, decisions)
     if options.to is None:
         return
-    yield from _about_exceptions(subject, options, decisions, options.to)
-    root = subject.sites[0]
-    if root.class_name not in MODEL_CLASSES and 0 not in subject.graphs:
+    yield from _about_exceptions(loaded, options, decisions, options.to)
+    root = loaded.sites[0]
+    if root.class_name not in MODEL_CLASSES and 0 not in loaded.graphs:
         message = (
-            f"{subject.layers[0].path} is a subclassed model: which layers make its outputs is not "
+            f"{loaded.layers[0].path} is a subclassed model: which layers make its outputs is not "
             "in the file, so none is kept in float32 for that"
         )
         yield Note(
             severity=Severity.NOTE,
             code="outputs-unknown",
             message=message,
-            path=subject.layers[0].path,
+            path=loaded.layers[0].path,
         )
-    yield from _about_sub_layers(subject, decisions)
-    yield from _about_unsaid(subject)
+    yield from _about_sub_layers(loaded, decisions)
+    yield from _about_unsaid(loaded)
 
 
-def about_layout(subject: Subject, edits: Collection[Edit]) -> Iterator[Note]:
+def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]:
     """Yield a note if edits have a YAML file written again."""
-    if edits and subject.document.format == "yaml":
+    if edits and loaded.document.format == "yaml":
         message = (
             "PyYAML writes the file again: tags, anchors, unknown keys and the order of keys stay; "
             "comments are lost, and line breaks may change"
@@ -63,21 +63,21 @@ def about_layout(subject: Subject, edits: Collection[Edit]) -> Iterator[Note]:
         yield Note(severity=Severity.NOTE, code=YAML_REWRITTEN, message=message)
 
 
-def _about_storage(subject: Subject, decisions: Decisions) -> Iterator[Note]:
+def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
     """Yield a note where layers get variables of a dtype that the file cannot store them in."""
     wanted = {
-        (index, decisions.variable_dtype(subject, index))
+        (index, decisions.variable_dtype(loaded, index))
         for index in decisions.by_site
-        if subject.has_weights(index)
+        if loaded.has_weights(index)
     }
     changed = sorted(
         {
             str(dtype)
             for index, dtype in wanted
-            if dtype not in {"float32", subject.layers[index].variable_dtype}
+            if dtype not in {"float32", loaded.layers[index].variable_dtype}
         }
     )
-    if changed and not stores_dtypes(subject):
+    if changed and not stores_dtypes(loaded):
         dtypes = " or ".join(changed)
         message = (
             f"the stored tensors stay as they are: TensorFlow.js stores no {dtypes}, and "
@@ -87,13 +87,13 @@ def _about_storage(subject: Subject, decisions: Decisions) -> Iterator[Note]:
 
 
 def _about_exceptions(
-    subject: Subject, options: Options, decisions: Decisions, to: str
+    loaded: LoadedModel, options: Options, decisions: Decisions, to: str
 ) -> Iterator[Note]:
-    kept = layers_to_keep(subject, policy.named(to), options.outputs)
+    kept = layers_to_keep(loaded, policy.named(to), options.outputs)
     exceptions = [
         layer.path
-        for index, layer in enumerate(subject.layers)
-        if index not in kept and _is_exception(subject, decisions, index, to)
+        for index, layer in enumerate(loaded.layers)
+        if index not in kept and _is_exception(loaded, decisions, index, to)
     ]
     if exceptions:
         layers = (
@@ -105,13 +105,13 @@ def _about_exceptions(
         yield Note(severity=Severity.NOTE, code="exceptions-kept", message=message)
 
 
-def _about_unsaid(subject: Subject) -> Iterator[Note]:
+def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
     layers = [
         (index, layer)
-        for index, layer in enumerate(subject.layers)
-        if layer.policy is None and not subject.sites[index].is_model
+        for index, layer in enumerate(loaded.layers)
+        if layer.policy is None and not loaded.sites[index].is_model
     ]
-    unsaid = [layer.path for index, layer in layers if subject.has_weights(index)]
+    unsaid = [layer.path for index, layer in layers if loaded.has_weights(index)]
     if unsaid:
         layers_say = (
             "1 layer with weights says"
@@ -125,15 +125,15 @@ def _about_unsaid(subject: Subject) -> Iterator[Note]:
         yield Note(severity=Severity.WARNING, code="policy-unsaid", message=message)
 
 
-def _about_elsewhere(subject: Subject) -> Iterator[Note]:
+def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
     """
     Yield a note for policies of Keras 2 that a custom class keeps under a key of its own: only its
     code knows what it reads there.
     """
-    for root, config in subject.configs:
+    for root, config in loaded.configs:
         for inner in policies_elsewhere(config):
             place = root.pointer + inner
-            where = f"{root.part} {place}" if subject.is_saved_object else place
+            where = f"{root.part} {place}" if loaded.is_saved_object else place
             message = (
                 f"a policy dict of Keras 2 stands at {where}, where a custom class keeps it; it "
                 "was left alone, because only that class knows what it reads"
@@ -141,21 +141,21 @@ def _about_elsewhere(subject: Subject) -> Iterator[Note]:
             yield Note(severity=Severity.WARNING, code="policy-elsewhere", message=message)
 
 
-def _about_sub_layers(subject: Subject, decisions: Decisions) -> Iterator[Note]:
+def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
     """
     Yield a note where loaders differ in the policy of the layers that a layer makes by itself
     (MultiHeadAttention up to TF 2.13).
     """
     owners = {
         parent
-        for site in subject.sites
+        for site in loaded.sites
         if site.sub_policy is SubPolicy.GLOBAL and (parent := site.parent) is not None
     }
     owners |= {
-        maker for maker in subject.makers.values() if subject.sites[maker].class_name == _ATTENTION
+        maker for maker in loaded.makers.values() if loaded.sites[maker].class_name == _ATTENTION
     }
     for index in sorted(owners & decisions.by_site.keys()):
-        path = subject.layers[index].path
+        path = loaded.layers[index].path
         message = (
             f"the layers that {path} makes by itself take the global policy of loaders up to TF "
             "2.13, and its own from TF 2.14 on"
@@ -163,16 +163,16 @@ def _about_sub_layers(subject: Subject, decisions: Decisions) -> Iterator[Note]:
         yield Note(severity=Severity.NOTE, code="sub-layers", message=message, path=path)
 
 
-def _is_exception(subject: Subject, decisions: Decisions, index: int, to: str) -> bool:
+def _is_exception(loaded: LoadedModel, decisions: Decisions, index: int, to: str) -> bool:
     """
     Return whether the layer says a policy that is neither the base nor the target, and stays as it
     is.
     """
     if (
         index in decisions.by_site
-        or subject.is_input(index)
-        or not subject.is_floating(index)
-        or subject.sites[index].sub_policy is not None
+        or loaded.is_input(index)
+        or not loaded.is_floating(index)
+        or loaded.sites[index].sub_policy is not None
     ):
         return False
-    return subject.policy_name(index) not in {decisions.base, to}
+    return loaded.policy_name(index) not in {decisions.base, to}

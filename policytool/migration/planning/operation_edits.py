@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from policytool.migration.planning.decisions import Decisions
     from policytool.model.layer_graph import Graph, Node
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 _INPUT_TYPES: Final = ("T", "SrcT")
@@ -31,7 +31,7 @@ The attributes of a ``node_def`` that name the dtype of its inputs; ``DstT`` of 
 
 
 def node_def_edits(
-    subject: Subject, node: Node, old: frozenset[str], new: frozenset[str], decisions: Decisions
+    loaded: LoadedModel, node: Node, old: frozenset[str], new: frozenset[str], decisions: Decisions
 ) -> Iterator[Edit]:
     """Yield the edits that give an op of TF 1.15 to 2.3 the dtype its inputs have now."""
     config = node.entry.get("config")
@@ -41,33 +41,33 @@ def node_def_edits(
     for name in _INPUT_TYPES:
         if node_def_type(config, name) == ENUMS.get(was):
             if config.get("constants") and not _are_whole(config["constants"]):
-                path = subject.layers[node.site].path if node.site is not None else node.name
+                path = loaded.layers[node.site].path if node.site is not None else node.name
                 message = (
                     f"{path} has constants of dtype {was} in its op, and its inputs would be "
                     f"{will}; keep what feeds it in {was} with --set"
                 )
                 decisions.refusals.append(Refusal(code="op-constants", message=message, path=path))
                 return
-            for address in _configs(subject, node):
+            for address in _configs(loaded, node):
                 yield Edit(
                     kind=Kind.NUMERICS,
                     address=Address(
                         part=address.part, pointer=f"{address.pointer}/node_def/attr/{name}/type"
                     ),
-                    path=subject.layers[node.site].path if node.site is not None else None,
+                    path=loaded.layers[node.site].path if node.site is not None else None,
                     before=ENUMS[was],
                     after=ENUMS[will],
                     reason=f"its op is written for {was}, and its inputs are {will} now",
                 )
 
 
-def _configs(subject: Subject, node: Node) -> list[Address]:
+def _configs(loaded: LoadedModel, node: Node) -> list[Address]:
     """Return every place where the config of an op layer stands."""
     if node.site is None:
-        return [Address(part=subject.document.config_part or "", pointer=f"{node.pointer}/config")]
+        return [Address(part=loaded.document.config_part or "", pointer=f"{node.pointer}/config")]
     ending = "/config/dtype"
     places = [
-        address for address in subject.addresses[node.site] if address.pointer.endswith(ending)
+        address for address in loaded.addresses[node.site] if address.pointer.endswith(ending)
     ]
     return [
         Address(part=address.part, pointer=address.pointer.removesuffix("/dtype"))
@@ -92,7 +92,9 @@ def _are_whole(constants: Json) -> bool:
     return True
 
 
-def cast_edits(subject: Subject, graph: Graph, node: Node, decisions: Decisions) -> Iterator[Edit]:
+def cast_edits(
+    loaded: LoadedModel, graph: Graph, node: Node, decisions: Decisions
+) -> Iterator[Edit]:
     """
     Yield the edit that lets a recorded cast follow the layers it casts for; a cast that someone
     wrote feeds other dtypes and stays.
@@ -100,22 +102,22 @@ def cast_edits(subject: Subject, graph: Graph, node: Node, decisions: Decisions)
     consumers = [graph.nodes[name].site for name in graph.children().get(node.name, ())]
     config = node.entry.get("config")
     written = config.get("dtype") if isinstance(config, dict) else None
-    sites = [site for site in consumers if site is not None and site not in subject.graphs]
+    sites = [site for site in consumers if site is not None and site not in loaded.graphs]
     if (
         not sites
         or len(sites) != len(consumers)
-        or any(subject.layers[site].compute_dtype != written for site in sites)
+        or any(loaded.layers[site].compute_dtype != written for site in sites)
     ):
         return
     computed = {
-        dtype for site in sites if (dtype := decisions.compute_dtype(subject, site)) is not None
+        dtype for site in sites if (dtype := decisions.compute_dtype(loaded, site)) is not None
     }
     will = max(sorted(computed), key=dtypes.itemsize) if computed else written
     if isinstance(written, str) and will is not None and will != written:
         yield Edit(
             kind=Kind.NUMERICS,
             address=Address(
-                part=subject.document.config_part or "", pointer=f"{node.pointer}/config/dtype"
+                part=loaded.document.config_part or "", pointer=f"{node.pointer}/config/dtype"
             ),
             path=None,
             before=written,

@@ -20,7 +20,7 @@ from policytool.releases.policy import Dynamic
 
 if TYPE_CHECKING:
     from policytool.migration.planning.optimizers import Dialect
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 OPTIMIZER: Final = "optimizer"
@@ -40,15 +40,15 @@ place, and Adafactor's fails to load there.
 """
 
 
-def is_of_wrapper(subject: Subject) -> bool:
+def is_of_wrapper(loaded: LoadedModel) -> bool:
     """Return whether the state in a ``.keras`` is that of a wrapped optimizer."""
-    return bool(numbered(subject, INNER))
+    return bool(numbered(loaded, INNER))
 
 
-def numbered(subject: Subject, group: tuple[str, ...]) -> list[int]:
+def numbered(loaded: LoadedModel, group: tuple[str, ...]) -> list[int]:
     """Return the numbers of the variables directly in a group, in order."""
     end = len(group)
-    tensors = subject.document.tensors or ()
+    tensors = loaded.document.tensors or ()
     return sorted(
         int(tensor.path[end])
         for tensor in tensors
@@ -57,7 +57,7 @@ def numbered(subject: Subject, group: tuple[str, ...]) -> list[int]:
 
 
 def moved(
-    subject: Subject, dialect: Dialect, before: Json, after: Json, *, leaves_scaled: bool
+    loaded: LoadedModel, dialect: Dialect, before: Json, after: Json, *, leaves_scaled: bool
 ) -> tuple[Slot, ...] | None:
     """
     Return the optimizer's state in its new places; None where it stays.
@@ -66,8 +66,8 @@ def moved(
         ``compile()`` wraps by itself under that one and saves the wrapper's state, although the
         config has the optimizer alone
     """
-    outer, inner = numbered(subject, OUTER), numbered(subject, INNER)
-    if subject.document.format != "keras" or not outer:
+    outer, inner = numbered(loaded, OUTER), numbered(loaded, INNER)
+    if loaded.document.format != "keras" or not outer:
         return None
     wraps, wrapped = (
         optimizer_config.is_wrapped(after),
@@ -96,7 +96,7 @@ def moved(
 
 
 def notes(
-    subject: Subject, dialect: Dialect, before: Json, after: Json, state: tuple[Slot, ...] | None
+    loaded: LoadedModel, dialect: Dialect, before: Json, after: Json, state: tuple[Slot, ...] | None
 ) -> tuple[Note, ...]:
     """Return what loaders make of the state under another wrapper."""
     was, will = optimizer_config.is_wrapped(before), optimizer_config.is_wrapped(after)
@@ -108,9 +108,9 @@ def notes(
             "nowhere and is left out: training starts with a fresh one"
         )
         found.append(Note(severity=Severity.WARNING, code="optimizer-state", message=message))
-    if subject.document.format == "h5" and not dialect.keras3 and was != will:
+    if loaded.document.format == "h5" and not dialect.keras3 and was != will:
         found.append(_about_hdf5(before, wraps=will))
-    if subject.is_saved_object and was != will:
+    if loaded.is_saved_object and was != will:
         message = (
             "Keras restores no optimizer's state from a SavedModel: training starts with fresh "
             "slots, as it would without the change"
@@ -119,13 +119,13 @@ def notes(
     return tuple(found)
 
 
-def about_bfloat16(subject: Subject, dialect: Dialect, value: Json) -> tuple[Note, ...]:
+def about_bfloat16(loaded: LoadedModel, dialect: Dialect, value: Json) -> tuple[Note, ...]:
     """
     Return the warning for the one state that no loader reads: slots of bfloat16 variables, of an
     optimizer of the old kind, in HDF5.
     """
     if (
-        subject.document.format != "h5"
+        loaded.document.format != "h5"
         or dialect.keras3
         or optimizer_config.is_new_style(optimizer_config.unwrapped(value))
     ):

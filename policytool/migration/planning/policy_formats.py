@@ -15,6 +15,7 @@ from policytool.formats.document import Address
 from policytool.formats.edits import Edit, Kind
 from policytool.migration.plan import Refusal
 from policytool.model.loaded_model import replaced
+from policytool.model.model_cache import once_per_model
 from policytool.model.tree import Unspelled
 from policytool.releases import generations, policy
 from policytool.releases.generations import GENERATIONS, Generation
@@ -23,10 +24,10 @@ from policytool.support.errors import PolicyNameError, SpellingError
 from policytool.support.text.jsontext import ABSENT, pointer, text_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from policytool.migration.planning.decisions import Decision, Decisions
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
@@ -34,14 +35,14 @@ OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
 
 _KERAS3: Final = GENERATIONS[-1]
 _DTYPE: Final = "dtype"
-_NAMED_BY_KERAS3: Final = frozenset({"keras3.0-3.3", "keras3.4+"})
+_NEEDS_WORD: Final = "needs-word"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speller:
     """Spells policies for one file."""
 
-    subject: Subject
+    loaded: LoadedModel
     target: Generation | None
 
     def spell(self, wanted: Policy | PolicyMap, before: Json | Unspelled) -> Json:
@@ -82,20 +83,40 @@ class Speller:
         return isinstance(before, dict) and text_at(before, "class_name") not in OUTDATED
 
 
-def edits(subject: Subject, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
+def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) -> tuple[Edit, ...]:
     """
     Return the edits that spell every decision, and that respell what is out of date; refusals go to
     the decisions.
     """
-    speller = Speller(subject=subject, target=target)
+    speller = Speller(loaded=loaded, target=target)
     found: dict[Address, Edit] = {}
     for index, decision in sorted(decisions.by_site.items()):
         _add_decided(speller, index, decision, found, decisions)
-    decided = {address for index in decisions.by_site for address in subject.addresses[index]}
-    for address, value in subject.dtypes:
-        if address not in decided:
-            found.update(_respelled(speller, address, value, decisions))
+    decided = {address for index in decisions.by_site for address in loaded.addresses[index]}
+    for address, edit, refusal in _respellings(loaded, target.id if target is not None else None):
+        if address in decided:
+            continue
+        if edit is not None:
+            found[address] = edit
+        if refusal is not None and (
+            refusal.code != _NEEDS_WORD or refusal not in decisions.refusals
+        ):
+            decisions.refusals.append(refusal)
     return tuple(found.values())
+
+
+@once_per_model
+def _respellings(
+    loaded: LoadedModel, target_id: str | None
+) -> tuple[tuple[Address, Edit | None, Refusal | None], ...]:
+    """Return the edits and refusals of all spellings of the file, where no decision stands."""
+    target = next((one for one in GENERATIONS if one.id == target_id), None)
+    speller = Speller(loaded=loaded, target=target)
+    return tuple(
+        (address, *outcome)
+        for address, value in loaded.dtypes
+        if (outcome := _respelled(speller, address, value)) != (None, None)
+    )
 
 
 def _add_decided(
@@ -106,16 +127,16 @@ def _add_decided(
     decisions: Decisions,
 ) -> None:
     """Add the edits of every place where a layer's policy stands."""
-    subject, wanted = speller.subject, decision.policy
-    site, layer = subject.sites[index], subject.layers[index]
-    changes = _differs(subject.spelled.get(index), wanted, layer.policy) or (
-        isinstance(site.spelled, Unspelled) and decisions.change_something(subject)
+    loaded, wanted = speller.loaded, decision.policy
+    site, layer = loaded.sites[index], loaded.layers[index]
+    changes = _differs(loaded.spelled.get(index), wanted, layer.policy) or (
+        isinstance(site.spelled, Unspelled) and decisions.change_something(loaded)
     )
-    for address in subject.addresses[index]:
-        before = subject.value_at(address)
+    for address in loaded.addresses[index]:
+        before = loaded.value_at(address)
         try:
             after = (
-                _input_dtype(wanted) if subject.is_input(index) else speller.spell(wanted, before)
+                _input_dtype(wanted) if loaded.is_input(index) else speller.spell(wanted, before)
             )
         except SpellingError as error:
             decisions.refusals.append(
@@ -197,42 +218,37 @@ def _is_outdated(value: Json | Unspelled) -> bool:
 
 
 def _respelled(
-    speller: Speller, address: Address, value: Json, decisions: Decisions
-) -> Mapping[Address, Edit]:
+    speller: Speller, address: Address, value: Json
+) -> tuple[Edit | None, Refusal | None]:
     """
-    Return the edit for a spelling that is out of date, or that the target writes in another way.
+    Return the edit for a spelling that is out of date, or that the target writes in another way, or
+    why there can be none.
     """
     if not _is_outdated(value) and speller.target is None:
-        return {}
-    path = owner(speller.subject, address)
+        return None, None
+    path = owner(speller.loaded, address)
     try:
-        found = generations.parse(value, speller.subject.generation)
+        found = generations.parse(value, speller.loaded.generation)
         wanted = _current(found)
         if wanted is None:
-            refusal = _needs_word(found, path, address.pointer)
-            decisions.refusals += [] if refusal in decisions.refusals else [refusal]
-            return {}
+            return None, _needs_word(found, path, address.pointer)
         after = speller.spell(wanted, value)
     except SpellingError as error:
-        if speller.target is not None and _is_policy(speller.subject, address):
-            decisions.refusals.append(
-                Refusal(
-                    code="not-writable", message=f"{path or address.pointer}: {error}", path=path
-                )
-            )
-        return {}
-    if after == value or (speller.target is not None and not _is_policy(speller.subject, address)):
-        return {}
-    return {
-        address: Edit(
-            kind=Kind.SPELLING,
-            address=address,
-            path=path,
-            before=value,
-            after=after,
-            reason=_reason(value, speller),
-        )
-    }
+        if speller.target is None or not _is_policy(speller.loaded, address):
+            return None, None
+        message = f"{path or address.pointer}: {error}"
+        return None, Refusal(code="not-writable", message=message, path=path)
+    if after == value or (speller.target is not None and not _is_policy(speller.loaded, address)):
+        return None, None
+    edit = Edit(
+        kind=Kind.SPELLING,
+        address=address,
+        path=path,
+        before=value,
+        after=after,
+        reason=_reason(value, speller),
+    )
+    return edit, None
 
 
 def _reason(value: Json, speller: Speller) -> str:
@@ -245,13 +261,13 @@ def _reason(value: Json, speller: Speller) -> str:
     return f"{kind} dicts are Keras 2's; TF 2.5 on, tf_keras and Keras 3 read the bare name"
 
 
-def _is_policy(subject: Subject, address: Address) -> bool:
+def _is_policy(loaded: LoadedModel, address: Address) -> bool:
     """
     Return whether a ``dtype`` is a layer's policy; those of inputs, initialisers and metrics are
     plain dtypes everywhere.
     """
-    indices = subject.places.get(address)
-    return indices is not None and not subject.is_input(indices[0])
+    indices = loaded.places.get(address)
+    return indices is not None and not loaded.is_input(indices[0])
 
 
 def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
@@ -262,14 +278,14 @@ def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
     return policy.named(name, found.loss_scale) if name is not None and name != found.name else None
 
 
-def owner(subject: Subject, address: Address) -> str | None:
+def owner(loaded: LoadedModel, address: Address) -> str | None:
     """Return the path of the layer whose config a place is in."""
     steps = address.pointer.split("/")
     for end in range(len(steps), 0, -1):
         for place in ("/".join((*steps[:end], _DTYPE)), "/".join(steps[:end])):
-            indices = subject.places.get(Address(part=address.part, pointer=place))
+            indices = loaded.places.get(Address(part=address.part, pointer=place))
             if indices is not None:
-                return subject.layers[indices[0]].path
+                return loaded.layers[indices[0]].path
     return None
 
 
@@ -288,4 +304,4 @@ def _needs_word(found: Policy | PolicyMap, path: str | None, place: str) -> Refu
             "it takes its first input's dtype, which the file does not say for sure; decide with "
             f"--set '{where}=float32', or a pattern for many"
         )
-    return Refusal(code="needs-word", message=f"{where} has the policy {name!r}: {how}", path=path)
+    return Refusal(code=_NEEDS_WORD, message=f"{where} has the policy {name!r}: {how}", path=path)

@@ -17,6 +17,7 @@ from policytool.migration.planning import operation_edits, operations
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
 from policytool.model import custom_classes
+from policytool.model.model_cache import once_per_model
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.policy import Policy
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.edits import Edit
     from policytool.model.layer_graph import Graph, Node
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 GRAPH_OPS: Final = frozenset(
     {
@@ -64,24 +65,35 @@ Flow = dict[str, frozenset[str]]
 
 @dataclass(frozen=True)
 class _Dtypes:
-    """What the layers of a subject compute in under some decisions."""
+    """What the layers of a model compute in under some decisions."""
 
-    subject: Subject
+    loaded: LoadedModel
     decisions: Decisions
 
     def flow(self, graph: Graph, within: frozenset[int] = frozenset()) -> Flow:
         """
         Return the dtypes that every node of a graph makes, following it from its inputs; ``within``
         are the models that it was come to through.
+
+        Only what is decided, and what that reaches, differs from the file as it is.
         """
+        before = _flow_before(self.loaded, graph.model, within) if self.decisions.by_site else {}
         found: Flow = {}
         for node in graph.ordered:
-            found[node.name] = self._made(node, found, within | {graph.model})
+            known = before.get(node.name)
+            if (
+                known is None
+                or node.site in self.decisions.by_site
+                or node.site in self.loaded.graphs
+                or any(found.get(parent) != before[parent] for parent in node.parents)
+            ):
+                known = self._made(node, found, within | {graph.model})
+            found[node.name] = known
         return found
 
     def _made(self, node: Node, found: Flow, within: frozenset[int]) -> frozenset[str]:
         taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
-        if node.site is None or self.subject.sites[node.site].class_name in GRAPH_OPS:
+        if node.site is None or self.loaded.sites[node.site].class_name in GRAPH_OPS:
             cast_to = operations.cast_target(node)
             if cast_to is not None:
                 return frozenset({cast_to}) & frozenset(dtypes.FLOATS)
@@ -89,12 +101,12 @@ class _Dtypes:
                 frozenset({_widest(taken)}) if node.site is None and len(taken) > 1 else taken
             )  # Keras 3 promotes
         if (
-            node.site in self.subject.graphs and node.site not in within
+            node.site in self.loaded.graphs and node.site not in within
         ):  # a file may say of a model that it is a layer of its own
-            inner = self.subject.graphs[node.site]
+            inner = self.loaded.graphs[node.site]
             flow = self.flow(inner, within)
             return frozenset[str]().union(*(flow.get(name, frozenset()) for name in inner.outputs))
-        compute = self._output(node.site) or self.decisions.compute_dtype(self.subject, node.site)
+        compute = self._output(node.site) or self.decisions.compute_dtype(self.loaded, node.site)
         return (
             frozenset({compute})
             if compute is not None and dtypes.is_float(compute)
@@ -107,52 +119,59 @@ class _Dtypes:
         interpolates in float32.
         """
         decision = self.decisions.by_site.get(site)
-        name = decision.policy.name if decision else self.subject.layers[site].policy
-        argument = self.subject.config(site).get("interpolation")
-        class_name = self.subject.sites[site].class_name
+        name = decision.policy.name if decision else self.loaded.layers[site].policy
+        argument = self.loaded.config(site).get("interpolation")
+        class_name = self.loaded.sites[site].class_name
         return dtype_support.output_dtype(
-            self.subject.loader,
+            self.loaded.loader,
             class_name,
             argument if isinstance(argument, str) else None,
             name or "",
         )
 
 
-def settle(subject: Subject, decisions: Decisions) -> tuple[Edit, ...]:
+@once_per_model
+def _flow_before(loaded: LoadedModel, model: int, within: frozenset[int]) -> Flow:
+    """Return what every node of a model's graph makes in the file as it is."""
+    return _Dtypes(loaded, Decisions()).flow(loaded.graphs[model], within)
+
+
+def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
     """
     Widen float32 islands until no op layer meets two float dtypes that it did not meet before;
     return the edits that ops and casts need.
 
     What cannot be settled becomes a refusal that names the op and the two layers.
     """
-    before, after = _Dtypes(subject, Decisions()), _Dtypes(subject, decisions)
-    for graph in subject.graphs.values():
-        while _widened(subject, graph, before.flow(graph), after.flow(graph), decisions):
+    after = _Dtypes(loaded, decisions)
+    for graph in loaded.graphs.values():
+        old = _flow_before(loaded, graph.model, frozenset())
+        while _widened(loaded, graph, old, after.flow(graph), decisions):
             pass
     edits: list[Edit] = []
-    for graph in subject.graphs.values():
-        old, new = before.flow(graph), after.flow(graph)
+    for graph in loaded.graphs.values():
+        old, new = _flow_before(loaded, graph.model, frozenset()), after.flow(graph)
         decisions.refusals += [
-            _refusal(subject, graph, *conflict) for conflict in _conflicts(subject, graph, old, new)
+            _refusal(loaded, graph, *conflict) for conflict in _conflicts(loaded, graph, old, new)
         ]
         for node in graph.nodes.values():
             if node.class_name == operations.NODE_DEF:
                 edits += operation_edits.node_def_edits(
-                    subject, node, _taken(node, old), _taken(node, new), decisions
+                    loaded, node, _taken(node, old), _taken(node, new), decisions
                 )
-            elif subject.is_keras3 and node.site is None and node.class_name == "Cast":
-                edits += operation_edits.cast_edits(subject, graph, node, decisions)
+            elif loaded.is_keras3 and node.site is None and node.class_name == "Cast":
+                edits += operation_edits.cast_edits(loaded, graph, node, decisions)
     return tuple(edits)
 
 
-def inputs(subject: Subject, decisions: Decisions) -> Mapping[int, frozenset[str]]:
+def inputs(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, frozenset[str]]:
     """
     Return, for each layer in a graph, the float dtypes of the tensors that it gets under some
     decisions.
     """
     found: dict[int, frozenset[str]] = {}
-    dtypes_of = _Dtypes(subject, decisions)
-    for graph in subject.graphs.values():
+    dtypes_of = _Dtypes(loaded, decisions)
+    for graph in loaded.graphs.values():
         flow = dtypes_of.flow(graph)
         found |= {
             node.site: _taken(node, flow) for node in graph.nodes.values() if node.site is not None
@@ -164,7 +183,7 @@ def _taken(node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
     return frozenset[str]().union(*(flow.get(parent, frozenset()) for parent in node.parents))
 
 
-def _joined(subject: Subject, node: Node) -> tuple[tuple[str, ...], bool]:
+def _joined(loaded: LoadedModel, node: Node) -> tuple[tuple[str, ...], bool]:
     """
     Return the nodes whose dtypes have to be one where something casts nothing, and whether a
     float32 constant is among them.
@@ -174,71 +193,74 @@ def _joined(subject: Subject, node: Node) -> tuple[tuple[str, ...], bool]:
     is given its states, join them with variables of their own dtype. Keras 3's layers cast all they
     take, and its operations promote, but for a few.
     """
-    if subject.is_keras3 or node.site is None:
+    if loaded.is_keras3 or node.site is None:
         return operations.parents_of_one_dtype(
-            node, is_operation=subject.is_keras3 and node.site is None
+            node, is_operation=loaded.is_keras3 and node.site is None
         )
-    if subject.sites[node.site].class_name in GRAPH_OPS:
+    if loaded.sites[node.site].class_name in GRAPH_OPS:
         return node.parents, operations.begins_with_constant(node)
-    if _is_strict(subject, node):
+    if _is_strict(loaded, node):
         return (*node.parents, node.name), False
-    if subject.sites[node.site].class_name in _STATEFUL and len(node.parents) > 1:
+    if loaded.sites[node.site].class_name in _STATEFUL and len(node.parents) > 1:
         return (*node.parents[1:], node.name), False
     return (), False
 
 
-def _met(subject: Subject, node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _met(loaded: LoadedModel, node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Return the float dtypes that meet in a layer that casts nothing."""
-    names, constant = _joined(subject, node)
+    names, constant = _joined(loaded, node)
     return frozenset({_CONSTANT} if constant else ()).union(
         *(flow.get(name, frozenset()) for name in names)
     )
 
 
-def _is_strict(subject: Subject, node: Node) -> bool:
+def _is_strict(loaded: LoadedModel, node: Node) -> bool:
     """
     Return whether a layer multiplies its inputs with variables of its own dtype and does not cast
     them; Keras' own such layers cast by themselves.
     """
     return (
         node.site is not None
-        and subject.config(node.site).get("autocast") is False
-        and custom_classes.is_opaque(subject.sites[node.site])
+        and loaded.config(node.site).get("autocast") is False
+        and custom_classes.is_opaque(loaded.sites[node.site])
     )
 
 
 def _conflicts(
-    subject: Subject, graph: Graph, old: Flow, new: Flow
+    loaded: LoadedModel, graph: Graph, old: Flow, new: Flow
 ) -> Iterator[tuple[Node, frozenset[str], list[str]]]:
     """
     Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that
     make the narrower ones.
     """
+    changed = {name for name, made in new.items() if made != old[name]}
     for node in graph.nodes.values():
-        met = _met(subject, node, new)
-        if len(met) > 1 and met != _met(subject, node, old) and not operations.takes(node, met):
+        if changed.isdisjoint((node.name, *node.parents)):
+            continue
+        met = _met(loaded, node, new)
+        if len(met) > 1 and met != _met(loaded, node, old) and not operations.takes(node, met):
             narrow = [
                 name
-                for name in _joined(subject, node)[0]
+                for name in _joined(loaded, node)[0]
                 if new.get(name, frozenset()) - {_widest(met)}
             ]
             yield (
                 node,
                 met,
-                [name for parent in narrow for name in makers(subject, graph, (parent,))],
+                [name for parent in narrow for name in makers(loaded, graph, (parent,))],
             )
 
 
-def _widened(subject: Subject, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
+def _widened(loaded: LoadedModel, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
     """
     Widen what feeds float32 islands; return whether something changed, so that the flow is to be
     followed again.
     """
     before = dict(decisions.by_site)
-    for node, met, producers in _conflicts(subject, graph, old, new):
+    for node, met, producers in _conflicts(loaded, graph, old, new):
         if _widest(met) == _CONSTANT:
             for name in producers:
-                _widen(subject, graph.nodes[name], node, decisions)
+                _widen(loaded, graph.nodes[name], node, decisions)
     return decisions.by_site != before
 
 
@@ -247,14 +269,14 @@ def _widest(met: frozenset[str]) -> str:
     return "float32" if dtypes.itemsize(largest) < dtypes.itemsize("float32") else largest
 
 
-def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> None:
+def _widen(loaded: LoadedModel, producer: Node, op: Node, decisions: Decisions) -> None:
     """Keep the layers that make a tensor in float32, as far as the plan was to change them."""
     if producer.site is None:
         return
-    if producer.site in subject.graphs:
-        inner = subject.graphs[producer.site]
-        for name in makers(subject, inner, inner.outputs):
-            _widen(subject, inner.nodes[name], op, decisions)
+    if producer.site in loaded.graphs:
+        inner = loaded.graphs[producer.site]
+        for name in makers(loaded, inner, inner.outputs):
+            _widen(loaded, inner.nodes[name], op, decisions)
         return
     decision = decisions.by_site.get(producer.site)
     quantised = (
@@ -267,7 +289,7 @@ def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> 
         or decision.by_user
         or decision.kept
         or quantised
-        or subject.is_input(producer.site)
+        or loaded.is_input(producer.site)
     ):
         return
     reason = f"{op.name} casts nothing and takes its output together with float32 tensors"
@@ -275,21 +297,21 @@ def _widen(subject: Subject, producer: Node, op: Node, decisions: Decisions) -> 
         reason = "it casts nothing and takes float32 tensors"
     elif operations.is_wide(op):
         reason = f"the operation {op.name} takes its output and has no 16-bit kernel"
-    for index in subject.below(producer.site):
+    for index in loaded.below(producer.site):
         if index in decisions.by_site:
             decisions.by_site[index] = Decision(policy=FLOAT32, reason=reason, kept=True)
 
 
 def _refusal(
-    subject: Subject, graph: Graph, node: Node, met: frozenset[str], names: list[str]
+    loaded: LoadedModel, graph: Graph, node: Node, met: frozenset[str], names: list[str]
 ) -> Refusal:
-    path = subject.layers[node.site].path if node.site is not None else node.name
+    path = loaded.layers[node.site].path if node.site is not None else node.name
     paths = [
-        subject.layers[site].path
+        loaded.layers[site].path
         for name in dict.fromkeys(names)
         if (site := graph.nodes[name].site) is not None
     ]
-    own = node.site is not None and subject.sites[node.site].class_name not in GRAPH_OPS
+    own = node.site is not None and loaded.sites[node.site].class_name not in GRAPH_OPS
     suggested = path if own else next(iter(paths), path)
     message = (
         f"{path} casts nothing, and would get {' and '.join(sorted(met))}; decide for what feeds "

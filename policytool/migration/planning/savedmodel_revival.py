@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.formats.edits import Edit
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
     from policytool.support.text.jsontext import Json
 
@@ -44,18 +44,18 @@ _LAMBDA: Final = "Lambda"
 _RETRACE: Final = "--retrace does it"
 
 
-def check(subject: Subject, decisions: Decisions) -> None:
+def check(loaded: LoadedModel, decisions: Decisions) -> None:
     """Add a refusal for each layer whose policy the metadata alone cannot change."""
-    if not subject.is_saved_object:
+    if not loaded.is_saved_object:
         return
     affected = [
-        index for index in sorted(decisions.by_site) if _is_affected(subject, decisions, index)
+        index for index in sorted(decisions.by_site) if _is_affected(loaded, decisions, index)
     ]
     if not affected:
         return
-    decisions.refusals += _variables(subject, decisions, affected)
-    decisions.refusals += _revived(subject, affected)
-    decisions.refusals += _fed_otherwise(subject, decisions, affected)
+    decisions.refusals += _variables(loaded, decisions, affected)
+    decisions.refusals += _revived(loaded, affected)
+    decisions.refusals += _fed_otherwise(loaded, decisions, affected)
 
 
 def loaders(
@@ -103,45 +103,45 @@ def _activations(metadata: Json) -> Iterator[str]:
         yield from custom_names.activations(config.get("activation"))
 
 
-def is_revived(subject: Subject, index: int) -> bool:
+def is_revived(loaded: LoadedModel, index: int) -> bool:
     """Return whether a loader without the file's own code revives the layer from traces."""
-    return _why(subject, index) is not None
+    return _why(loaded, index) is not None
 
 
-def _why(subject: Subject, index: int) -> str | None:
+def _why(loaded: LoadedModel, index: int) -> str | None:
     """
     Return why a layer is revived from traces, as the end of a sentence; None where it is rebuilt.
 
     A model's layers are rebuilt one by one; a layer of any other class with all that stands in its
     config.
     """
-    site = subject.sites[index]
-    if site.class_name in GRAPH_OPS or _is_graph_network(subject, index):
+    site = loaded.sites[index]
+    if site.class_name in GRAPH_OPS or _is_graph_network(loaded, index):
         return None
     if custom_classes.is_opaque(site):
         return f"is of the class {site.class_name}, which is not Keras' own"
     if site.is_model:
         return None
-    for name in custom_names.names(subject.config(index)):
+    for name in custom_names.names(loaded.config(index)):
         return f"is built with {name}, which is not Keras' own"
-    for inner in subject.below(index):
+    for inner in loaded.below(index):
         if (
             inner != index
-            and inner not in subject.makers
-            and (why := _why(subject, inner)) is not None
+            and inner not in loaded.makers
+            and (why := _why(loaded, inner)) is not None
         ):
-            return f"holds {subject.layers[inner].path}, which {why}"
+            return f"holds {loaded.layers[inner].path}, which {why}"
     return None
 
 
-def _is_graph_network(subject: Subject, index: int) -> bool:
+def _is_graph_network(loaded: LoadedModel, index: int) -> bool:
     """
     Return whether a model of someone else's class is functional: its graph is rebuilt, as a model
     of Keras' own class.
     """
-    site = subject.sites[index]
-    node = subject.document.nodes.get(site.node) if site.node is not None else None
-    metadata = subject.document.parts.get(node.part or "") if node is not None else None
+    site = loaded.sites[index]
+    node = loaded.document.nodes.get(site.node) if site.node is not None else None
+    metadata = loaded.document.parts.get(node.part or "") if node is not None else None
     return (
         node is not None
         and node.identifier in _MODELS
@@ -150,22 +150,20 @@ def _is_graph_network(subject: Subject, index: int) -> bool:
     )
 
 
-def _is_affected(subject: Subject, decisions: Decisions, index: int) -> bool:
+def _is_affected(loaded: LoadedModel, decisions: Decisions, index: int) -> bool:
     decision = decisions.by_site[index]
-    return isinstance(decision.policy, Policy) and decision.policy.name != subject.policy_name(
-        index
-    )
+    return isinstance(decision.policy, Policy) and decision.policy.name != loaded.policy_name(index)
 
 
-def _variables(subject: Subject, decisions: Decisions, affected: list[int]) -> Iterator[Refusal]:
+def _variables(loaded: LoadedModel, decisions: Decisions, affected: list[int]) -> Iterator[Refusal]:
     """Yield a refusal for each layer whose variables would have to be stored in another dtype."""
     for index in affected:
-        layer, wanted = subject.layers[index], decisions.by_site[index].policy
-        after = decisions.variable_dtype(subject, index)
+        layer, wanted = loaded.layers[index], decisions.by_site[index].policy
+        after = decisions.variable_dtype(loaded, index)
         if (
             after == layer.variable_dtype
-            or not subject.has_weights(index)
-            or _all_fixed(subject, index, wanted.name)
+            or not loaded.has_weights(index)
+            or _all_fixed(loaded, index, wanted.name)
         ):
             continue
         message = (
@@ -182,15 +180,15 @@ def _variables(subject: Subject, decisions: Decisions, affected: list[int]) -> I
         yield Refusal(code="checkpoint-stays", message=message, path=layer.path)
 
 
-def _all_fixed(subject: Subject, index: int, name: str) -> bool:
+def _all_fixed(loaded: LoadedModel, index: int, name: str) -> bool:
     """
     Return whether a layer keeps its variables in their dtype whatever its policy
     (BatchNormalization of Keras 2 in 16 bits).
     """
-    variables = subject.layers[index].variables
+    variables = loaded.layers[index].variables
     kept = [
         dtype_support.variable_dtype(
-            subject.loader, subject.sites[index].class_name, name, variable.name
+            loaded.loader, loaded.sites[index].class_name, name, variable.name
         )
         for variable in variables
     ]
@@ -199,20 +197,20 @@ def _all_fixed(subject: Subject, index: int, name: str) -> bool:
     )
 
 
-def _revived(subject: Subject, affected: list[int]) -> Iterator[Refusal]:
+def _revived(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusal]:
     """
     Yield a refusal for each layer that is revived from traces, and changes itself or holds what
     changes.
     """
     told = set[int]()
     for index in affected:
-        holder = _outermost_revived(subject, index)
+        holder = _outermost_revived(loaded, index)
         if holder is None or holder in told:
             continue
         told.add(holder)
-        path, layer = subject.layers[holder].path, subject.layers[index].path
+        path, layer = loaded.layers[holder].path, loaded.layers[index].path
         what = "it" if holder == index else f"it, with {layer} in it,"
-        if subject.sites[holder].class_name == _LAMBDA:
+        if loaded.sites[holder].class_name == _LAMBDA:
             message = (
                 f"{path} is a Lambda, whose byte code only the Python that saved it runs: others "
                 f"revive it from what was traced; {_RETRACE}, or leave it out with --set"
@@ -220,59 +218,59 @@ def _revived(subject: Subject, affected: list[int]) -> Iterator[Refusal]:
             yield Refusal(code="revived-from-traces", message=message, path=path)
             continue
         message = (
-            f"{path} {_why(subject, holder)}: a loader without its code revives {what} "
-            f"from what was traced, which computes as before; {_RETRACE}{_way_out(subject, holder)}"
+            f"{path} {_why(loaded, holder)}: a loader without its code revives {what} "
+            f"from what was traced, which computes as before; {_RETRACE}{_way_out(loaded, holder)}"
         )
         yield Refusal(code="revived-from-traces", message=message, path=path)
 
 
-def _way_out(subject: Subject, holder: int) -> str:
+def _way_out(loaded: LoadedModel, holder: int) -> str:
     """
     Return how to leave a layer as it is, with all below it, where that is one policy and not the
     whole model.
     """
-    policies = {subject.layers[index].policy for index in subject.below(holder)}
+    policies = {loaded.layers[index].policy for index in loaded.below(holder)}
     return (
-        f", or --set '{subject.layers[holder].path}(/.*)?={policies.pop()}' leaves it as it is"
+        f", or --set '{loaded.layers[holder].path}(/.*)?={policies.pop()}' leaves it as it is"
         if holder and len(policies) == 1
         else ""
     )
 
 
-def _outermost_revived(subject: Subject, index: int) -> int | None:
+def _outermost_revived(loaded: LoadedModel, index: int) -> int | None:
     """Return the outermost revived layer that a layer is, or is in, at any of its places."""
-    site = subject.sites[index]
+    site = loaded.sites[index]
     for names in (site.names, *site.also_at):
         for end in range(1, len(names) + 1):
-            holder = subject.by_names.get(names[:end])
-            if holder is not None and is_revived(subject, holder):
+            holder = loaded.by_names.get(names[:end])
+            if holder is not None and is_revived(loaded, holder):
                 return holder
     return None
 
 
 def _fed_otherwise(
-    subject: Subject, decisions: Decisions, affected: list[int]
+    loaded: LoadedModel, decisions: Decisions, affected: list[int]
 ) -> Iterator[Refusal]:
     """
     Yield a refusal for each revived layer that would get another dtype than it was traced with, and
     that does not cast what it gets.
     """
-    before, after = propagation.inputs(subject, Decisions()), propagation.inputs(subject, decisions)
+    before, after = propagation.inputs(loaded, Decisions()), propagation.inputs(loaded, decisions)
     for index, taken in after.items():
         casts = (
-            subject.sites[index].autocast is not False
-            and subject.layers[index].compute_dtype is not None
+            loaded.sites[index].autocast is not False
+            and loaded.layers[index].compute_dtype is not None
         )
         if (
-            is_revived(subject, index)
-            and not casts
+            not casts
             and taken != before.get(index, taken)
             and index not in affected
+            and is_revived(loaded, index)
         ):
-            path = subject.layers[index].path
+            path = loaded.layers[index].path
             now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
             message = (
-                f"{path} {_why(subject, index)}: a loader without its code revives it from what "
+                f"{path} {_why(loaded, index)}: a loader without its code revives it from what "
                 "was "
                 f"traced with {now}, and it would get {then}; keep what feeds it in {now} with "
                 f"--set, or {_RETRACE}"

@@ -10,10 +10,10 @@ from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
     from policytool.migration.planning.options import Assignment
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 
-def matches(subject: Subject, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:
+def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[int, Assignment]:
     """
     Return which assignment decides for which site: an exact path before any regular expression.
 
@@ -25,21 +25,21 @@ def matches(subject: Subject, assignments: tuple[Assignment, ...]) -> dict[int, 
     for assignment in assignments:
         here = [
             index
-            for index, layer in enumerate(subject.layers)
+            for index, layer in enumerate(loaded.layers)
             if assignment.pattern in {layer.path, *layer.also_at}
         ]
         for index in here:
             if exact.setdefault(index, assignment) != assignment:
                 raise UsageError(
-                    f"{subject.layers[index].path} is set twice, to {exact[index].policy} and to "
+                    f"{loaded.layers[index].path} is set twice, to {exact[index].policy} and to "
                     f"{assignment.policy}"
                 )
         if not here:
-            found = _fully_matching(subject, assignment.pattern)
+            found = _fully_matching(loaded, assignment.pattern)
             if not found:
                 raise UsageError(
                     f"--set {assignment.pattern}={assignment.policy} matches no layer of "
-                    f"{subject.analysis.model.path}"
+                    f"{loaded.document.path}"
                 )
             for index in found:
                 matched.setdefault(index, []).append(assignment)
@@ -48,14 +48,14 @@ def matches(subject: Subject, assignments: tuple[Assignment, ...]) -> dict[int, 
             if len({one.pattern for one in several}) > 1:
                 patterns = " and ".join(repr(one.pattern) for one in several)
                 raise UsageError(
-                    f"{subject.layers[index].path} is matched by two patterns, {patterns}; name it "
+                    f"{loaded.layers[index].path} is matched by two patterns, {patterns}; name it "
                     "exactly to decide"
                 )
             exact[index] = several[0]
     return dict(sorted(exact.items()))
 
 
-def _fully_matching(subject: Subject, pattern: str) -> list[int]:
+def _fully_matching(loaded: LoadedModel, pattern: str) -> list[int]:
     """
     Return the layers whose path a pattern matches in full: of many, those that compute in floats
     and say so; inputs and ids are only set by name.
@@ -68,12 +68,12 @@ def _fully_matching(subject: Subject, pattern: str) -> list[int]:
         ) from error
     found = [
         index
-        for index, layer in enumerate(subject.layers)
+        for index, layer in enumerate(loaded.layers)
         if any(expression.fullmatch(path) for path in (layer.path, *layer.also_at))
     ]
     meant = [
         index
         for index in found
-        if subject.can_say(index) and subject.is_floating(index) and not subject.is_input(index)
+        if loaded.can_say(index) and loaded.is_floating(index) and not loaded.is_input(index)
     ]
     return meant or found

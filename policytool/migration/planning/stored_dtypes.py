@@ -19,85 +19,85 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Tensor
     from policytool.migration.planning.decisions import Decisions
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 _CASTABLE: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 _BFLOAT16: Final = "bfloat16"
 _STAND_IN: Final = "float32"
 
 
-def casts(subject: Subject, decisions: Decisions, *, retrace: bool = False) -> tuple[Cast, ...]:
+def casts(loaded: LoadedModel, decisions: Decisions, *, retrace: bool = False) -> tuple[Cast, ...]:
     """
     Return the casts that the decisions need, and those that make a file readable at all.
 
     A SavedModel's checkpoint stays as it is, unless the model is traced and saved anew.
     """
-    if not stores_dtypes(subject) or (subject.is_saved_object and not retrace):
+    if not stores_dtypes(loaded) or (loaded.is_saved_object and not retrace):
         return ()
-    found = {cast.tensor: cast for cast in _decided(subject, decisions)}
-    for cast in _unreadable(subject):
+    found = {cast.tensor: cast for cast in _decided(loaded, decisions)}
+    for cast in _unreadable(loaded):
         found.setdefault(cast.tensor, cast)
     return tuple(found.values())
 
 
-def stores_dtypes(subject: Subject) -> bool:
+def stores_dtypes(loaded: LoadedModel) -> bool:
     """
     Return whether the file can store variables in their own dtypes: TensorFlow.js has float32
     alone, which tensorflowjs casts as it loads them.
     """
-    return subject.document.format != "tfjs"
+    return loaded.document.format != "tfjs"
 
 
-def reads_bfloat16(subject: Subject) -> bool:
+def reads_bfloat16(loaded: LoadedModel) -> bool:
     """Return whether loaders of the file read variables that are stored as bfloat16."""
-    return (subject.is_keras3 and subject.document.format == "keras") or subject.is_saved_object
+    return (loaded.is_keras3 and loaded.document.format == "keras") or loaded.is_saved_object
 
 
-def _decided(subject: Subject, decisions: Decisions) -> Iterator[Cast]:
-    for index, tensors in subject.analysis.placed.tensors.items():
-        owner = _owner(subject, index)
-        wanted = decisions.variable_dtype(subject, owner) if owner in decisions.by_site else None
-        if wanted is None or wanted == subject.layers[owner].variable_dtype:
+def _decided(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:
+    for index, tensors in loaded.placed.tensors.items():
+        owner = _owner(loaded, index)
+        wanted = decisions.variable_dtype(loaded, owner) if owner in decisions.by_site else None
+        if wanted is None or wanted == loaded.layers[owner].variable_dtype:
             continue
-        if subject.layers[owner].quantization is not None:
+        if loaded.layers[owner].quantization is not None:
             # scales, histories and indices keep dtypes of their own; Keras 3 rounds the rest when
             # it reads it, to the same values
             continue
         for tensor in tensors:
             if tensor.dtype in _CASTABLE:
-                cast = _cast(subject, decisions, index, owner, tensor)
+                cast = _cast(loaded, decisions, index, owner, tensor)
                 if cast is not None:
                     yield cast
 
 
-def _owner(subject: Subject, index: int) -> int:
+def _owner(loaded: LoadedModel, index: int) -> int:
     """Return whose policy a layer has: its own, or its parent's where that makes it by itself."""
-    site = subject.sites[index]
+    site = loaded.sites[index]
     while site.sub_policy is SubPolicy.OWN and site.parent is not None:
         index = site.parent
-        site = subject.sites[index]
+        site = loaded.sites[index]
     return index
 
 
 def _cast(
-    subject: Subject, decisions: Decisions, index: int, owner: int, tensor: Tensor
+    loaded: LoadedModel, decisions: Decisions, index: int, owner: int, tensor: Tensor
 ) -> Cast | None:
     name = tensor.path[-1].removesuffix(":0")
     policy = decisions.by_site[owner].policy
     own = dtype_support.variable_dtype(
-        subject.loader, subject.sites[index].class_name, policy.name, name
+        loaded.loader, loaded.sites[index].class_name, policy.name, name
     )
-    variable = own or decisions.variable_dtype(subject, owner) or tensor.dtype
-    stored = _STAND_IN if variable == _BFLOAT16 and not reads_bfloat16(subject) else variable
+    variable = own or decisions.variable_dtype(loaded, owner) or tensor.dtype
+    stored = _STAND_IN if variable == _BFLOAT16 and not reads_bfloat16(loaded) else variable
     if stored == tensor.dtype or stored not in _CASTABLE:
         return None
     rounds = variable != stored and dtypes.itemsize(tensor.dtype) > dtypes.itemsize(stored)
-    reason = f"{subject.layers[owner].path} keeps its variables in {variable}" + (
+    reason = f"{loaded.layers[owner].path} keeps its variables in {variable}" + (
         f", which loaders of this file read as {stored} alone" if variable != stored else ""
     )
     return Cast(
         tensor=tensor.path,
-        path=subject.layers[index].path,
+        path=loaded.layers[index].path,
         before=tensor.dtype,
         after=stored,
         through=variable if rounds else None,
@@ -105,16 +105,16 @@ def _cast(
     )
 
 
-def _unreadable(subject: Subject) -> Iterator[Cast]:
+def _unreadable(loaded: LoadedModel) -> Iterator[Cast]:
     """Yield the widening of bfloat16 where no loader reads it."""
-    if reads_bfloat16(subject):
+    if reads_bfloat16(loaded):
         return
     owners = {
-        tensor.path: subject.layers[index].path
-        for index, tensors in subject.analysis.placed.tensors.items()
+        tensor.path: loaded.layers[index].path
+        for index, tensors in loaded.placed.tensors.items()
         for tensor in tensors
     }
-    for tensor in (*(subject.document.tensors or ()), *subject.document.state):
+    for tensor in (*(loaded.document.tensors or ()), *loaded.document.state):
         if tensor.dtype == _BFLOAT16:
             reason = (
                 "no loader reads bfloat16 from this kind of file; float32 holds the same values"

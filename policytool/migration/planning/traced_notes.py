@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.formats.edits import Edit
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Signature
 
 _SIGNATURES: Final = 5
 
 
-def notes(subject: Subject, edits: Sequence[Edit]) -> Iterator[Note]:
+def notes(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
     """Yield what readers of a rewritten SavedModel have to know."""
-    if not edits or not subject.is_saved_object:
+    if not edits or not loaded.is_saved_object:
         return
     if any(edit.kind is Kind.NUMERICS for edit in edits):
-        yield from _about_signatures(subject)
-    if any(node.other_part is not None for node in subject.document.nodes.values()):
+        yield from _about_signatures(loaded)
+    if any(node.other_part is not None for node in loaded.document.nodes.values()):
         message = (
             "the metadata stands in two files, and both are rewritten: TF 2.5 and later obey "
             f"{KERAS}, TF 2.4 and older {GRAPH}"
         )
         yield Note(severity=Severity.NOTE, code="two-files", message=message)
-    if subject.document.format == "keras-metadata":
+    if loaded.document.format == "keras-metadata":
         message = (
             f"the file is part of a SavedModel: it takes effect beside the {GRAPH} and the "
             "variables that it was saved with"
@@ -42,10 +42,10 @@ def notes(subject: Subject, edits: Sequence[Edit]) -> Iterator[Note]:
         yield Note(severity=Severity.NOTE, code="part-of-a-model", message=message)
 
 
-def _about_signatures(subject: Subject) -> Iterator[Note]:
-    signatures = subject.analysis.model.signatures
+def _about_signatures(loaded: LoadedModel) -> Iterator[Note]:
+    signatures = loaded.signatures
     if not signatures:
-        if subject.document.format == "savedmodel":
+        if loaded.document.format == "savedmodel":
             message = (
                 "the file has no signatures; Keras' own loaders build the layers anew and compute "
                 "as the metadata says"

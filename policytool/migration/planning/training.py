@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.migration.planning.options import Options
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 _SCALED: Final = "mixed_float16"
@@ -69,7 +69,7 @@ class _Work:
 
 
 def plan(
-    subject: Subject,
+    loaded: LoadedModel,
     options: Options,
     base: str | None,
     *,
@@ -85,16 +85,16 @@ def plan(
     :param respells: whether policies lose a loss scale
     :param target: the generation that policies are spelled for, where ``--target`` names one
     """
-    place = optimizer_config.optimizer_place(subject.document)
+    place = optimizer_config.optimizer_place(loaded.document)
     keep = (
-        loss_scale.scale_to_keep(subject)
+        loss_scale.scale_to_keep(loaded)
         if options.loss_scale is LossScales.KEEP and respells
         else None
     )
     retargeted = options.to is not None and base != options.to and changes
     leaves = retargeted and base == _SCALED and options.optimizer is Optimizers.FOLLOW
     said = (
-        loss_scale.notes(subject, kept=keep is not None, leaves=str(options.to) if leaves else None)
+        loss_scale.notes(loaded, kept=keep is not None, leaves=str(options.to) if leaves else None)
         if respells
         else ()
     )
@@ -102,15 +102,15 @@ def plan(
         return Training(notes=said)
     address, before = place
     work = _Work(value=before, reasons=[], notes=list(said))
-    dialect = _dialect(subject)
+    dialect = _dialect(loaded)
     if not dialect.keras3 and target != _LEGACY_TARGETS:
         _modernise(work)
     if keep is not None:
         _wrap(work, keep, dialect, "--loss-scale keep")
-    if not leaves and _lost_its_wrapper(subject, before, dialect):
+    if not leaves and _lost_its_wrapper(loaded, before, dialect):
         _mend_wrapper(work, dialect, keep=options.loss_scale is LossScales.KEEP)
     if retargeted and options.optimizer is Optimizers.FOLLOW:
-        _follow(subject, work, dialect, base, str(options.to))
+        _follow(loaded, work, dialect, base, str(options.to))
     elif retargeted and {base, options.to} & {_SCALED}:
         work.notes.append(
             Note(
@@ -119,10 +119,10 @@ def plan(
                 message="the saved optimizer stays as it is, by --optimizer keep",
             )
         )
-    moved = state.moved(subject, dialect, before, work.value, leaves_scaled=leaves)
+    moved = state.moved(loaded, dialect, before, work.value, leaves_scaled=leaves)
     if retargeted and options.to == _BFLOAT16:
-        work.notes += state.about_bfloat16(subject, dialect, work.value)
-    work.notes += state.notes(subject, dialect, before, work.value, moved)
+        work.notes += state.about_bfloat16(loaded, dialect, work.value)
+    work.notes += state.notes(loaded, dialect, before, work.value, moved)
     if work.value == before:
         return Training(state=moved, notes=tuple(work.notes))
     edit = Edit(
@@ -134,21 +134,21 @@ def plan(
         reason="; ".join(work.reasons),
     )
     return Training(
-        edits=(edit, *_copies(subject, edit, before, work.value)),
+        edits=(edit, *_copies(loaded, edit, before, work.value)),
         state=moved,
         notes=tuple(work.notes),
     )
 
 
-def _copies(subject: Subject, edit: Edit, before: Json, after: Json) -> Iterator[Edit]:
+def _copies(loaded: LoadedModel, edit: Edit, before: Json, after: Json) -> Iterator[Edit]:
     """
     Yield the edit of the optimizer in TF 2.5's other file, where that says the same; it may lack
     the numbers of objects.
     """
-    for node in subject.document.nodes.values():
+    for node in loaded.document.nodes.values():
         if node.part == edit.address.part and node.other_part is not None:
             address = replace(edit.address, part=node.other_part)
-            other, bare = subject.value_at(address), jsontext.without(before, _NUMBER)
+            other, bare = loaded.value_at(address), jsontext.without(before, _NUMBER)
             if other == before:
                 yield replace(edit, address=address)
             elif other == bare:
@@ -174,7 +174,7 @@ def _modernise(work: _Work) -> None:
         )
 
 
-def _lost_its_wrapper(subject: Subject, before: Json, dialect: Dialect) -> bool:
+def _lost_its_wrapper(loaded: LoadedModel, before: Json, dialect: Dialect) -> bool:
     """
     Return whether Keras 3's compile() wrapped the optimizer, and only its state shows it: such a
     file loads with an optimizer that starts anew.
@@ -183,7 +183,7 @@ def _lost_its_wrapper(subject: Subject, before: Json, dialect: Dialect) -> bool:
         dialect.keras3
         and dialect.archive
         and not optimizer_config.is_wrapped(before)
-        and state.is_of_wrapper(subject)
+        and state.is_of_wrapper(loaded)
     )
 
 
@@ -220,7 +220,7 @@ def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) ->
         )
 
 
-def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, to: str) -> None:
+def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None, to: str) -> None:
     """
     Let the optimizer follow the model's policy: to mixed_float16 it scales losses, away from it it
     does not.
@@ -231,7 +231,7 @@ def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, t
         work.reasons.clear()  # how the wrapper is spelled no longer matters
         work.change(optimizer_config.unwrapped(work.value), f"{to} needs no loss scaling")
     elif base == _SCALED and optimizers.has_factor(work.value):
-        optimizer = subject.analysis.model.optimizer
+        optimizer = loaded.optimizer
         scale = optimizer.loss_scale if optimizer else None
         factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
         message = (
@@ -241,18 +241,18 @@ def _follow(subject: Subject, work: _Work, dialect: Dialect, base: str | None, t
         work.notes.append(Note(severity=Severity.NOTE, code="loss-scale-factor", message=message))
 
 
-def _dialect(subject: Subject) -> Dialect:
-    root = subject.document.config
+def _dialect(loaded: LoadedModel) -> Dialect:
+    root = loaded.document.config
     module = root.get("module") if isinstance(root, dict) else None
     package = (
         module.partition(".engine.")[0].partition(".models.")[0]
         if isinstance(module, str) and "." in module
         else "keras"
     )
-    newest = all(release.library == "tf_keras" for release in subject.analysis.origins)
+    newest = all(release.library == "tf_keras" for release in loaded.origins)
     return Dialect(
-        keras3=subject.is_keras3,
-        archive=subject.document.format == "keras",
+        keras3=loaded.is_keras3,
+        archive=loaded.document.format == "keras",
         package=package,
         unwrapped=_NEVER_WRAPPED if newest else _NEVER_WRAPPED | _WRAPPED_BY_TF_KERAS,
     )

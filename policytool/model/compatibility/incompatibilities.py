@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.formats.document import Document
-    from policytool.model.config_traits import Features
+    from policytool.model.config_traits import ConfigTraits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +27,7 @@ class Evidence:
     """What a refusal can be told by."""
 
     document: Document
-    features: Features
+    traits: ConfigTraits
     releases: frozenset[str]
     """The releases that can have written the file."""
 
@@ -38,7 +38,7 @@ class Evidence:
     def has_key(self, class_names: str, *keys: str) -> bool:
         """Return whether an object of one of the classes has one of the config keys."""
         return any(
-            key in self.features.keys.get(name, ()) for name in class_names.split() for key in keys
+            key in self.traits.keys.get(name, ()) for name in class_names.split() for key in keys
         )
 
     @property
@@ -75,11 +75,11 @@ def _row(
 
 
 def _policy_dict(*classes: str) -> Callable[[Evidence], bool]:
-    return lambda found: not found.features.policy_classes.isdisjoint(classes)
+    return lambda found: not found.traits.policy_classes.isdisjoint(classes)
 
 
 def _class(*names: str) -> Callable[[Evidence], bool]:
-    return lambda found: not found.features.class_names.isdisjoint(names)
+    return lambda found: not found.traits.class_names.isdisjoint(names)
 
 
 def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
@@ -95,8 +95,8 @@ def _observed(code: str) -> Callable[[Evidence], bool]:
 def _is_functional(found: Evidence) -> bool:
     """Whether a SavedModel is a functional model or holds one."""
     return (
-        found.features.graph_network and found.features.root_class != "Sequential"
-    ) or found.features.nested_models
+        found.traits.graph_network and found.traits.root_class != "Sequential"
+    ) or found.traits.nested_models
 
 
 def _untraced(found: Evidence) -> bool:
@@ -107,7 +107,7 @@ def _untraced(found: Evidence) -> bool:
 
 
 def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
-    return lambda found: bool(found.features.functional_modules - set(own))
+    return lambda found: bool(found.traits.functional_modules - set(own))
 
 
 def _is_keras3(found: Evidence) -> bool:
@@ -178,7 +178,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         _ALL_CONFIGS,
         "tf1.15 on, keras3.0 on",
         "its layers wait for each other, so that none can be built",
-        lambda found: found.features.stuck,
+        lambda found: found.traits.stuck,
     ),
     # SavedModels
     _row(
@@ -243,7 +243,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "tf2.2 to tf2.5",
         "a subclassed model, whose config these loaders take for a functional one's",
         lambda found: (
-            found.features.root_class not in MODEL_CLASSES and not found.features.graph_network
+            found.traits.root_class not in MODEL_CLASSES and not found.traits.graph_network
         ),
     ),
     _row(
@@ -251,7 +251,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "json",
         "tf1.15 to tf2.5",
         "a subclassed model, whose config these loaders take for a functional one's",
-        lambda found: found.features.root_class not in MODEL_CLASSES,
+        lambda found: found.traits.root_class not in MODEL_CLASSES,
     ),
     # .keras archives between families
     _row(
@@ -287,7 +287,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "keras",
         "tf2.12",
         "its variables lie under other names than TF 2.12 looks for",
-        lambda found: "tf2.12" not in found.releases and found.features.root_class == "Sequential",
+        lambda found: "tf2.12" not in found.releases and found.traits.root_class == "Sequential",
     ),
     # architectures that Keras 3 cannot place
     _row(
@@ -295,7 +295,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "json",
         "keras3.0 on",
         "Keras 2's to_json() names no module for the model",
-        lambda found: _is_keras2(found) and found.features.root_class in MODEL_CLASSES,
+        lambda found: _is_keras2(found) and found.traits.root_class in MODEL_CLASSES,
     ),
     # policies
     _row(
@@ -333,7 +333,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "policies are dicts of Keras 2 without a module",
         lambda found: (
             _policy_dict("Policy", "PolicyV1")(found)
-            and "Policy.module" not in found.features.policy_keys
+            and "Policy.module" not in found.traits.policy_keys
         ),
     ),
     _row(
@@ -381,7 +381,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "a ConvLSTM2D under a mixed policy, whose kernel TF 2.1 does not cast",
         lambda found: any(
             name == "ConvLSTM2D" and policy.startswith("mixed_")
-            for name, policy in found.features.layer_policies
+            for name, policy in found.traits.layer_policies
         ),
     ),
     # graph ops
@@ -404,7 +404,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "keras3.0 on",
         "operations in its graph, which HDF5 cannot name",
-        lambda found: bool(found.features.operations),
+        lambda found: bool(found.traits.operations),
     ),
     # layers of Keras 2 in older Keras 2
     _row(
@@ -412,7 +412,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         _ALL_CONFIGS,
         "tf1.15 to tf2.4",
         "an activation is a layer, which TF 2.5 is the first to read",
-        lambda found: found.features.activation_layers,
+        lambda found: found.traits.activation_layers,
     ),
     _row(
         Obstacle.GRAPH,
@@ -420,7 +420,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "tf1.15 on",
         "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older "
         "saved",
-        lambda found: found.features.half_ops and not found.features.half_policies,
+        lambda found: found.traits.half_ops and not found.traits.half_policies,
     ),
     # models that a file cannot rebuild
     _row(
@@ -428,7 +428,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "tf1.15 on, keras3.0 on",
         "a subclassed model, which HDF5 cannot rebuild",
-        lambda found: found.features.root_class not in MODEL_CLASSES,
+        lambda found: found.traits.root_class not in MODEL_CLASSES,
     ),
     _row(
         Obstacle.MODEL,
@@ -436,7 +436,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "tf2.12",
         "a subclassed model, whose layers TF 2.15 and tf_keras have elsewhere in an archive",
         lambda found: (
-            found.features.root_class not in MODEL_CLASSES and found.written_by("tf2.15 on")
+            found.traits.root_class not in MODEL_CLASSES and found.written_by("tf2.15 on")
         ),
     ),
     _row(
@@ -445,8 +445,8 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "tf1.15 on, keras3.0 on",
         "a Sequential without an input shape, which has no variables to load into",
         lambda found: (
-            found.features.shapeless
-            and found.features.root_class == "Sequential"
+            found.traits.shapeless
+            and found.traits.root_class == "Sequential"
             and bool(found.document.tensors)
         ),
     ),
@@ -456,7 +456,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "json keras",
         "keras3.0",
         "slices in its graph (GetItem), which Keras 3.0 does not read",
-        lambda found: "GetItem" in found.features.operations,
+        lambda found: "GetItem" in found.traits.operations,
     ),
     _row(
         Obstacle.STORAGE,
@@ -470,14 +470,14 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "json keras",
         "keras3.0 to keras3.3",
         "a TimeDistributed around a Sequential, which cannot tell its output's shape there",
-        lambda found: found.features.distributed_models,
+        lambda found: found.traits.distributed_models,
     ),
     _row(
         Obstacle.MODEL,
         _ALL_CONFIGS,
         "keras3.0 to keras3.3",
         "its one output stands alone and in no list, as Keras 3.11 and later write it",
-        lambda found: found.features.flat_outputs,
+        lambda found: found.traits.flat_outputs,
     ),
     # layers of Keras 2 in Keras 3
     _row(
@@ -485,14 +485,14 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "keras3.0 on",
         "nested models, whose graph Keras 3 misreads",
-        lambda found: found.features.nested_in_graphs and not _is_keras3(found),
+        lambda found: found.traits.nested_in_graphs and not _is_keras3(found),
     ),
     _row(
         Obstacle.MODEL,
         "h5",
         "keras3.0, after keras3.6",  # 3.3 and 3.6 load it
         "a functional model in a Sequential, whose graph it misreads",
-        lambda found: found.features.nested_graphs and not _is_keras3(found),
+        lambda found: found.traits.nested_graphs and not _is_keras3(found),
     ),
     _row(
         Obstacle.STORAGE,
@@ -500,8 +500,8 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "keras3.3",
         "a nested model of the class Model, whose variables it counts otherwise",
         lambda found: (
-            found.features.nested_graphs
-            and "Model" in found.features.class_names
+            found.traits.nested_graphs
+            and "Model" in found.traits.class_names
             and not _is_keras3(found)
         ),
     ),
@@ -523,14 +523,14 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "keras3.0 on",
         "the axis of a BatchNormalization is a list, as Keras 2 writes it, and Keras 3 takes a "
         "number alone",
-        lambda found: "BatchNormalization" in found.features.listed_axes,
+        lambda found: "BatchNormalization" in found.traits.listed_axes,
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 on",
         "an initialiser has a dtype, as TF 1 writes it, which those of Keras 3 do not take",
-        lambda found: bool(found.features.dtyped_initializers - _DTYPED),
+        lambda found: bool(found.traits.dtyped_initializers - _DTYPED),
     ),
     _row(
         Obstacle.KEY,
@@ -544,28 +544,28 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5 keras",
         "keras3.0 on",
         "a layer's name has a slash, which Keras 3 does not take",
-        lambda found: found.features.slashed,
+        lambda found: found.traits.slashed,
     ),
     _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "keras3.0 on",
         "a Hashing has another dtype than one of integers, as it has up to TF 2.5",
-        lambda found: found.features.float_hashes,
+        lambda found: found.traits.float_hashes,
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 to keras3.6",
         "an activation is a layer, which Keras 3.15 is the first to read",
-        lambda found: found.features.activation_layers,
+        lambda found: found.traits.activation_layers,
     ),
     _row(
         Obstacle.CLASS,
         "h5",
         "keras3.0 on",
         "layers inside others are serialised without a module",
-        lambda found: found.features.bare_nested and not _is_keras3(found),
+        lambda found: found.traits.bare_nested and not _is_keras3(found),
     ),
     _row(
         Obstacle.KEY,
@@ -587,7 +587,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5",
         "tf1.15 to tf2.4",
         "a layer keeps its variables in bfloat16, which these read from no HDF5",
-        lambda found: found.features.bfloat16_policies,
+        lambda found: found.traits.bfloat16_policies,
     ),
     _row(
         Obstacle.STORAGE,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.model.compatibility.incompatibilities import Evidence
     from policytool.model.compatibility.serialized_objects import Alike
-    from policytool.model.config_traits import Features
+    from policytool.model.config_traits import ConfigTraits
     from policytool.model.tree import Site
     from policytool.releases.releases import Release
 
@@ -86,27 +86,27 @@ def of(
     return (
         *_untried(origins),
         *_merged((*about, *_axes(evidence.document, sites))),
-        *_deep(evidence.features),
-        *_operations(evidence.features),
-        *_calibrated(evidence.features),
-        *_shared(evidence.features, sites),
+        *_deep(evidence.traits),
+        *_operations(evidence.traits),
+        *_calibrated(evidence.traits),
+        *_shared(evidence.traits, sites),
         *_ordered(evidence, sites),
         *_reshaped(evidence),
         *_unpickled(evidence),
     )
 
 
-def _deep(features: Features) -> Iterator[Doubt]:
-    if features.depth > _WALKED:
+def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
+    if traits.depth > _WALKED:
         reason = (
-            f"loaders walk its graph {features.depth:,} calls deep by recursion, and Python allows "
+            f"loaders walk its graph {traits.depth:,} calls deep by recursion, and Python allows "
             "1,000: raise that with sys.setrecursionlimit first"
         )
         yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
 
-def _operations(features: Features) -> Iterator[Doubt]:
-    untried = features.operations - _TRIED
+def _operations(traits: ConfigTraits) -> Iterator[Doubt]:
+    untried = traits.operations - _TRIED
     if untried:
         reason = (
             f"{min(untried)} is an operation and no layer, and releases differ in the arguments of "
@@ -115,8 +115,8 @@ def _operations(features: Features) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
 
-def _calibrated(features: Features) -> Iterator[Doubt]:
-    if not _CALIBRATED.isdisjoint(features.policy_classes):
+def _calibrated(traits: ConfigTraits) -> Iterator[Doubt]:
+    if not _CALIBRATED.isdisjoint(traits.policy_classes):
         yield Doubt(
             cause=Cause(
                 kind=Obstacle.STORAGE,
@@ -125,9 +125,9 @@ def _calibrated(features: Features) -> Iterator[Doubt]:
         )
 
 
-def _shared(features: Features, sites: Sequence[Site]) -> Iterator[Doubt]:
+def _shared(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doubt]:
     """Tell of layers that Keras 3 writes in a model and in another that it holds."""
-    if not features.nested_models:
+    if not traits.nested_models:
         return
     places: dict[tuple[str, str], list[Site]] = {}
     for site in sites:
@@ -175,7 +175,7 @@ def _ordered(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
 
 
 def _reshaped(evidence: Evidence) -> Iterator[Doubt]:
-    if evidence.document.format == "h5" and evidence.features.shape_in_layer:
+    if evidence.document.format == "h5" and evidence.traits.shape_in_layer:
         reason = (
             "the first layer says the shape of its input, which Keras 3 takes for that without the "
             "batch: the model is built for a dimension more"

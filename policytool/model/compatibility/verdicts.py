@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.model.compatibility.serialized_objects import Alike
-    from policytool.model.config_traits import Features
+    from policytool.model.config_traits import ConfigTraits
     from policytool.model.tree import Site
     from policytool.releases.releases import Release
 
@@ -46,7 +46,7 @@ NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
 
 
 def verdicts(
-    document: Document, origins: Sequence[Release], features: Features, sites: Sequence[Site]
+    document: Document, origins: Sequence[Release], traits: ConfigTraits, sites: Sequence[Site]
 ) -> tuple[Verdict, ...]:
     """
     Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for what
@@ -59,7 +59,7 @@ def verdicts(
         return ()
     evidence = Evidence(
         document=document,
-        features=features,
+        traits=traits,
         releases=frozenset(release.id for release in origins),
     )
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
@@ -89,7 +89,7 @@ def _verdict(
             if cause.class_name not in MODEL_CLASSES
         ]
     else:
-        causes += (*objections, *_unbuildable(loader, evidence.features))
+        causes += (*objections, *_unbuildable(loader, evidence.traits))
     causes.sort(
         key=lambda cause: cause.kind is Obstacle.POLICY
     )  # which migrate mends: what it does not mend is the reason to tell
@@ -159,11 +159,11 @@ _WORDS: Final = {
 }
 
 
-def _unbuildable(loader: str, features: Features) -> Iterator[Cause]:
+def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
     """Yield what a loader cannot build in its dtype."""
     for class_name, policy in sorted(
         found
-        for found in features.layer_policies
+        for found in traits.layer_policies
         if found[1] != _EVERYWHERE and found[0] not in OPAQUE_CLASSES
     ):
         if dtype_support.unbuildable(loader, class_name, policy) is not None:
@@ -172,7 +172,7 @@ def _unbuildable(loader: str, features: Features) -> Iterator[Cause]:
                 reason=f"no {class_name} can be built under {policy} there",
                 class_name=class_name,
             )
-    for initializer, policy in sorted(found for found in features.drawn if found[1] != _EVERYWHERE):
+    for initializer, policy in sorted(found for found in traits.drawn if found[1] != _EVERYWHERE):
         dtype = "float32" if policy.startswith("mixed_") else policy
         if (
             dtype_support.undrawable(loader, _CLASS.get(initializer, initializer), dtype)

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.migration.plan import Plan
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
 
 
-def planned_model(analysis: Analysis, plan: Plan) -> Analysis:
+def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
     """Return the model as the plan wants it."""
-    return reading.analysed(applied(analysis.document, plan.edits, ()))
+    return reading.load_model(applied(loaded.document, plan.edits, ()))
 
 
-def build_arguments(before: Analysis, wanted: Analysis) -> dict[str, Any]:
+def build_arguments(before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
     """
     Return what builds the model as ``wanted`` has it: its config, the policies of its layers, and
     those that it is loaded and built under.
@@ -41,11 +41,11 @@ def build_arguments(before: Analysis, wanted: Analysis) -> dict[str, Any]:
             "again; save it anew where its code is"
         )
         raise ModelFileError(wanted.document.path, "no-config", message)
-    layers = wanted.model.layers
+    layers = wanted.layers
     return {
         "config": config,
         "training": metadata.get("training_config") or None,
-        "policy_before": before.model.layers[0].policy,
+        "policy_before": before.layers[0].policy,
         "policy": layers[0].policy,
         "policies": {
             layer.path: layer.policy
@@ -58,7 +58,9 @@ def build_arguments(before: Analysis, wanted: Analysis) -> dict[str, Any]:
     }
 
 
-def reexport_job(before: Analysis, wanted: Analysis, source: Path, draft: Path) -> dict[str, Any]:
+def reexport_job(
+    before: LoadedModel, wanted: LoadedModel, source: Path, draft: Path
+) -> dict[str, Any]:
     """
     Return the job that writes the model as ``wanted`` has it to ``draft``.
 

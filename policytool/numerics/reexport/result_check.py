@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from policytool.formats.checkpoint.bundle import Bundle
     from policytool.formats.document import Tensor
     from policytool.formats.edits import Cast
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer, Model
-    from policytool.model.reading import Analysis
 
 _MAKERS: Final = frozenset({"MultiHeadAttention"})
 """
@@ -64,7 +64,7 @@ class ReexportComparison:
 
 
 def compare_result(
-    before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path
+    before: LoadedModel, wanted: LoadedModel, after: LoadedModel, source: Path, draft: Path
 ) -> ReexportComparison:
     """
     Return what was compared; :func:`differences` says what is wrong first.
@@ -80,8 +80,8 @@ def compare_result(
     )
     retyped = tuple(
         f"{signature.name}'s output {name} is {found.outputs[name]} now, {dtype} before"
-        for signature in before.model.signatures
-        for found in after.model.signatures
+        for signature in before.signatures
+        for found in after.signatures
         if found.name == signature.name
         for name, dtype in signature.outputs.items()
         if found.outputs.get(name, dtype) != dtype
@@ -101,7 +101,7 @@ def compare_result(
 
 
 def differences(
-    before: Analysis, wanted: Analysis, after: Analysis, source: Path, draft: Path
+    before: LoadedModel, wanted: LoadedModel, after: LoadedModel, source: Path, draft: Path
 ) -> Iterator[str]:
     """
     Yield what is not as it should be, as sentences.
@@ -128,7 +128,7 @@ def differences(
 
 
 def count_casts(
-    analysis: Analysis, source: Path, casts: tuple[Cast, ...]
+    loaded: LoadedModel, source: Path, casts: tuple[Cast, ...]
 ) -> Mapping[tuple[str, ...], Counts]:
     """
     Return what each planned cast does to the values of a SavedModel.
@@ -137,8 +137,8 @@ def count_casts(
     """
     from policytool.formats import casting  # ml_dtypes, which most runs do without
 
-    stored = _stored_variables(analysis, source)
-    by_tensor = {tensor.path: key for key, tensor in _keyed_tensors(analysis)}
+    stored = _stored_variables(loaded, source)
+    by_tensor = {tensor.path: key for key, tensor in _keyed_tensors(loaded)}
     found = {}
     for cast in casts:
         value = stored.get(by_tensor.get(cast.tensor, ("", "")))
@@ -171,26 +171,26 @@ class StoredVariable:
         return np.frombuffer(data, dtype=casting.DTYPES[self.dtype])
 
 
-def _stored_variables(analysis: Analysis, directory: Path) -> dict[Key, StoredVariable]:
+def _stored_variables(loaded: LoadedModel, directory: Path) -> dict[Key, StoredVariable]:
     """
     Return where the values of each layer's variables are stored; an integer or a string has no
     policy, and is compared all the same.
     """
     bundle = checkpoints.open_bundle(directory.joinpath(*CHECKPOINT))
     keys = checkpoints.keys_of(
-        bundle, {number: node.children for number, node in analysis.document.nodes.items()}
+        bundle, {number: node.children for number, node in loaded.document.nodes.items()}
     )
     return {
         key: StoredVariable(bundle=bundle, key=keys[tensor.node])
-        for key, tensor in _keyed_tensors(analysis)
+        for key, tensor in _keyed_tensors(loaded)
         if tensor.node is not None and tensor.node in keys
     }
 
 
-def _keyed_tensors(analysis: Analysis) -> Iterator[tuple[Key, Tensor]]:
+def _keyed_tensors(loaded: LoadedModel) -> Iterator[tuple[Key, Tensor]]:
     """Yield each layer's variables, a name that a layer has twice with its number."""
-    for index, tensors in analysis.placed.tensors.items():
-        path, seen = analysis.model.layers[index].path, defaultdict[str, int](int)
+    for index, tensors in loaded.placed.tensors.items():
+        path, seen = loaded.layers[index].path, defaultdict[str, int](int)
         for tensor in tensors:
             name = tensor.path[-1].removesuffix(":0")
             seen[name] += 1

@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from policytool.migration.planning.loss_scale import model_policy
-from policytool.model.loaded_model import Subject
+from policytool.model.loaded_model import LoadedModel
 from policytool.model.optimizer_config import configuration
 from policytool.releases.policy import loss_scale_values
 
 if TYPE_CHECKING:
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
 
 
-def recorded_training(analysis: Analysis) -> dict[str, Any]:
+def recorded_training(loaded: LoadedModel) -> dict[str, Any]:
     """
     Return the losses and the loss scale of a file.
 
     The optimizer's scale wins over that of the model's policy, as it does in training; layer
     policies scale nothing.
     """
-    optimizer = analysis.model.optimizer
+    optimizer = loaded.optimizer
     scale = optimizer.loss_scale if optimizer is not None else None
-    policy = model_policy(Subject(analysis=analysis))
+    policy = model_policy(loaded)
     if scale is None and policy is not None:
         scale = policy.effective_loss_scale
-    config = configuration(analysis.document)
+    config = configuration(loaded.document)
     losses = {
         name: config.get(name) if isinstance(config, dict) else None
         for name in ("loss", "loss_weights")

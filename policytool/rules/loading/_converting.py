@@ -12,10 +12,10 @@ from policytool.migration.planning.options import Options
 
 if TYPE_CHECKING:
     from policytool.migration.plan import Plan
-    from policytool.rules.base import Case
+    from policytool.rules.base import RuleInput
 
 
-def advice(case: Case, target: str, otherwise: str) -> str:
+def advice(case: RuleInput, target: str, otherwise: str) -> str:
     """
     Return what to do so that a loader takes the model.
 
@@ -33,19 +33,19 @@ def advice(case: Case, target: str, otherwise: str) -> str:
     return f"policytool migrate FILE --target {target}{option} converts it{still}"
 
 
-def _plan(case: Case, target: str) -> tuple[Plan | None, str]:
+def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:
     """
     Return migrate's plan, and the option beside ``--target`` that it needs; no plan for what has no
     config.
     """
-    if case.subject is None:
+    if case.loaded is None:
         return None, ""
     from policytool.migration.convert import conversion_plan
 
-    found = conversion_plan.planned(case.subject, Options(target=target))
+    found = conversion_plan.plan(case.loaded, Options(target=target), None)
     if found.refusals and all(refusal.code == WEIGHT_REWRITE for refusal in found.refusals):
-        allowed = conversion_plan.planned(
-            case.subject, Options(target=target, allow_weight_rewrite=True)
+        allowed = conversion_plan.plan(
+            case.loaded, Options(target=target, allow_weight_rewrite=True), None
         )
         if not allowed.refusals:
             return allowed, " --allow-weight-rewrite"

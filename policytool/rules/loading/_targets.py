@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Address
     from policytool.model.model import Cause, Verdict
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
 
 _MENDED: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})
 """What plain ``migrate`` changes."""
@@ -22,22 +22,22 @@ _MENDED: Final = frozenset({Obstacle.POLICY, Obstacle.STORAGE})
 _SHOWN: Final = 3
 
 
-def verdicts(case: Case, question: Question) -> Iterator[Verdict]:
+def verdicts(case: RuleInput, options: AuditOptions) -> Iterator[Verdict]:
     """Yield the verdict of each target, in their order."""
     by_loader = {verdict.loader: verdict for verdict in case.model.loaders}
-    yield from (by_loader[target] for target in question.targets if target in by_loader)
+    yield from (by_loader[target] for target in options.targets if target in by_loader)
 
 
-def remedy(case: Case, verdict: Verdict) -> Remedy | None:
+def remedy(case: RuleInput, verdict: Verdict) -> Remedy | None:
     """
     Return what of ``migrate`` makes a loader take the file; None where nothing does.
 
     No plan is made where more than policies and storage refuse.
     """
-    if case.subject is None or not all(cause.kind in _MENDED for cause in verdict.causes):
+    if case.loaded is None or not all(cause.kind in _MENDED for cause in verdict.causes):
         return None
     target = verdict.loader if generation_of(verdict.loader) is not None else None
-    plan = planning.planned(case.subject, planning.Options(target=target))
+    plan = planning.plan(case.loaded, planning.Options(target=target))
     after = next((found for found in plan.loaders_after if found.loader == verdict.loader), None)
     taken = plan.edits or plan.casts
     return (
@@ -67,7 +67,7 @@ def _listed(layers: tuple[str, ...]) -> str:
     return f"{', '.join(layers[:_SHOWN])}{f' and {more} more' if more > 0 else ''}"
 
 
-def address(case: Case, cause: Cause) -> Address | None:
+def address(case: RuleInput, cause: Cause) -> Address | None:
     """
     Return where the first layer of a cause has its policy, which is beside what the cause is about.
     """

@@ -27,18 +27,18 @@ from policytool.rules.loading import _converting, _targets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each target and activation."""
-    if case.subject is None or not question.targets:
+    if case.loaded is None or not options.targets:
         return
-    writer = case.subject.analysis.origins[-1].id
+    writer = case.loaded.origins[-1].id
     for name, layers in _used(case).items():
         written = known_arguments.computes(name, writer)
-        for target in question.targets:
+        for target in options.targets:
             computed = known_arguments.computes(name, target)
             if written is not None and computed is not None and written != computed:
                 place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
@@ -56,13 +56,13 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                 )
 
 
-def _used(case: Case) -> dict[str, tuple[str, ...]]:
+def _used(case: RuleInput) -> dict[str, tuple[str, ...]]:
     """
     Return the activations of a model whose function is not the same everywhere, and the layers that
     have them.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for alike in serialized_objects.objects(case.subject.sites if case.subject else ()):
+    for alike in serialized_objects.objects(case.loaded.sites if case.loaded else ()):
         if alike.kind == serialized_objects.ACTIVATIONS and known_arguments.is_known(
             alike.kind, alike.class_name
         ):

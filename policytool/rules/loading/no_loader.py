@@ -23,16 +23,16 @@ from policytool.rules.loading import _converting, _targets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield one finding about the file, with the cause that the loader of its own family gives."""
     found = case.model.loaders
-    if not found or case.subject is None or any(verdict.reason is None for verdict in found):
+    if not found or case.loaded is None or any(verdict.reason is None for verdict in found):
         return
-    own = next(verdict for verdict in found if verdict.loader == case.subject.loader)
+    own = next(verdict for verdict in found if verdict.loader == case.loaded.loader)
     cause = next(
         (cause for cause in own.causes if cause.kind is not Obstacle.POLICY), own.causes[0]
     )

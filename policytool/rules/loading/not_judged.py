@@ -21,16 +21,16 @@ from policytool.rules.loading import _converting, _targets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Yield a finding for each target and open question; none for a target that refuses the file
     anyway.
     """
-    for verdict in _targets.verdicts(case, question):
+    for verdict in _targets.verdicts(case, options):
         if verdict.reason is None:
             for doubt in verdict.doubts:
                 yield RULE.finding(

@@ -24,13 +24,13 @@ from policytool.rules.loading import _converting, _targets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each target and cause."""
-    for verdict in _targets.verdicts(case, question):
+    for verdict in _targets.verdicts(case, options):
         causes = [cause for cause in verdict.causes if cause.kind is not Obstacle.POLICY]
         remedy = _targets.remedy(case, verdict) if causes else None
         for cause in causes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration import planning
-from policytool.migration.planning import options
+from policytool.migration.planning.options import Assignment, Options
 from policytool.model.rounded_weights import compute_dtype, deciding, variables
 from policytool.releases import targets
 from policytool.releases.dtypes import HALVES
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.formats.casting import Counts
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
 
 SMALLEST_NORMAL: Final = 2.0**-14
 """Of float16; numbers below it have fewer digits."""
@@ -36,34 +36,34 @@ infinite.
 """
 
 
-def subject_of(case: Case, question: Question) -> Subject | None:
+def judged_model(case: RuleInput, options: AuditOptions) -> LoadedModel | None:
     """
     Return the model whose layers are judged; None where there is no config, and for TensorFlow.js,
     which computes in float32 whatever a policy says.
 
     A TensorFlow.js model counts where ``--target`` asks what a Keras makes of it.
     """
-    return None if case.document.format == "tfjs" and not question.targets else case.subject
+    return None if case.document.format == "tfjs" and not options.targets else case.loaded
 
 
-def libraries(subject: Subject, question: Question) -> tuple[str, ...]:
+def libraries(loaded: LoadedModel, options: AuditOptions) -> tuple[str, ...]:
     """
     Return the libraries that count, as the newest release of each: the file's own, then those of
     the targets.
     """
-    return targets.libraries(subject.loader, question.targets)
+    return targets.libraries(loaded.loader, options.targets)
 
 
-def computes_half(subject: Subject, index: int) -> bool:
+def computes_half(loaded: LoadedModel, index: int) -> bool:
     """Return whether a layer computes in 16 bits; an input layer computes nothing."""
-    return compute_dtype(subject, index) in HALVES and not subject.is_input(index)
+    return compute_dtype(loaded, index) in HALVES and not loaded.is_input(index)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounded:
     """A stored variable that its layer rounds to its compute dtype."""
 
-    subject: Subject
+    loaded: LoadedModel
     index: int
     """The layer's."""
 
@@ -74,33 +74,33 @@ class Rounded:
     @property
     def layer(self) -> Layer:
         """The layer whose variable it is."""
-        return self.subject.layers[self.index]
+        return self.loaded.layers[self.index]
 
 
-def rounded(case: Case, question: Question) -> Iterator[Rounded]:
+def rounded(case: RuleInput, options: AuditOptions) -> Iterator[Rounded]:
     """
     Yield the stored variables that layers round, in model order; nothing where values were not
     read.
     """
-    subject = subject_of(case, question)
-    if subject is None or case.counts is None:
+    loaded = judged_model(case, options)
+    if loaded is None or case.counts is None:
         return
-    for index in range(len(subject.layers)):
-        for name, tensor in variables(subject, index):
+    for index in range(len(loaded.layers)):
+        for name, tensor in variables(loaded, index):
             if tensor.path in case.counts:
                 yield Rounded(
-                    subject=subject, index=index, name=name, counts=case.counts[tensor.path]
+                    loaded=loaded, index=index, name=name, counts=case.counts[tensor.path]
                 )
 
 
-def to_policy(subject: Subject, indices: Iterable[int], policy: str) -> Remedy | None:
+def to_policy(loaded: LoadedModel, indices: Iterable[int], policy: str) -> Remedy | None:
     """
     Return what sets layers to a policy, each where its own stands; None where that is nowhere.
     """
     paths = [
-        subject.layers[found].path
+        loaded.layers[found].path
         for index in indices
-        if (found := _holder(subject, index)) is not None
+        if (found := _holder(loaded, index)) is not None
     ]
     if not paths:
         return None
@@ -108,40 +108,40 @@ def to_policy(subject: Subject, indices: Iterable[int], policy: str) -> Remedy |
     return Remedy(
         fix=Fix.UNSAFE,
         assignments=assignments,
-        retrace=has_graph(subject) or _takes_retracing(subject, assignments),
+        retrace=has_graph(loaded) or _takes_retracing(loaded, assignments),
     )
 
 
-def to_float32(subject: Subject, indices: Iterable[int]) -> Remedy | None:
+def to_float32(loaded: LoadedModel, indices: Iterable[int]) -> Remedy | None:
     """
     Return what has layers compute in float32, each by the policy that decides; None where nothing
     does.
     """
-    return to_policy(subject, [deciding(subject, index) for index in indices], "float32")
+    return to_policy(loaded, [deciding(loaded, index) for index in indices], "float32")
 
 
-def has_graph(subject: Subject) -> bool:
+def has_graph(loaded: LoadedModel) -> bool:
     """
     Return whether the file has signatures, which compute as they were traced until they are traced
     anew.
     """
-    return bool(subject.analysis.model.signatures)
+    return bool(loaded.signatures)
 
 
-def _takes_retracing(subject: Subject, assignments: tuple[tuple[str, str], ...]) -> bool:
+def _takes_retracing(loaded: LoadedModel, assignments: tuple[tuple[str, str], ...]) -> bool:
     """
     Return whether a SavedModel without signatures cannot be changed as it stands: its checkpoint
     holds 16 bits, or a layer computes as traced.
     """
-    if not subject.is_saved_object:
+    if not loaded.is_saved_object:
         return False
-    asked = tuple(options.Assignment(pattern=path, policy=name) for path, name in assignments)
-    return bool(planning.planned(subject, options.Options(assignments=asked)).refusals)
+    asked = tuple(Assignment(pattern=path, policy=name) for path, name in assignments)
+    return bool(planning.refusals(loaded, Options(assignments=asked)))
 
 
-def _holder(subject: Subject, index: int) -> int | None:
+def _holder(loaded: LoadedModel, index: int) -> int | None:
     """Return the layer that a layer has its policy from: itself, or the one that makes it."""
     here: int | None = index
-    while here is not None and not subject.can_say(here):
-        here = None if subject.sites[here].is_model else subject.sites[here].parent
+    while here is not None and not loaded.can_say(here):
+        here = None if loaded.sites[here].is_model else loaded.sites[here].parent
     return here

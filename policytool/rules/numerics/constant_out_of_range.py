@@ -21,24 +21,24 @@ from policytool.model.rounded_weights import compute_dtype
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._constants import out_of_range
-from policytool.rules.numerics._judging import subject_of, to_float32
+from policytool.rules.numerics._judging import judged_model, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield each key whose number is lost."""
-    subject = subject_of(case, question)
-    if subject is None:
+    loaded = judged_model(case, options)
+    if loaded is None:
         return
-    for index, site in enumerate(subject.sites):
-        if compute_dtype(subject, index) == "float16" and not custom_classes.is_opaque(site):
-            layer = subject.layers[index]
-            for key, value, becomes in out_of_range(site.class_name, subject.config(index)):
+    for index, site in enumerate(loaded.sites):
+        if compute_dtype(loaded, index) == "float16" and not custom_classes.is_opaque(site):
+            layer = loaded.layers[index]
+            for key, value, becomes in out_of_range(site.class_name, loaded.config(index)):
                 message = (
                     f"{layer.path} ({site.class_name}) computes in float16, in which its {key} of "
                     f"{value:g} is {becomes}"
@@ -48,7 +48,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                     path=layer.path,
                     address=layer.address,
                     detail=key,
-                    remedy=to_float32(subject, (index,)),
+                    remedy=to_float32(loaded, (index,)),
                 )
 
 

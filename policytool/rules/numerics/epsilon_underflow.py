@@ -30,8 +30,8 @@ from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._judging import (
     ROUNDS_TO_ZERO,
     SMALLEST_NORMAL,
+    judged_model,
     libraries,
-    subject_of,
     to_float32,
 )
 from policytool.support.errors import SpellingError
@@ -40,8 +40,8 @@ from policytool.support.text.jsontext import number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _USED: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
@@ -61,33 +61,33 @@ _DIVIDES: Final = frozenset(
 """Optimizers that divide by a sum of squares that begins at 0; Adagrad's begins at 0.1."""
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers, and the optimizer."""
-    subject = subject_of(case, question)
-    if subject is None:
+    loaded = judged_model(case, options)
+    if loaded is None:
         return
-    asked = libraries(subject, question)
-    for index, site in enumerate(subject.sites):
-        epsilon = number(subject.config(index).get("epsilon"))
+    asked = libraries(loaded, options)
+    for index, site in enumerate(loaded.sites):
+        epsilon = number(loaded.config(index).get("epsilon"))
         if (
             epsilon is not None
             and 0 < epsilon < SMALLEST_NORMAL
-            and compute_dtype(subject, index) == "float16"
+            and compute_dtype(loaded, index) == "float16"
         ):
             if not custom_classes.is_opaque(site):
                 if any(
-                    (subject.policy_name(index) or "")
+                    (loaded.policy_name(index) or "")
                     in _USED.get(library, {}).get(site.class_name, ())
                     for library in asked
                 ):
-                    yield _used(subject, index, epsilon)
+                    yield _used(loaded, index, epsilon)
             elif epsilon <= ROUNDS_TO_ZERO:
-                yield _declared(subject, index, epsilon)
-    yield from _of_optimizer(subject)
+                yield _declared(loaded, index, epsilon)
+    yield from _of_optimizer(loaded)
 
 
-def _used(subject: Subject, index: int, epsilon: float) -> Finding:
-    layer = subject.layers[index]
+def _used(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
+    layer = loaded.layers[index]
     lost = epsilon <= ROUNDS_TO_ZERO
     comes = "is 0 there: a constant input gives NaN" if lost else "has few digits there"
     return RULE.finding(
@@ -96,12 +96,12 @@ def _used(subject: Subject, index: int, epsilon: float) -> Finding:
         path=layer.path,
         address=layer.address,
         severity=Severity.WARNING if lost else Severity.NOTE,
-        remedy=to_float32(subject, (index,)),
+        remedy=to_float32(loaded, (index,)),
     )
 
 
-def _declared(subject: Subject, index: int, epsilon: float) -> Finding:
-    layer = subject.layers[index]
+def _declared(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
+    layer = loaded.layers[index]
     message = (
         f"{layer.path} ({layer.class_name}) computes in float16 and declares an epsilon of "
         f"{epsilon:g}, which is 0 there if it is used in it"
@@ -111,20 +111,20 @@ def _declared(subject: Subject, index: int, epsilon: float) -> Finding:
         path=layer.path,
         address=layer.address,
         severity=Severity.NOTE,
-        remedy=to_float32(subject, (index,)),
+        remedy=to_float32(loaded, (index,)),
     )
 
 
-def _of_optimizer(subject: Subject) -> Iterator[Finding]:
+def _of_optimizer(loaded: LoadedModel) -> Iterator[Finding]:
     try:
-        found = optimizer_config.innermost(optimizer_config.optimizer_config(subject.document))
+        found = optimizer_config.innermost(optimizer_config.optimizer_config(loaded.document))
     except SpellingError:
         return  # an optimizer of a kind that no release writes is told elsewhere
     name, config = found or ("", {})
     epsilon = number(config.get("epsilon"))
     halves = [
         layer.path
-        for layer in subject.layers
+        for layer in loaded.layers
         if layer.variable_dtype == "float16" and layer.variables and layer.quantization is None
     ]
     if name not in _DIVIDES or not halves or epsilon is None or not 0 < epsilon < SMALLEST_NORMAL:

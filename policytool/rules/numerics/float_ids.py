@@ -22,14 +22,14 @@ from policytool.model.rounded_weights import compute_dtype
 from policytool.releases.dtypes import HALVES
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
-from policytool.rules.numerics._judging import subject_of, to_float32
+from policytool.rules.numerics._judging import judged_model, to_float32
 from policytool.support.text.jsontext import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _EXACT: Final = {"float16": 2048, "bfloat16": 256}
@@ -39,37 +39,37 @@ _ROWS: Final = ("input_dim", "num_tokens", "max_tokens")
 """Config keys that say how many ids there are."""
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers that carry ids in 16 bits."""
-    subject = subject_of(case, question)
-    if subject is None:
+    loaded = judged_model(case, options)
+    if loaded is None:
         return
     told = set[int]()
-    for index, lookup in identifiers.carried(subject, inputs=True):
-        dtype = compute_dtype(subject, index) or ""
+    for index, lookup in identifiers.carried(loaded, inputs=True):
+        dtype = compute_dtype(loaded, index) or ""
         casts = (
             dtype in HALVES
-            and subject.sites[index].class_name not in GRAPH_OPS
-            and subject.layers[index].autocast is not False
+            and loaded.sites[index].class_name not in GRAPH_OPS
+            and loaded.layers[index].autocast is not False
         )
-        if casts and index not in told and _ids(subject, lookup) > _EXACT[dtype]:
+        if casts and index not in told and _ids(loaded, lookup) > _EXACT[dtype]:
             told.add(index)
-            layer = subject.layers[index]
+            layer = loaded.layers[index]
             message = (
-                f"{layer.path} carries ids to {subject.layers[lookup].path} in {dtype}, in which "
+                f"{layer.path} carries ids to {loaded.layers[lookup].path} in {dtype}, in which "
                 f"those above {_EXACT[dtype]} become others"
             )
             yield RULE.finding(
                 message,
                 path=layer.path,
                 address=layer.address,
-                remedy=to_float32(subject, (index,)),
+                remedy=to_float32(loaded, (index,)),
             )
 
 
-def _ids(subject: Subject, lookup: int) -> float:
+def _ids(loaded: LoadedModel, lookup: int) -> float:
     """Return how many ids a lookup knows; infinitely many where its config does not say."""
-    config = subject.config(lookup)
+    config = loaded.config(lookup)
     return next(
         (rows for key in _ROWS if (rows := number(config.get(key))) is not None), float("inf")
     )

@@ -19,34 +19,34 @@ from policytool.migration.planning.base import base_policy
 from policytool.model.rounded_weights import compute_dtype, deciding
 from policytool.rules.base import Device, Needs, Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.numerics._judging import has_graph, subject_of, to_float32
+from policytool.rules.numerics._judging import has_graph, judged_model, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _HALF: Final = "float16"
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield one finding for a model that computes in float16."""
-    if question.device is not Device.CPU:
+    if options.device is not Device.CPU:
         return
-    subject = subject_of(case, question)
-    layers = _layers(subject) if subject is not None else []
-    if layers and subject is not None:
+    loaded = judged_model(case, options)
+    layers = _layers(loaded) if loaded is not None else []
+    if layers and loaded is not None:
         what = (
             "1 layer with weights computes"
             if len(layers) == 1
             else f"{len(layers)} layers with weights compute"
         )
         yield RULE.finding(
-            f"{what} in float16, which CPUs do slower than float32", remedy=_remedy(subject, layers)
+            f"{what} in float16, which CPUs do slower than float32", remedy=_remedy(loaded, layers)
         )
-    elif subject is None and (
+    elif loaded is None and (
         names := [
             signature.name
             for signature in case.model.signatures
@@ -60,23 +60,23 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
         yield RULE.finding(message, advice="export it anew from a model in float32")
 
 
-def _layers(subject: Subject) -> list[int]:
+def _layers(loaded: LoadedModel) -> list[int]:
     return [
         index
-        for index in range(len(subject.sites))
-        if compute_dtype(subject, index) == _HALF and subject.has_weights(index)
+        for index in range(len(loaded.sites))
+        if compute_dtype(loaded, index) == _HALF and loaded.has_weights(index)
     ]
 
 
-def _remedy(subject: Subject, layers: list[int]) -> Remedy | None:
+def _remedy(loaded: LoadedModel, layers: list[int]) -> Remedy | None:
     """
     Return ``--to float32`` where the layers follow the model's policy; it passes over those that do
     not.
     """
-    base = base_policy(subject)
-    if all(subject.policy_name(deciding(subject, index)) == base for index in layers):
-        return Remedy(fix=Fix.UNSAFE, to="float32", retrace=has_graph(subject))
-    return to_float32(subject, layers)
+    base = base_policy(loaded)
+    if all(loaded.policy_name(deciding(loaded, index)) == base for index in layers):
+        return Remedy(fix=Fix.UNSAFE, to="float32", retrace=has_graph(loaded))
+    return to_float32(loaded, layers)
 
 
 RULE: Final = Rule(

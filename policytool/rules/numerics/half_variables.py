@@ -20,48 +20,48 @@ from policytool.migration.planning.base import base_policy
 from policytool.releases.dtypes import HALVES
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.numerics._judging import has_graph, subject_of, to_policy
+from policytool.rules.numerics._judging import has_graph, judged_model, to_policy
 from policytool.support.shorten import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield one finding for each 16-bit variable dtype."""
-    subject = subject_of(case, question)
-    if subject is None or case.model.optimizer is None:
+    loaded = judged_model(case, options)
+    if loaded is None or case.model.optimizer is None:
         return
     by_dtype: dict[str, list[int]] = defaultdict(list)
-    for index, layer in enumerate(subject.layers):
-        trains = subject.config(index).get("trainable") is not False and subject.has_weights(index)
+    for index, layer in enumerate(loaded.layers):
+        trains = loaded.config(index).get("trainable") is not False and loaded.has_weights(index)
         if (
             layer.variable_dtype in HALVES
             and layer.quantization is None
             and trains
-            and not subject.is_input(index)
+            and not loaded.is_input(index)
         ):
             by_dtype[layer.variable_dtype or ""].append(index)
     for dtype, indices in by_dtype.items():
-        yield _finding(subject, dtype, indices)
+        yield _finding(loaded, dtype, indices)
 
 
-def _finding(subject: Subject, dtype: str, indices: list[int]) -> Finding:
-    paths = [subject.layers[index].path for index in indices]
+def _finding(loaded: LoadedModel, dtype: str, indices: list[int]) -> Finding:
+    paths = [loaded.layers[index].path for index in indices]
     keeps = (
         "1 layer trains its variables"
         if len(paths) == 1
         else f"{len(paths)} layers train their variables"
     )
     mixed = f"mixed_{dtype}"
-    if base_policy(subject) == dtype:
-        remedy: Remedy | None = Remedy(fix=Fix.UNSAFE, to=mixed, retrace=has_graph(subject))
+    if base_policy(loaded) == dtype:
+        remedy: Remedy | None = Remedy(fix=Fix.UNSAFE, to=mixed, retrace=has_graph(loaded))
     else:
-        remedy = to_policy(subject, indices, mixed)
+        remedy = to_policy(loaded, indices, mixed)
     return RULE.finding(
         f"{keeps} in {dtype}, and small updates are lost ({some(paths)})",
         detail=dtype,

@@ -23,46 +23,46 @@ from policytool.model.rounded_weights import compute_dtype
 from policytool.releases import kernels
 from policytool.rules.base import Device, Needs, Rule
 from policytool.rules.finding import Fix, Severity
-from policytool.rules.numerics._judging import libraries, subject_of, to_float32
+from policytool.rules.numerics._judging import judged_model, libraries, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.formats.document import Document
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _JUDGED: Final = frozenset({"float16", "bfloat16", "float64"})
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers, then the ops of the graph that no layer is known to need."""
-    if question.device is None:
+    if options.device is None:
         return
-    subject = subject_of(case, question)
+    loaded = judged_model(case, options)
     told = set[str]()
-    if subject is not None:
-        asked = libraries(subject, question)
-        for index in range(len(subject.sites)):
-            ops = _of_layer(subject, index, asked, question.device)
+    if loaded is not None:
+        asked = libraries(loaded, options)
+        for index in range(len(loaded.sites)):
+            ops = _of_layer(loaded, index, asked, options.device)
             if ops:
                 told.update(ops)
-                yield _layer(subject, index, ops, question.device)
-    yield from _graph(case.document, told, question.device)
+                yield _layer(loaded, index, ops, options.device)
+    yield from _graph(case.document, told, options.device)
 
 
 def _of_layer(
-    subject: Subject, index: int, asked: Iterable[str], device: Device
+    loaded: LoadedModel, index: int, asked: Iterable[str], device: Device
 ) -> tuple[str, ...]:
-    site, policy = subject.sites[index], subject.policy_name(index)
+    site, policy = loaded.sites[index], loaded.policy_name(index)
     if (
         policy is None
-        or compute_dtype(subject, index) not in _JUDGED
+        or compute_dtype(loaded, index) not in _JUDGED
         or custom_classes.is_opaque(site)
     ):
         return ()
-    activation = subject.config(index).get("activation")
+    activation = loaded.config(index).get("activation")
     name = activation if isinstance(activation, str) else None
     return next(
         (
@@ -74,8 +74,8 @@ def _of_layer(
     )
 
 
-def _layer(subject: Subject, index: int, ops: tuple[str, ...], device: Device) -> Finding:
-    layer, dtype = subject.layers[index], compute_dtype(subject, index) or ""
+def _layer(loaded: LoadedModel, index: int, ops: tuple[str, ...], device: Device) -> Finding:
+    layer, dtype = loaded.layers[index], compute_dtype(loaded, index) or ""
     message = (
         f"{layer.path} ({layer.class_name}) needs {' and '.join(ops)} in {dtype}, "
         f"{_comes(ops, dtype, device)}"
@@ -86,7 +86,7 @@ def _layer(subject: Subject, index: int, ops: tuple[str, ...], device: Device) -
         path=layer.path,
         address=layer.address,
         severity=severity,
-        remedy=to_float32(subject, (index,)),
+        remedy=to_float32(loaded, (index,)),
     )
 
 

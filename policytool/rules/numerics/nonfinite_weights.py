@@ -22,17 +22,17 @@ from policytool.support.shorten import some
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the variables with such values, and one finding for those that could not be read."""
     if case.counts is None:
         return
-    owners = _owners(case.subject) if case.subject is not None else {}
+    owners = _owners(case.loaded) if case.loaded is not None else {}
     for path, counts in case.counts.items():
         if counts.nonfinite:
             layer, name = owners.get(path, (None, "/".join(path)))
@@ -55,18 +55,18 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
         yield _unread(case)
 
 
-def _owners(subject: Subject) -> Mapping[tuple[str, ...], tuple[Layer, str]]:
+def _owners(loaded: LoadedModel) -> Mapping[tuple[str, ...], tuple[Layer, str]]:
     """
     Return, by a stored tensor's path, the layer whose variable it is, and the variable's name.
     """
     return {
         tensor.path: (layer, name)
-        for index, layer in enumerate(subject.layers)
-        for name, tensor in variables(subject, index)
+        for index, layer in enumerate(loaded.layers)
+        for name, tensor in variables(loaded, index)
     }
 
 
-def _unread(case: Case) -> Finding:
+def _unread(case: RuleInput) -> Finding:
     listed = some(["/".join(path) for path in case.unread])
     many = (
         "1 stored variable was"

@@ -23,46 +23,46 @@ from policytool.releases import dtype_support
 from policytool.releases.dtypes import HALVES
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
-from policytool.rules.numerics._judging import computes_half, subject_of, to_float32
+from policytool.rules.numerics._judging import computes_half, judged_model, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Signature
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Yield the layers that make outputs in 16 bits; where no layer is known to, the signatures that
     give such outputs.
     """
-    subject = subject_of(case, question)
-    found = list(_layers(subject)) if subject is not None else []
+    loaded = judged_model(case, options)
+    found = list(_layers(loaded)) if loaded is not None else []
     yield from found
     if not found:
         for signature in case.model.signatures:
             yield from _signature(signature)
 
 
-def units(subject: Subject, *reasons: str) -> Mapping[int, tuple[int, ...]]:
+def units(loaded: LoadedModel, *reasons: str) -> Mapping[int, tuple[int, ...]]:
     """
     Return the layers that are on the way out for one of these reasons and compute in 16 bits, each
     with those in it that do.
     """
     named: dict[int, str] = {}
-    for index, reason in outputs.on_the_way_out(subject):
+    for index, reason in outputs.on_the_way_out(loaded):
         named.setdefault(index, reason)
     wanted = {
-        index for index, reason in named.items() if reason in reasons and gives_half(subject, index)
+        index for index, reason in named.items() if reason in reasons and gives_half(loaded, index)
     }
-    tops = [index for index in sorted(wanted) if not wanted & set(_above(subject, index))]
-    return {top: tuple(sorted(wanted & set(subject.below(top)))) for top in tops}
+    tops = [index for index in sorted(wanted) if not wanted & set(_above(loaded, index))]
+    return {top: tuple(sorted(wanted & set(loaded.below(top)))) for top in tops}
 
 
-def gives_half(subject: Subject, index: int) -> bool:
+def gives_half(loaded: LoadedModel, index: int) -> bool:
     """
     Return whether a layer gives 16 bits: UpSampling2D of Keras 2 gives float32 in any case,
     Bidirectional of Keras 3 casts what its layers give.
@@ -70,42 +70,42 @@ def gives_half(subject: Subject, index: int) -> bool:
     outer = next(
         (
             above
-            for above in _above(subject, index)
-            if subject.sites[above].class_name == "Bidirectional"
+            for above in _above(loaded, index)
+            if loaded.sites[above].class_name == "Bidirectional"
         ),
         None,
     )
-    if subject.is_keras3 and outer is not None:
-        return gives_half(subject, outer)
-    if not computes_half(subject, index):
+    if loaded.is_keras3 and outer is not None:
+        return gives_half(loaded, outer)
+    if not computes_half(loaded, index):
         return False
-    argument = subject.config(index).get("interpolation")
-    policy = subject.policy_name(index) or ""
+    argument = loaded.config(index).get("interpolation")
+    policy = loaded.policy_name(index) or ""
     given = dtype_support.output_dtype(
-        subject.loader,
-        subject.sites[index].class_name,
+        loaded.loader,
+        loaded.sites[index].class_name,
         argument if isinstance(argument, str) else None,
         policy,
     )
     return given is None or given in HALVES
 
 
-def _above(subject: Subject, index: int) -> Iterator[int]:
-    here = subject.sites[index].parent
+def _above(loaded: LoadedModel, index: int) -> Iterator[int]:
+    here = loaded.sites[index].parent
     while here is not None:
         yield here
-        here = subject.sites[here].parent
+        here = loaded.sites[here].parent
 
 
-def _layers(subject: Subject) -> Iterator[Finding]:
-    for index, members in units(subject, outputs.OUTPUT).items():
-        layer = subject.layers[index]
-        softmax = " is a softmax and" if outputs.is_softmax(subject, index) else ""
+def _layers(loaded: LoadedModel) -> Iterator[Finding]:
+    for index, members in units(loaded, outputs.OUTPUT).items():
+        layer = loaded.layers[index]
+        softmax = " is a softmax and" if outputs.is_softmax(loaded, index) else ""
         message = (
-            f"{layer.path}{softmax} makes an output of the model in {compute_dtype(subject, index)}"
+            f"{layer.path}{softmax} makes an output of the model in {compute_dtype(loaded, index)}"
         )
         yield RULE.finding(
-            message, path=layer.path, address=layer.address, remedy=to_float32(subject, members)
+            message, path=layer.path, address=layer.address, remedy=to_float32(loaded, members)
         )
 
 

@@ -21,32 +21,32 @@ from policytool.migration.planning.keep import outputs
 from policytool.model.rounded_weights import compute_dtype
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
-from policytool.rules.numerics._judging import subject_of, to_float32
+from policytool.rules.numerics._judging import judged_model, to_float32
 from policytool.rules.numerics.output_not_float32 import units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield each softmax before an output, and what stands behind it."""
-    subject = subject_of(case, question)
-    if subject is None:
+    loaded = judged_model(case, options)
+    if loaded is None:
         return
-    softmaxes = units(subject, outputs.SOFTMAX)
-    for index, members in units(subject, outputs.SOFTMAX, outputs.BETWEEN).items():
-        layer = subject.layers[index]
+    softmaxes = units(loaded, outputs.SOFTMAX)
+    for index, members in units(loaded, outputs.SOFTMAX, outputs.BETWEEN).items():
+        layer = loaded.layers[index]
         what = (
             "is a softmax before the output"
             if index in softmaxes
             else "stands between a softmax and the output"
         )
-        message = f"{layer.path} {what} and computes in {compute_dtype(subject, index)}"
+        message = f"{layer.path} {what} and computes in {compute_dtype(loaded, index)}"
         yield RULE.finding(
-            message, path=layer.path, address=layer.address, remedy=to_float32(subject, members)
+            message, path=layer.path, address=layer.address, remedy=to_float32(loaded, members)
         )
 
 

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.formats.casting import Counts
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _MOST: Final = 0.5
 _ADDED: Final = frozenset({"bias", "beta", "moving_mean"})
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the variables whose values are too small."""
-    for found in rounded(case, question):
+    for found in rounded(case, options):
         layer, name, counts = found.layer, found.name, found.counts
         if name not in _ADDED and _is_lost(
             counts, each=layer.class_name == "Normalization" and name == "variance"
@@ -49,12 +49,12 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                 else Severity.NOTE
             )
             message = (
-                f"{layer.path} computes in {compute_dtype(found.subject, found.index)}, for which "
+                f"{layer.path} computes in {compute_dtype(found.loaded, found.index)}, for which "
                 f"{counts.flushed + counts.subnormal} of {rest} values "
                 f"in {name} are too small: {counts.flushed / rest:.0%} become 0, "
                 f"{counts.subnormal / rest:.0%} lose digits"
             )
-            remedy = to_float32(found.subject, (found.index,))
+            remedy = to_float32(found.loaded, (found.index,))
             yield RULE.finding(
                 message,
                 path=layer.path,

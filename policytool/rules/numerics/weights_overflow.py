@@ -24,17 +24,17 @@ from policytool.rules.numerics._judging import rounded, to_float32
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the variables with such values."""
-    for found in rounded(case, question):
+    for found in rounded(case, options):
         layer, counts = found.layer, found.counts
         if counts.overflow:
             become = "value becomes" if counts.overflow == 1 else "values become"
-            dtype = compute_dtype(found.subject, found.index)
+            dtype = compute_dtype(found.loaded, found.index)
             message = (
                 f"{layer.path} computes in {dtype}, in which {counts.overflow} {become} infinite "
                 f"of {counts.values} in {found.name}"
@@ -44,7 +44,7 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                 path=layer.path,
                 address=layer.address,
                 detail=found.name,
-                remedy=to_float32(found.subject, (found.index,)),
+                remedy=to_float32(found.loaded, (found.index,)),
             )
 
 

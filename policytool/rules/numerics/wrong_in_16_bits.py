@@ -24,13 +24,13 @@ from policytool.model.rounded_weights import compute_dtype
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
 from policytool.rules.numerics._constants import numbers, out_of_range
-from policytool.rules.numerics._judging import computes_half, libraries, subject_of, to_float32
+from policytool.rules.numerics._judging import computes_half, judged_model, libraries, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _LOST: Final = {"float16": 20.0, "bfloat16": 2.5}
@@ -45,21 +45,21 @@ _DEPENDS: Final = frozenset(
 """Classes that go wrong with sizes and numbers that their config does not hold."""
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers of such classes."""
-    subject = subject_of(case, question)
-    if subject is None:
+    loaded = judged_model(case, options)
+    if loaded is None:
         return
-    asked = libraries(subject, question)
-    for index, layer in enumerate(subject.layers):
-        reason = _reason(subject, index, asked) if computes_half(subject, index) else None
-        dtype = compute_dtype(subject, index) or ""
+    asked = libraries(loaded, options)
+    for index, layer in enumerate(loaded.layers):
+        reason = _reason(loaded, index, asked) if computes_half(loaded, index) else None
+        dtype = compute_dtype(loaded, index) or ""
         if reason is not None and not (
-            layer.class_name == "Normalization" and _is_fine(subject.config(index), dtype)
+            layer.class_name == "Normalization" and _is_fine(loaded.config(index), dtype)
         ):
             severity = (
                 Severity.NOTE
-                if layer.class_name in _DEPENDS and not subject.config(index).get("mean")
+                if layer.class_name in _DEPENDS and not loaded.config(index).get("mean")
                 else Severity.WARNING
             )
             message = f"{layer.path} ({layer.class_name}) computes in {dtype}: {reason}"
@@ -68,13 +68,13 @@ def check(case: Case, question: Question) -> Iterator[Finding]:
                 path=layer.path,
                 address=layer.address,
                 severity=severity,
-                remedy=to_float32(subject, (index,)),
+                remedy=to_float32(loaded, (index,)),
             )
 
 
-def _reason(subject: Subject, index: int, asked: Iterable[str]) -> str | None:
+def _reason(loaded: LoadedModel, index: int, asked: Iterable[str]) -> str | None:
     """Return what goes wrong, in the first of the libraries in which something does."""
-    policy, site = subject.policy_name(index) or "", subject.sites[index]
+    policy, site = loaded.policy_name(index) or "", loaded.sites[index]
     found = next(
         (
             reason
@@ -83,7 +83,7 @@ def _reason(subject: Subject, index: int, asked: Iterable[str]) -> str | None:
         ),
         None,
     )
-    return found or (windows.reason(site) if compute_dtype(subject, index) == "float16" else None)
+    return found or (windows.reason(site) if compute_dtype(loaded, index) == "float16" else None)
 
 
 def _is_fine(config: Mapping[str, object], dtype: str) -> bool:

@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.hazards import Harm
-    from policytool.rules.base import Case, Rule
+    from policytool.rules.base import Rule, RuleInput
     from policytool.rules.finding import Finding
 
 
-def findings(rule: Rule, case: Case, harm: Harm, *, advice: str) -> Iterator[Finding]:
+def findings(rule: Rule, case: RuleInput, harm: Harm, *, advice: str) -> Iterator[Finding]:
     """Yield each thing of a kind, at the layer that it stands in."""
-    for hazard in case.subject.hazards if case.subject is not None else ():
+    for hazard in case.loaded.hazards if case.loaded is not None else ():
         if hazard.harm is harm:
             layer = case.model.layers[hazard.site] if hazard.site is not None else None
             who = (

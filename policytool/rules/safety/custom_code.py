@@ -24,16 +24,16 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield each such class or function once."""
-    if case.subject is None:
+    if case.loaded is None:
         return
-    for name, (count, first) in _needed(case.subject).items():
+    for name, (count, first) in _needed(case.loaded).items():
         layer = case.model.layers[first] if first is not None else None
         used = (
             f"{count} layers need"
@@ -51,13 +51,13 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
         )
 
 
-def _needed(subject: Subject) -> dict[str, tuple[int, int | None]]:
+def _needed(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
     """Return name to how many layers have it, and the first of them."""
     found: dict[str, dict[int | None, None]] = defaultdict(dict)
-    for index, site in enumerate(subject.sites):
+    for index, site in enumerate(loaded.sites):
         if site.class_name not in custom_classes.OPAQUE_CLASSES and custom_classes.is_opaque(site):
             found[site.registered_name or site.class_name].setdefault(index)
-    for hazard in subject.hazards:
+    for hazard in loaded.hazards:
         if hazard.harm is Harm.CUSTOM:
             found[hazard.name].setdefault(hazard.site)
     return {name: (len(indices), next(iter(indices))) for name, indices in found.items()}

@@ -26,13 +26,13 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _SOFT: Final = "soft-link"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield what readers saw and did not follow."""
     for observation in _told.observed(case, *hazards.OUTSIDE, _SOFT):
         severity = Severity.WARNING if observation.code == _SOFT else None

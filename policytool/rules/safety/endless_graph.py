@@ -23,11 +23,11 @@ from policytool.rules.safety._found import findings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield each model with such layers."""
     yield from findings(
         RULE, case, Harm.ENDLESS, advice="do not load the file; find out where it is from"

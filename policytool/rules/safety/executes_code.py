@@ -33,7 +33,7 @@ from policytool.rules.safety._found import findings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _ADVICE: Final = (
@@ -42,7 +42,7 @@ _ADVICE: Final = (
 )
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield what holds byte code."""
     yield from findings(RULE, case, Harm.CODE, advice=_ADVICE)
     for observation in _told.observed(case, "pickled-weights"):

@@ -25,13 +25,13 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _ADVICE: Final = "run the model in a sandbox, or not at all"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield each kind of op."""
     for observation in _told.observed(case, "op-path"):
         yield _told.finding(RULE, case, observation, advice=_ADVICE)

@@ -21,17 +21,17 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _SHOWN: Final = 120
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers with such a name."""
-    if case.subject is None:
+    if case.loaded is None:
         return
-    for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
+    for site, layer in zip(case.loaded.sites, case.model.layers, strict=True):
         name = hazards.leading_out(site)
         if name is not None:
             message = (

@@ -25,13 +25,13 @@ from policytool.support.errors import short
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _ADVICE: Final = "find out what it does before you load the model"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield what the configs name, then each kind of op in the graph."""
     yield from findings(RULE, case, Harm.UNKNOWN, advice=_ADVICE)
     for name in sorted(case.document.ops):

@@ -14,7 +14,7 @@ from policytool.support.errors import UsageError, short
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from policytool.rules import Question
+    from policytool.rules import AuditOptions
 
 ALL: Final = "ALL"
 _BEGINNING: Final = re.compile(r"PT[0-9]{1,3}")
@@ -103,7 +103,7 @@ def chosen(select: Iterable[Selector], ignore: Iterable[Selector]) -> frozenset[
     )
 
 
-def unasked(select: Iterable[Selector], question: Question) -> tuple[str, ...]:
+def unasked(select: Iterable[Selector], options: AuditOptions) -> tuple[str, ...]:
     """
     Return a sentence for each word that the user selects and that means only rules whose option is
     not given.
@@ -112,7 +112,7 @@ def unasked(select: Iterable[Selector], question: Question) -> tuple[str, ...]:
     for one in select:
         needs = {rule.needs for rule in rules.RULES if rule.id in one.rules and one.text != ALL}
         missing = sorted(
-            need.value for need in needs if need is not None and not rules.is_met(need, question)
+            need.value for need in needs if need is not None and not rules.is_met(need, options)
         )
         if missing and len(missing) == len(needs):
             silent.append(f"{one.text} was not asked: it needs {' or '.join(missing)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.policy_formats import owner
+from policytool.model.model_cache import once_per_model
 from policytool.releases import policy
 from policytool.support.errors import PolicyNameError
 from policytool.support.shorten import some
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.formats.document import Address
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 _PLAIN: Final = "Policy"
@@ -75,7 +76,8 @@ class Spelled:
         )
 
 
-def everywhere(subject: Subject) -> tuple[Spelled, ...]:
+@once_per_model
+def everywhere(loaded: LoadedModel) -> tuple[Spelled, ...]:
     """
     Return how the policy of each layer is spelled, in the file's order: once where its copies are
     alike.
@@ -84,18 +86,18 @@ def everywhere(subject: Subject) -> tuple[Spelled, ...]:
     itself.
     """
     found: dict[tuple[str, str], Spelled] = {}
-    for address, value in subject.dtypes:
+    for address, value in loaded.dtypes:
         indices = [
             index
-            for index in subject.places.get(address, ())
-            if subject.sites[index].sub_policy is None
+            for index in loaded.places.get(address, ())
+            if loaded.sites[index].sub_policy is None
         ]
-        if any(subject.is_input(index) for index in indices) or (
+        if any(loaded.is_input(index) for index in indices) or (
             not indices and isinstance(value, str)
         ):
             continue
         text = value if isinstance(value, str) else json.dumps(value)
-        for path in [subject.layers[index].path for index in indices] or [where(subject, address)]:
+        for path in [loaded.layers[index].path for index in indices] or [where(loaded, address)]:
             found.setdefault(
                 (path, text),
                 Spelled(path=path, value=value, address=address, is_layer=bool(indices)),
@@ -103,12 +105,12 @@ def everywhere(subject: Subject) -> tuple[Spelled, ...]:
     return tuple(found.values())
 
 
-def where(subject: Subject, address: Address) -> str:
+def where(loaded: LoadedModel, address: Address) -> str:
     """
     Return the layer that a place is in; the place itself where it is in none, as a metric's policy
     in a SavedModel.
     """
-    return owner(subject, address) or f"{address.part}{address.pointer}"
+    return owner(loaded, address) or f"{address.part}{address.pointer}"
 
 
 def told(found: Sequence[Spelled]) -> tuple[str | None, str]:

@@ -23,15 +23,15 @@ from policytool.rules.spelling._spelled import everywhere, told
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for the layers whose policy is one."""
     found = (
-        [one for one in everywhere(case.subject) if one.is_experimental]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.is_experimental]
+        if case.loaded is not None
         else []
     )
     if found:

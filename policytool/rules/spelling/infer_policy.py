@@ -21,7 +21,7 @@ from policytool.rules.spelling._spelled import by_name, everywhere, told
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
     from policytool.rules.spelling._spelled import Spelled
 
@@ -30,11 +30,11 @@ _EXPLICIT: Final = "infer"
 _OUTDATED: Final = ("Policy", "PolicyV1")
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each of the names."""
     found = (
-        [one for one in everywhere(case.subject) if one.is_inferred]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.is_inferred]
+        if case.loaded is not None
         else []
     )
     for name, those in by_name(found):

@@ -21,22 +21,22 @@ from policytool.rules.spelling._spelled import everywhere, told
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _CLASS: Final = "Policy"
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """
     Yield one finding for all of them; those of the experimental API, names that are gone, and what
     a named target refuses are other rules'.
     """
-    if question.targets:
+    if options.targets:
         return
     found = (
-        [one for one in everywhere(case.subject) if one.class_name == _CLASS]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.class_name == _CLASS]
+        if case.loaded is not None
         else []
     )
     plain = [one for one in found if not (one.is_experimental or one.is_removed or one.is_inferred)]

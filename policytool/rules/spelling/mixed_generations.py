@@ -21,13 +21,13 @@ from policytool.rules.spelling._spelled import everywhere, told
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _CODE: Final = "mixed-generations"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for policies of both families, and what the reader noticed."""
     for observation in case.model.observations:
         if observation.code == _CODE:
@@ -37,8 +37,8 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
                 advice="check with policytool inspect what each layer declares",
             )
     found = (
-        [one for one in everywhere(case.subject) if one.class_name is not None]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.class_name is not None]
+        if case.loaded is not None
         else []
     )
     old, new = (

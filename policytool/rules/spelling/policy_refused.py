@@ -27,9 +27,9 @@ from policytool.rules.spelling._spelled import everywhere, told
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
     from policytool.rules.spelling._spelled import Spelled
 
@@ -37,16 +37,16 @@ _WORD: Final = "needs-word"
 """The code of a migration's refusal where only the user knows a policy's successor."""
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each target that refuses them."""
-    subject = case.subject
-    if subject is None:
+    loaded = case.loaded
+    if loaded is None:
         return
-    for target in question.targets:
+    for target in options.targets:
         reason = _reason(case.model.loaders, target)
         if reason is not None:
-            path, layers = told(_those(subject, reason))
-            remedy, advice = _mended(subject, target)
+            path, layers = told(_those(loaded, reason))
+            remedy, advice = _mended(loaded, target)
             message = f"{target} does not read the policy of {layers}: {reason}"
             yield RULE.finding(message, path=path, detail=target, remedy=remedy, advice=advice)
 
@@ -57,42 +57,38 @@ def _reason(verdicts: Sequence[Verdict], target: str) -> str | None:
     return next((cause.reason for cause in causes if cause.kind is Obstacle.POLICY), None)
 
 
-def _those(subject: Subject, reason: str) -> list[Spelled]:
+def _those(loaded: LoadedModel, reason: str) -> list[Spelled]:
     """Return the policies that are refused for a reason: those by which alone it would be seen."""
-    analysis = subject.analysis
-    releases = frozenset(release.id for release in analysis.origins)
-    blank = Evidence(document=analysis.document, features=config_traits.of({}), releases=releases)
+    releases = frozenset(release.id for release in loaded.origins)
+    blank = Evidence(document=loaded.document, traits=config_traits.of({}), releases=releases)
     rows = [
         row
         for row in REFUSALS
         if row.reason == reason
         and row.kind is Obstacle.POLICY
-        and analysis.document.format in row.formats
+        and loaded.document.format in row.formats
     ]
-    found = everywhere(subject)
+    found = everywhere(loaded)
     alone = [
         one
         for one in found
         if any(
-            row.shows(replace(blank, features=config_traits.of({"dtype": one.value})))
-            for row in rows
+            row.shows(replace(blank, traits=config_traits.of({"dtype": one.value}))) for row in rows
         )
     ]
     return alone or list(found)
 
 
-def _mended(subject: Subject, target: str) -> tuple[Remedy | None, str | None]:
+def _mended(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str | None]:
     """
     Return the migration after which the target reads the policies, to the spelling of the newest or
     else to its own; or else what to know.
     """
     advice = f"{target} refuses the file for more than its policies, which PT501 tells"
-    if any(
-        isinstance(found, PolicyMap) or found.quantization for found in subject.spelled.values()
-    ):
+    if any(isinstance(found, PolicyMap) or found.quantization for found in loaded.spelled.values()):
         advice = "no spelling of it is read there"
     for asked in (None, target):
-        made = planning.planned(subject, planning.Options(target=asked))
+        made = planning.plan(loaded, planning.Options(target=asked))
         if made.edits and not made.refusals and _reason(made.loaders_after, target) is None:
             return Remedy(fix=Fix.SAFE, target=asked), None
         advice = next(

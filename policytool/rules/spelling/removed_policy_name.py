@@ -27,16 +27,16 @@ from policytool.rules.spelling._spelled import by_name, everywhere, told
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
     from policytool.rules.spelling._spelled import Spelled
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each removed name."""
     found = (
-        [one for one in everywhere(case.subject) if one.is_removed]
-        if case.subject is not None
+        [one for one in everywhere(case.loaded) if one.is_removed]
+        if case.loaded is not None
         else []
     )
     for name, those in by_name(found):

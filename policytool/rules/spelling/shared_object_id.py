@@ -29,8 +29,8 @@ from policytool.support.text.jsontext import pointer, text_at
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
     from policytool.support.text.jsontext import Json
 
@@ -44,27 +44,26 @@ _LONGEST: Final = 60
 Found = tuple[Address, dict[str, Any]]
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each number whose objects differ."""
-    subject = case.subject
-    if subject is None or (
-        case.document.format == "keras"
-        and {release.id for release in subject.analysis.origins} != {_SHARING}
+    loaded = case.loaded
+    if loaded is None or (
+        case.document.format == "keras" and {release.id for release in loaded.origins} != {_SHARING}
     ):
         return
-    for objects in _numbered(subject).values():
+    for objects in _numbered(loaded).values():
         first = objects[0]
         unlike = [found for found in objects[1:] if found[1] != first[1]]
         others = [found for found in unlike if _what(found[1]) != _what(first[1])]
         if others:
-            yield _finding(subject, first, others)
+            yield _finding(loaded, first, others)
 
 
-def _finding(subject: Subject, first: Found, others: list[Found]) -> Finding:
-    place, other = where(subject, first[0]), others[0]
+def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
+    place, other = where(loaded, first[0]), others[0]
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     message = (
-        f"{_shown(other[1])} at {where(subject, other[0])}{more} has the {_ID} {first[1][_ID]} of "
+        f"{_shown(other[1])} at {where(loaded, other[0])}{more} has the {_ID} {first[1][_ID]} of "
         f"{_shown(first[1])} at {place}, "
         "which loaders take instead of it"
     )
@@ -75,13 +74,13 @@ def _finding(subject: Subject, first: Found, others: list[Found]) -> Finding:
     return RULE.finding(message, address=other[0], detail=classes, remedy=remedy, advice=advice)
 
 
-def _numbered(subject: Subject) -> dict[tuple[str, Json], list[Found]]:
+def _numbered(loaded: LoadedModel) -> dict[tuple[str, Json], list[Found]]:
     """
     Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files
     are two worlds.
     """
     found: dict[tuple[str, Json], list[Found]] = defaultdict(list)
-    for root, config in subject.configs:
+    for root, config in loaded.configs:
         file = root.part.partition("#")[0]
         pending: list[tuple[str, Json]] = [(root.pointer, config)]
         while pending:

@@ -18,13 +18,13 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _CODE: Final = "unknown-policy"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each layer that has one."""
     addresses = {layer.path: layer.address for layer in case.model.layers}
     for observation in case.model.observations:

@@ -13,52 +13,52 @@ if TYPE_CHECKING:
 
     from policytool.migration.planning.loss_scale import Verdict
     from policytool.model.compatibility.training_incompatibilities import Evidence
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
 
 _KEEP_SCALES: Final = frozenset({"tf2.1", "tf2.2", "tf2.3"})
 """The loaders that give a policy its loss scale back."""
 
 
-def dropped_for(case: Case, question: Question) -> Verdict | None:
+def dropped_for(case: RuleInput, options: AuditOptions) -> Verdict | None:
     """
     Return what dropping the policies' loss scales comes to; None where they have none, or where the
     targets keep them.
     """
-    if case.subject is None or (question.targets and _KEEP_SCALES.issuperset(question.targets)):
+    if case.loaded is None or (options.targets and _KEEP_SCALES.issuperset(options.targets)):
         return None
-    return loss_scale.verdict(case.subject)
+    return loss_scale.verdict(case.loaded)
 
 
-def evidence(case: Case) -> Evidence | None:
+def evidence(case: RuleInput) -> Evidence | None:
     """Return what is judged of the training configuration; None where there is none."""
     return (
         None
-        if case.subject is None
-        else training_incompatibilities.evidence(case.document, keras3=case.subject.is_keras3)
+        if case.loaded is None
+        else training_incompatibilities.evidence(case.document, keras3=case.loaded.is_keras3)
     )
 
 
-def takers(case: Case, question: Question) -> Iterator[str]:
+def takers(case: RuleInput, options: AuditOptions) -> Iterator[str]:
     """
     Yield the targets that take the model without its training configuration; of the others the
     rules about loading speak.
     """
     reasons = {verdict.loader: verdict.reason for verdict in case.model.loaders}
-    yield from (target for target in question.targets if reasons.get(target, "unknown") is None)
+    yield from (target for target in options.targets if reasons.get(target, "unknown") is None)
 
 
-def computes_in_float16(case: Case) -> bool | None:
+def computes_in_float16(case: RuleInput) -> bool | None:
     """
     Return whether some layer computes in float16; None where the file does not prove that none
     does.
     """
-    if case.subject is None:
+    if case.loaded is None:
         return None
     unknown = False
     for index, layer in enumerate(case.model.layers):
         if layer.compute_dtype == "float16" or "float16" in layer.traced_dtypes:
             return True
-        site = case.subject.sites[index]
+        site = case.loaded.sites[index]
         unsaid = layer.compute_dtype is None and (
             not site.is_model or site.spelled is not Unspelled.ABSENT
         )

@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.migration.planning.loss_scale import Verdict
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding where a dropped loss scale changes training."""
-    verdict = dropped_for(case, question)
-    if case.subject is None or verdict is None or not verdict.matters:
+    verdict = dropped_for(case, options)
+    if case.loaded is None or verdict is None or not verdict.matters:
         return
     message = f"loaders from TF 2.4 on drop {verdict.what}, and {verdict.consequence}"
-    remedy = _remedy(case.subject, verdict)
+    remedy = _remedy(case.loaded, verdict)
     yield RULE.finding(message, remedy=remedy, advice=None if remedy else _advice(verdict))
 
 
-def _remedy(subject: Subject, verdict: Verdict) -> Remedy | None:
+def _remedy(loaded: LoadedModel, verdict: Verdict) -> Remedy | None:
     """Return ``--loss-scale keep`` where it puts the scale into the optimizer."""
-    if verdict.fate is not Fate.PLAIN or loss_scale.scale_to_keep(subject) is None:
+    if verdict.fate is not Fate.PLAIN or loss_scale.scale_to_keep(loaded) is None:
         return None
-    kept = planning.planned(subject, planning.Options(loss_scale=LossScales.KEEP))
+    kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
     lost = any(note.code == "loss-scale-lost" for note in kept.notes)
     return None if lost or kept.refusals else Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
 

@@ -20,13 +20,13 @@ from policytool.rules.training._said import dropped_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding where a dropped loss scale changes nothing."""
-    verdict = dropped_for(case, question)
+    verdict = dropped_for(case, options)
     if verdict is not None and not verdict.matters:
         yield RULE.finding(f"loaders from TF 2.4 on drop {verdict.what}; {verdict.consequence}")
 

@@ -22,7 +22,7 @@ from policytool.rules.training._said import computes_in_float16
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _MIXED_LOST: Final = "policy-not-stored"
@@ -31,7 +31,7 @@ _MIXED_LOST: Final = "policy-not-stored"
 _NO_SCALE: Final = Fixed(value=1.0)
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """
     Yield a finding where nothing computes in float16; not where the file cannot show it, or a layer
     leaves it open.

@@ -22,16 +22,16 @@ from policytool.rules.training._said import evidence, takers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each target that loses it."""
     found = evidence(case)
     if found is None:
         return
-    for target in takers(case, question):
+    for target in takers(case, options):
         row = training_incompatibilities.first(training_incompatibilities.LOST, found, target)
         if (
             row is not None

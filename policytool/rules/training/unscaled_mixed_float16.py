@@ -29,8 +29,8 @@ from policytool.rules.finding import Fix, Remedy, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
-    from policytool.rules.base import Case, Question
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _SCALED: Final = "mixed_float16"
@@ -40,20 +40,20 @@ _BEFORE: Final = (
 )
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """
     Yield a finding where the optimizer of a mixed_float16 model scales nothing; a policy that asks
     for that, or for a scale, is another rule's.
     """
-    subject, optimizer = case.subject, case.model.optimizer
+    loaded, optimizer = case.loaded, case.model.optimizer
     if (
-        subject is None
+        loaded is None
         or optimizer is None
         or optimizer.loss_scale is not None
-        or base_policy(subject) != _SCALED
+        or base_policy(loaded) != _SCALED
     ):
         return
-    if (found := loss_scale.verdict(subject)) is not None and found.policy == _SCALED:
+    if (found := loss_scale.verdict(loaded)) is not None and found.policy == _SCALED:
         return
     half = sum(layer.compute_dtype == "float16" for layer in case.model.layers)
     layers = "1 layer computes" if half == 1 else f"{half} layers compute"
@@ -69,16 +69,16 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
             f"{layers} in float16, and {optimizer.class_name} scales no losses: small gradients "
             "become zero"
         )
-    remedy = _remedy(subject)
+    remedy = _remedy(loaded)
     yield RULE.finding(message, remedy=remedy, advice=None if remedy else _BEFORE)
 
 
-def _remedy(subject: Subject) -> Remedy | None:
+def _remedy(loaded: LoadedModel) -> Remedy | None:
     """
     Return ``--loss-scale keep`` where it wraps the optimizer: in Keras 3's archives, whose state
     shows that it was wrapped.
     """
-    kept = planning.planned(subject, planning.Options(loss_scale=LossScales.KEEP))
+    kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
     wraps = any(edit.path is None and edit.kind is Kind.TRAINING for edit in kept.edits)
     return Remedy(fix=Fix.UNSAFE, keep_loss_scale=True) if wraps and not kept.refusals else None
 

@@ -21,7 +21,7 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _ALWAYS: Final = frozenset(
@@ -43,11 +43,11 @@ tf_keras/src/layers/core/tf_op_layer.py).
 """
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers."""
-    if case.subject is None:
+    if case.loaded is None:
         return
-    for site, layer in zip(case.subject.sites, case.model.layers, strict=True):
+    for site, layer in zip(case.loaded.sites, case.model.layers, strict=True):
         if layer.autocast is False and not site.is_model and site.class_name not in _ALWAYS:
             message = (
                 f"{layer.path} was made with autocast=False, which is lost as soon as the model is "

@@ -24,11 +24,11 @@ from policytool.support.shorten import some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield one finding with the number of layers."""
     found = [
         layer

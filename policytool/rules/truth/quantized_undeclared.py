@@ -20,11 +20,11 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers."""
     for observation in _told.observed(case, "quantized-undeclared"):
         yield _told.finding(

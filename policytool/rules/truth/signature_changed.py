@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.document import Signature
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _ADVICE: Final = (
@@ -30,10 +30,10 @@ _ADVICE: Final = (
 )
 
 
-def check(case: Case, question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield what differs from the baseline, by the names of signatures and arguments."""
     before = {
-        signature.name: signature for signature in question.signatures.get(case.model.path, ())
+        signature.name: signature for signature in options.signatures.get(case.model.path, ())
     }
     after = {signature.name: signature for signature in case.model.signatures}
     for name in sorted({*before, *after} if before else ()):

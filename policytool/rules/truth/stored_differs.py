@@ -25,21 +25,21 @@ from policytool.rules.finding import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _BFLOAT16: Final = "bfloat16"
 _STAND_IN: Final = "float32"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers whose variables are so."""
-    if case.subject is None or not stored_dtypes.stores_dtypes(case.subject):
+    if case.loaded is None or not stored_dtypes.stores_dtypes(case.loaded):
         return
     for layer in case.model.layers:
-        expected = _expected(case.subject, layer)
+        expected = _expected(case.loaded, layer)
         stored = (
             sorted(
                 {variable.dtype for variable in layer.variables if dtypes.is_float(variable.dtype)}
@@ -60,7 +60,7 @@ def check(case: Case, _question: Question) -> Iterator[Finding]:
             yield RULE.finding(message, path=layer.path, address=layer.address, advice=advice)
 
 
-def _expected(subject: Subject, layer: Layer) -> frozenset[str]:
+def _expected(loaded: LoadedModel, layer: Layer) -> frozenset[str]:
     """
     Return the dtypes that a layer's variables may be stored in; nothing where that cannot be told.
     """
@@ -73,7 +73,7 @@ def _expected(subject: Subject, layer: Layer) -> frozenset[str]:
         or not dtypes.is_float(variable)
     ):
         return frozenset()
-    own = dtype_support.variable_dtypes(subject.loader, layer.class_name or "", layer.policy)
+    own = dtype_support.variable_dtypes(loaded.loader, layer.class_name or "", layer.policy)
     stand_in = {_STAND_IN} if _BFLOAT16 in {variable, *own} else set()
     return frozenset({variable, *own, *stand_in})
 

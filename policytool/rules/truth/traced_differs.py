@@ -22,11 +22,11 @@ from policytool.rules.finding import Fix, Remedy, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield each group of layers that declare one policy and compute in the same other dtypes."""
     for observation in _told.observed(case, "traced-differs"):
         yield _told.finding(RULE, case, observation, remedy=Remedy(fix=Fix.UNSAFE, retrace=True))

@@ -23,19 +23,19 @@ from policytool.support.shorten import some
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.rules.base import Case, Question
+    from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
 _BFLOAT16: Final = "bfloat16"
 
 
-def check(case: Case, _question: Question) -> Iterator[Finding]:
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield one finding for the file: every such value keeps it from loading."""
     document = case.document
     if (
-        case.subject is None
-        or not stored_dtypes.stores_dtypes(case.subject)
-        or stored_dtypes.reads_bfloat16(case.subject)
+        case.loaded is None
+        or not stored_dtypes.stores_dtypes(case.loaded)
+        or stored_dtypes.reads_bfloat16(case.loaded)
     ):
         return
     found = [

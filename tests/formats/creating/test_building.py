@@ -168,8 +168,8 @@ def test_the_document_is_known_before(path: Path, tmp_path: Path) -> None:
     expected = creating.document(content, "new")
     assert format_detection.document(new, "new") == expected
     assert (
-        reading.analysed(expected).model.loaders
-        == reading.analysed(format_detection.document(new, "new")).model.loaders
+        reading.load_model(expected).model.loaders
+        == reading.load_model(format_detection.document(new, "new")).model.loaders
     )
 
 

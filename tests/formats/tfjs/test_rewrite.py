@@ -165,7 +165,7 @@ def test_tensors_are_not_cast(model: Path) -> None:
 def plan(path: Path, **options: Any) -> Plan:
     """Return what migrating a model would change."""
     return planning.plan(
-        reading.analysed(format_detection.document(path, "model.json")), Options(**options)
+        reading.load_model(format_detection.document(path, "model.json")), Options(**options)
     )
 
 

@@ -81,11 +81,6 @@ def test_a_class_whose_default_differs_is_objected_to_whatever_its_arguments() -
     assert "becomes (8,)" in str(behaviour.objection("Crop", {"height": 3}, to_keras3=True))
 
 
-def test_cases_that_agree_in_float32_alone_are_listed() -> None:
-    """Those that differ in float32 are no such cases."""
-    assert behaviour.differs_in_16_bits(to_keras3=True) == ("Dense[gelu]",)
-
-
 def test_numbers_are_told_by_their_kind() -> None:
     """Lists of numbers too, and objects by their class."""
     words = [

@@ -19,7 +19,6 @@ from policytool.migration.convert.rewrites import Situation
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import walk
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ def converted(file: str, loader: str, container: str) -> Converted:
     """
     Return what becomes of a fixture; the weights keep their places, which matter to nothing here.
     """
-    subject = Subject(reading.analysed(format_detection.document(FIXTURES / file, file)))
+    loaded = reading.load_model(format_detection.document(FIXTURES / file, file))
     log = Log()
-    root = decoding.decode(subject)
+    root = decoding.decode(loaded)
     weights = [
         Placement(
             path=tensor.path,
@@ -60,11 +59,9 @@ def converted(file: str, loader: str, container: str) -> Converted:
         )
         for unit in walk(root)
         if unit.site is not None
-        for tensor in subject.analysis.placed.sources.get(unit.site, ())
+        for tensor in loaded.placed.sources.get(unit.site, ())
     ]
-    situation = Situation(
-        subject=subject, target=Target(loader=loader, container=container), log=log
-    )
+    situation = Situation(loaded=loaded, target=Target(loader=loader, container=container), log=log)
     return Converted(compiled(root, situation, weights), frozenset(note.code for note in log.notes))
 
 

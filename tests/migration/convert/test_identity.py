@@ -15,7 +15,6 @@ from policytool.migration.convert import decoding, encoding
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.target import Target
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
 from policytool.releases.releases import LOADERS
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -60,7 +59,7 @@ def test_nothing_is_lost_on_the_way(path: Path) -> None:
         pytest.skip("weights alone")
     log = Log()
     encoded = encoding.encode(
-        decoding.decode(Subject(reading.analysed(document))),
+        decoding.decode(reading.load_model(document)),
         Target(loader=path.parent.name, container=document.format),
         log,
     )

@@ -20,7 +20,6 @@ from policytool.migration.convert.rewrites import Situation
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.variables import placed
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
 from tests.helpers.convertible_models import input3, keras3, layer3, tensor, told
 
 if TYPE_CHECKING:
@@ -50,10 +49,8 @@ def test_variables_of_several_of_them_are_refused(
         group.attrs["weight_names"] = np.array([name.encode() for name in names])
         for name in names:
             group[name] = np.zeros((4, 4), np.float32)
-    subject, log = Subject(reading.analysed(format_detection.document(path, "model.h5"))), Log()
-    situation = Situation(
-        subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log()
-    )
-    root = rewritten(decoding.decode(subject), situation)
-    placed(root, Situation(subject=subject, target=situation.target, log=log))
+    loaded, log = reading.load_model(format_detection.document(path, "model.h5")), Log()
+    situation = Situation(loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log())
+    root = rewritten(decoding.decode(loaded), situation)
+    placed(root, Situation(loaded=loaded, target=situation.target, log=log))
     assert ("whose order among each other" in told(log)) is refused

@@ -22,7 +22,6 @@ from policytool.migration.convert.rewrites import REWRITES, Situation, _keras1_w
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import walk
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -52,11 +51,9 @@ CONVOLUTION: Final = {
 def converted(path: Path, loader: str, container: str = "keras") -> tuple[Unit, Log]:
     """Return a file's model as a loader has it, and what was told of it."""
     log = Log()
-    subject = Subject(reading.analysed(format_detection.document(path, path.name)))
-    situation = Situation(
-        subject=subject, target=Target(loader=loader, container=container), log=log
-    )
-    root = decoding.decode(subject)
+    loaded = reading.load_model(format_detection.document(path, path.name))
+    situation = Situation(loaded=loaded, target=Target(loader=loader, container=container), log=log)
+    root = decoding.decode(loaded)
     for rewrite in REWRITES:
         root = rewrite.apply(root, situation) if rewrite.applies(situation) else root
     return arguments.judged(root, situation.target, log), log

@@ -16,7 +16,6 @@ from policytool.migration.convert.rewrites.operations._dtypes import promoted
 from policytool.migration.convert.rewrites.operations._table import ROWS
 from policytool.migration.convert.target import Target
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
 from policytool.releases import keras_operations
 
 if TYPE_CHECKING:
@@ -115,9 +114,9 @@ def converted(
     path = folder / "model.json"
     path.write_text(json.dumps(model), encoding="utf-8")
     log, target = Log(), Target(loader=loader, container=container)
-    subject = Subject(reading.analysed(format_detection.document(path, str(path))))
+    loaded = reading.load_model(format_detection.document(path, str(path)))
     root = conversion_plan.rewritten(
-        decoding.decode(subject), Situation(subject=subject, target=target, log=log)
+        decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log)
     )
     found: Any = encoding.encode(root, target, log)
     return found["config"]["layers"][1:], log

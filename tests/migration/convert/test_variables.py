@@ -19,12 +19,13 @@ from policytool.migration.convert.target import Target
 from policytool.migration.convert.variables import placed
 from policytool.migration.convert.variables._slots import slots
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
+from policytool.model.loaded_model import LoadedModel
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from policytool.formats.new_model import Group, Placement
+    from policytool.model.loaded_model import LoadedModel
 
 
 CASES: Final = (
@@ -46,19 +47,19 @@ OTHERS: Final = frozenset({"keras3.3/wrappers"})
 """Cases that a release writes another model for."""
 
 
-def subject_of(path: str) -> Subject:
+def load_fixture(path: str) -> LoadedModel:
     """Return a fixture as planning has it."""
-    return Subject(reading.analysed(format_detection.document(FIXTURES / path, path)))
+    return reading.load_model(format_detection.document(FIXTURES / path, path))
 
 
 def place(
     path: str, loader: str, container: str
 ) -> tuple[tuple[Group, ...], tuple[Placement, ...], Log]:
     """Return where a fixture's variables go."""
-    subject, target, log = subject_of(path), Target(loader=loader, container=container), Log()
-    root = rewritten(decoding.decode(subject), Situation(subject=subject, target=target, log=log))
+    loaded, target, log = load_fixture(path), Target(loader=loader, container=container), Log()
+    root = rewritten(decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log))
     log = Log()  # what the config cannot say is not asked here
-    groups, placements = placed(root, Situation(subject=subject, target=target, log=log))
+    groups, placements = placed(root, Situation(loaded=loaded, target=target, log=log))
     return groups, placements, log
 
 
@@ -91,7 +92,7 @@ def stored(path: str) -> dict[tuple[str, ...], tuple[int, ...] | None]:
     """Return the variables of a file that are no optimizer's."""
     return {
         tensor.path: tensor.shape
-        for tensor in subject_of(path).document.tensors or ()
+        for tensor in load_fixture(path).document.tensors or ()
         if tensor.path[0] not in {"optimizer", "metrics"}
     }
 
@@ -176,11 +177,9 @@ def test_a_layer_without_its_variables_is_refused() -> None:
     document = format_detection.document(
         FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras"
     )
-    subject = Subject(reading.analysed(replace(document, tensors=(document.tensors or ())[2:])))
-    situation = Situation(
-        subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log()
-    )
-    placed(rewritten(decoding.decode(subject), situation), situation)
+    loaded = reading.load_model(replace(document, tensors=(document.tensors or ())[2:]))
+    situation = Situation(loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log())
+    placed(rewritten(decoding.decode(loaded), situation), situation)
     assert {refusal.path for refusal in situation.log.refusals} == {"functional/dense"}
 
 
@@ -199,17 +198,15 @@ def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
     Keras 3.15 writes it where it meets it first, and does not find it there when it loads the file:
     converted, both places have it.
     """
-    subject = Subject(
-        reading.analysed(
-            format_detection.document(
-                FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras"
-            )
+    loaded = reading.load_model(
+        format_detection.document(
+            FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras"
         )
     )
     situation = Situation(
-        subject=subject, target=Target(loader="keras3.3", container="keras"), log=Log()
+        loaded=loaded, target=Target(loader="keras3.3", container="keras"), log=Log()
     )
-    root = rewritten(decoding.decode(subject), situation)
+    root = rewritten(decoding.decode(loaded), situation)
     _, placements = placed(root, situation)
     assert not situation.log.refusals
     found = {

@@ -27,7 +27,7 @@ from tests.helpers.paths import FIXTURES
 if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.migration.plan import Plan
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
 
 pytestmark = THOROUGH
 
@@ -60,39 +60,39 @@ def documents(release: str) -> tuple[Document, ...]:
 
 
 @cache
-def analyses(release: str) -> tuple[Analysis, ...]:
+def loaded_models(release: str) -> tuple[LoadedModel, ...]:
     """Return what :func:`documents` say."""
-    return tuple(map(reading.analysed, documents(release)))
+    return tuple(map(reading.load_model, documents(release)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
     """A plan for a fixture, and the fixture as it then is."""
 
-    analysis: Analysis
+    loaded: LoadedModel
     plan: Plan
-    changed: Analysis | None
+    changed: LoadedModel | None
     """None where the plan is refused."""
 
     @property
     def document(self) -> Document:
         """The fixture."""
-        return self.analysis.document
+        return self.loaded.document
 
 
-def _planned(analysis: Analysis, to: str | None) -> Planned:
-    made = planning.plan(analysis, Options(to=to))
+def _planned(loaded: LoadedModel, to: str | None) -> Planned:
+    made = planning.plan(loaded, Options(to=to))
     changed = None
     if not made.refusals:
-        changed = reading.analysed(applied(analysis.document, made.edits, made.casts))
-    return Planned(analysis=analysis, plan=made, changed=changed)
+        changed = reading.load_model(applied(loaded.document, made.edits, made.casts))
+    return Planned(loaded=loaded, plan=made, changed=changed)
 
 
 @pytest.fixture(scope="module")
 def planned(request: pytest.FixtureRequest) -> tuple[Planned, ...]:
     """Return the plans that take a release's fixtures to a policy; tests of the same share them."""
     to, release = request.param
-    return tuple(_planned(analysis, to) for analysis in analyses(release))
+    return tuple(_planned(loaded, to) for loaded in loaded_models(release))
 
 
 def to_each(*policies: str | None) -> pytest.MarkDecorator:
@@ -118,7 +118,7 @@ def test_modernising_changes_spellings_alone(planned: tuple[Planned, ...]) -> No
         assert all(edit.kind is Kind.SPELLING for edit in made.edits), document.path
         assert all(cast.before == "bfloat16" for cast in made.casts), document.path
         assert one.changed is not None
-        layers = zip(one.analysis.model.layers, one.changed.model.layers, strict=True)
+        layers = zip(one.loaded.layers, one.changed.model.layers, strict=True)
         for before, after in layers:
             assert (before.path, before.compute_dtype, before.variable_dtype) == (
                 after.path,
@@ -160,8 +160,8 @@ def test_every_layer_has_the_policy_that_was_planned(
             if edit.path is not None and edit.kind is Kind.NUMERICS
         }
         for site, before, after in zip(
-            one.analysis.placed.sites,
-            one.analysis.model.layers,
+            one.loaded.placed.sites,
+            one.loaded.layers,
             one.changed.model.layers,
             strict=True,
         ):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.migration.plan import Plan
-    from policytool.model.reading import Analysis
+    from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
 SAMPLES: Final = tuple(
@@ -57,7 +57,7 @@ def planned(
 ) -> Plan:
     """Return the plan for a document."""
     return planning.plan(
-        reading.analysed(found),
+        reading.load_model(found),
         Options(to=to, assignments=tuple(assignment(text) for text in assignments), target=target),
     )
 
@@ -67,19 +67,19 @@ def name(value: object) -> object:
     return value["config"]["name"] if isinstance(value, dict) else value
 
 
-def contradictions(analysis: Analysis) -> list[str]:
+def contradictions(loaded: LoadedModel) -> list[str]:
     """
     Return the places that say another policy than their layer has; the input layer of a Sequential
     and metrics are no such places.
     """
-    found = analysis.document
-    sites = places(found, analysis.placed.sites)
+    found = loaded.document
+    sites = places(found, loaded.sites)
     return [
         f"{part}{place}"
         for part, metadata in found.parts.items()
         for place, value in dtype_places(metadata)
         for index in sites.get(Address(part=part, pointer=place), ())
-        if analysis.model.layers[index].policy != name(value)
+        if loaded.layers[index].policy != name(value)
     ]
 
 
@@ -90,8 +90,8 @@ def test_every_place_of_a_policy_is_known(path: Path) -> None:
     input layers of Sequentials.
     """
     found = document(path)
-    analysis = reading.analysed(found)
-    known = places(found, analysis.placed.sites)
+    loaded = reading.load_model(found)
+    known = places(found, loaded.sites)
     layers = {node.part for node in found.nodes.values()} | {
         node.other_part for node in found.nodes.values()
     }
@@ -105,7 +105,7 @@ def test_every_place_of_a_policy_is_known(path: Path) -> None:
             is_metric = "/metrics/" in place or not any(address.part == part for address in known)
             assert is_metric or _class_at(metadata, place) == INPUT_CLASS, (part, place, value)
         assert part in layers
-    assert not contradictions(analysis)
+    assert not contradictions(loaded)
 
 
 def _class_at(metadata: object, place: str) -> object:
@@ -128,10 +128,10 @@ def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
     if made.refusals:
         return
     changed = applied(found, made.edits, ())
-    analysis = reading.analysed(changed)
-    assert not contradictions(analysis)
-    before = reading.analysed(found).model.layers
-    for old, new in zip(before, analysis.model.layers, strict=True):
+    loaded = reading.load_model(changed)
+    assert not contradictions(loaded)
+    before = reading.load_model(found).model.layers
+    for old, new in zip(before, loaded.layers, strict=True):
         assert old.variable_dtype == new.variable_dtype or not old.variables, new.path
     assert not planned(changed, to).edits
 
@@ -144,7 +144,7 @@ def test_a_checkpoint_keeps_its_dtypes(to: str) -> None:
     """
     made = plan(FIXTURES / "tf2.15/sequential", to)
     refusals = {refusal.path: refusal for refusal in made.refusals}
-    layers = reading.analysed(document(FIXTURES / "tf2.15/sequential")).model.layers
+    layers = reading.load_model(document(FIXTURES / "tf2.15/sequential")).model.layers
     assert {layer.path for layer in layers if layer.variables} & refusals.keys()
     assert {refusal.code for refusal in made.refusals} == {"checkpoint-stays"}
     assert all("--retrace" in refusal.message for refusal in made.refusals)
@@ -155,7 +155,7 @@ def test_layers_revived_from_traces_are_refused() -> None:
     """A custom class, and Keras' own layers in it; what keeps its policy is left out of it."""
     custom = plan(FIXTURES / "tf2.15/custom_layer", "mixed_bfloat16")
     assert {refusal.code for refusal in custom.refusals} == {"revived-from-traces"}
-    layers = reading.analysed(document(FIXTURES / "tf2.15/custom_layer")).model.layers
+    layers = reading.load_model(document(FIXTURES / "tf2.15/custom_layer")).model.layers
     assert {refusal.path for refusal in custom.refusals} <= {
         layer.path for layer in layers if layer.opaque
     }
@@ -242,7 +242,7 @@ def test_what_a_layer_makes_by_itself_follows_it() -> None:
     assert not made.refusals
     after = {
         layer.path: layer.policy
-        for layer in reading.analysed(applied(document(path), made.edits, ())).model.layers
+        for layer in reading.load_model(applied(document(path), made.edits, ())).model.layers
     }
     assert {policy for layer, policy in after.items() if layer.startswith("net/mha")} == {
         "mixed_bfloat16"
@@ -273,11 +273,11 @@ def test_both_files_of_tf25_are_edited() -> None:
         edit[1:] for edit in edits if edit[0] == "keras_metadata.pb"
     }
     assert [note.code for note in made.notes if note.code == "two-files"] == ["two-files"]
-    analysis = reading.analysed(document(path))
-    assert sorted(analysis.document.parts) == sorted(
+    loaded = reading.load_model(document(path))
+    assert sorted(loaded.document.parts) == sorted(
         {
             part
-            for node in analysis.document.nodes.values()
+            for node in loaded.document.nodes.values()
             for part in (node.part, node.other_part)
             if part
         }

@@ -50,14 +50,14 @@ def _record(name: str) -> Loads:
 def _document(file: str, *, migrated: bool) -> Document:
     document = format_detection.document(FIXTURES / file, file)
     return (
-        applied(document, planning.plan(reading.analysed(document), planning.Options()).edits, ())
+        applied(document, planning.plan(reading.load_model(document), planning.Options()).edits, ())
         if migrated
         else document
     )
 
 
 def _evidence(document: Document) -> Evidence:
-    keras3 = reading.analysed(replace(document, traces=())).family == KERAS3
+    keras3 = reading.load_model(replace(document, traces=())).family == KERAS3
     found = training_incompatibilities.evidence(document, keras3=keras3)
     assert found is not None
     return found

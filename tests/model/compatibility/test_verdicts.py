@@ -135,7 +135,7 @@ def _said_of_migrated(path: str) -> tuple[list[str], list[str]]:
     refuse it for its policies.
     """
     made = planning.plan(
-        reading.analysed(format_detection.document(FIXTURES / path, path)), planning.Options()
+        reading.load_model(format_detection.document(FIXTURES / path, path)), planning.Options()
     )
     said = {
         loader: result == "ok"
@@ -256,7 +256,7 @@ def test_every_row_applies_to_some_fixture() -> None:
             if migrated:
                 document = applied(
                     document,
-                    planning.plan(reading.analysed(document), planning.Options()).edits,
+                    planning.plan(reading.load_model(document), planning.Options()).edits,
                     (),
                 )
             part = document.parts.get(document.config_part or "")
@@ -268,7 +268,7 @@ def test_every_row_applies_to_some_fixture() -> None:
             origins, _ = writer_version.candidates(document.writer, marks)
             found = Evidence(
                 document=document,
-                features=marks,
+                traits=marks,
                 releases=frozenset(release.id for release in origins),
             )
             unseen = [

@@ -372,7 +372,7 @@ def test_a_file_records_what_it_was_trained_with(
     policy.
     """
     found = recorded.recorded_training(
-        reading.analysed(format_detection.document(FIXTURES / name, name))
+        reading.load_model(format_detection.document(FIXTURES / name, name))
     )
     assert found == {"loss": loss, "loss_weights": None, "recorded": scale}
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.rules import Device, Needs, Question
+from policytool.rules import AuditOptions, Device, Needs
 from policytool.rules.selection import selectors
 from policytool.support.errors import UsageError
 from tests.helpers import stand_in_rules
@@ -104,9 +104,9 @@ def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     )
     words = selectors.selectors(["PT101,PT5,PT501,DEVICE,ALL"], "--select")
-    assert selectors.unasked(words, Question()) == (
+    assert selectors.unasked(words, AuditOptions()) == (
         "PT5 was not asked: it needs --baseline or --device or --target or --weights",
         "PT501 was not asked: it needs --target",
         "DEVICE was not asked: it needs --device",
     )
-    assert selectors.unasked(words, Question(targets=("keras3.15",), device=Device.GPU)) == ()
+    assert selectors.unasked(words, AuditOptions(targets=("keras3.15",), device=Device.GPU)) == ()

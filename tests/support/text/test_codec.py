@@ -28,7 +28,7 @@ from policytool.model.model import (
     Writer,
 )
 from policytool.releases.policy import Dynamic, Fixed, Quantization
-from policytool.rules import Device, Question
+from policytool.rules import AuditOptions, Device
 from policytool.rules.finding import Finding, Fix, Remedy, Severity, Suppressed
 from policytool.support.text.codec import codec
 from tests.helpers.marks import SLOW
@@ -196,7 +196,7 @@ def inputs() -> tuple[Input, ...]:
 
 @SLOW
 @pytest.mark.parametrize(
-    ("name", "asked"), [("inspect", None), ("audit", Question(targets=("keras3.15", "tf2.15")))]
+    ("name", "asked"), [("inspect", None), ("audit", AuditOptions(targets=("keras3.15", "tf2.15")))]
 )
 def test_results_of_every_fixture_come_back(
     name: str, asked: Any, inputs: tuple[Input, ...]
@@ -248,7 +248,7 @@ def test_a_question_comes_back() -> None:
         outputs={"y": "float16"},
         compute_dtypes=("float16",),
     )
-    question = Question(
+    question = AuditOptions(
         rules=frozenset({"PT101", "PT201"}),
         targets=("tf2.15",),
         device=Device.GPU,

@@ -74,7 +74,7 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
     :param root: the model as the target has it
     :param weights: its variables in the order of the target's ``weights``, each with its source
     """
-    place = optimizer_config.optimizer_place(situation.subject.document)
+    place = optimizer_config.optimizer_place(situation.loaded.document)
     target, told = situation.target, situation.log
     if place is None or target.container == "json":
         return Compiled()
@@ -110,7 +110,7 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
     config = _config(
         root,
         situation,
-        optimizer_config.configuration(situation.subject.document),
+        optimizer_config.configuration(situation.loaded.document),
         optimizer.serialised(found, target, told),
     )
     if target.container == "h5":
@@ -189,7 +189,7 @@ def _state(
         if stored is None:
             if _had_state(situation):
                 raise state.UnmappedError(
-                    f"it is not read from {situation.subject.document.format} files"
+                    f"it is not read from {situation.loaded.document.format} files"
                 )
             return ()
         reason = _unrestored(found, target)
@@ -228,7 +228,7 @@ def _had_state(situation: Situation) -> bool:
     Return whether the source is of a kind that holds a state which is not read: a SavedModel keeps
     it among the checkpoint's variables.
     """
-    return situation.subject.is_saved_object
+    return situation.loaded.is_saved_object
 
 
 def _unrestored(found: Optimizer, target: Target) -> str | None:

@@ -67,7 +67,6 @@ Adafactor the data does not have them.
 
 _NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
 _WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
-_DROPPED_BY_KERAS3: Final = frozenset({"decay"})
 
 
 class Style(StrEnum):
@@ -117,8 +116,8 @@ def read(situation: Situation, value: Json) -> Optimizer:
     if (
         not wrapped
         and scale is None
-        and situation.subject.document.format == "keras"
-        and optimizer_state.is_of_wrapper(situation.subject)
+        and situation.loaded.document.format == "keras"
+        and optimizer_state.is_of_wrapper(situation.loaded)
     ):
         situation.log.change(
             "optimizer-wrapped",

@@ -145,7 +145,7 @@ def read(situation: Situation, optimizer: Optimizer, trainable: Sequence[Tensor]
 
     :raises UnmappedError: where it is not certain what belongs to which weight.
     """
-    document = situation.subject.document
+    document = situation.loaded.document
     if document.format == "keras":
         return _numbered(situation, optimizer, trainable)
     return _named(optimizer, document.state, trainable) if document.state else None
@@ -155,7 +155,7 @@ def _numbered(
     situation: Situation, optimizer: Optimizer, trainable: Sequence[Tensor]
 ) -> State | None:
     groups: dict[Path, dict[int, Tensor]] = {}
-    for tensor in situation.subject.document.tensors or ():
+    for tensor in situation.loaded.document.tensors or ():
         if tensor.path[0] == OPTIMIZER and tensor.path[-1].isdigit():
             groups.setdefault(tensor.path[:-1], {})[int(tensor.path[-1])] = tensor
     found = (

@@ -60,7 +60,7 @@ def trainable(root: Unit, situation: Situation) -> tuple[Tensor, ...]:
     """
     frozen = frozenset(_frozen(root, above=False))
     classes = {unit.site: unit for unit in _walk(root) if unit.site is not None}
-    placed = situation.subject.analysis.placed
+    placed = situation.loaded.placed
     found: dict[Tensor, None] = {}
     for site in range(len(placed.sites)):
         if site in frozen:
@@ -69,7 +69,7 @@ def trainable(root: Unit, situation: Situation) -> tuple[Tensor, ...]:
         names = [variable.name for variable in placed.variables.get(site, ())]
         kept = _kept(classes.get(site), list(zip(names, own, strict=True)))
         found |= dict.fromkeys(
-            _ordered(kept, archive=situation.subject.document.layout is Layout.OBJECT_PATHS)
+            _ordered(kept, archive=situation.loaded.document.layout is Layout.OBJECT_PATHS)
         )
     return tuple(found)
 

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.log import Log
     from policytool.migration.convert.target import Target
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Situation:
     """The file that is converted, and where to."""
 
-    subject: Subject
+    loaded: LoadedModel
     target: Target
     log: Log
     allow_weight_rewrite: bool = False
@@ -26,7 +26,7 @@ class Situation:
     @property
     def from_keras3(self) -> bool:
         """Whether Keras 3 wrote the file."""
-        return self.subject.is_keras3
+        return self.loaded.is_keras3
 
     @property
     def to_keras3(self) -> bool:
@@ -44,7 +44,7 @@ class Situation:
     @property
     def source_release(self) -> str:
         """The newest release that can have written the file, such as ``tf2.4`` or ``keras3.6``."""
-        return self.subject.analysis.origins[-1].id
+        return self.loaded.origins[-1].id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

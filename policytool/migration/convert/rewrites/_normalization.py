@@ -78,7 +78,7 @@ def _in_floatx(unit: Unit, situation: Situation) -> Unit:
             f"{policy.name} of Normalization becomes float32, which {situation.source_release} "
             "computes it in",
         )
-        return unit.with_config(dtype=generations.parse("float32", situation.subject.generation))
+        return unit.with_config(dtype=generations.parse("float32", situation.loaded.generation))
     if situation.source_release not in _IN_FLOATX and not situation.target.since("tf2.5"):
         situation.log.refuse(
             "policy",

@@ -28,7 +28,7 @@ _WEIGHTED: Final = "tf_idf"
 
 def assets(root: Unit, situation: Situation) -> dict[str, list[Value]]:
     """Return the vocabularies that an archive holds beside its config, by the layer's path."""
-    texts = situation.subject.document.vocabularies
+    texts = situation.loaded.document.vocabularies
     found: dict[str, list[Value]] = {}
     for where, unit in _stored(root, ()) if texts else ():
         text = texts.get((*where, "_lookup_layer"), texts.get(where))
@@ -102,7 +102,7 @@ def _without(unit: Unit, situation: Situation) -> Unit:
         f"{unit.path} ({unit.class_name}) was adapted, and the file's config does not hold its "
         "vocabulary"
     )
-    if situation.subject.document.tensors is None:
+    if situation.loaded.document.tensors is None:
         told_of.caution("vocabulary", unit, f"{what}: adapt it anew before use")
         return unit
     told_of.refuse(

@@ -225,7 +225,7 @@ def _weighted(unit: Unit, gates: str, hard: list[str], situation: Situation) -> 
         f"{_what(unit)} has {hard[0]} hard_sigmoid, which is another function in "
         f"{situation.target.loader}"
     )
-    if situation.subject.document.tensors is None:
+    if situation.loaded.document.tensors is None:
         situation.log.refuse(
             "activation",
             unit,

@@ -82,8 +82,8 @@ def _follows_loader(unit: Unit, situation: Situation) -> bool:
     Return whether the projections of an attention are made under the global policy of whoever loads
     the file as it is (TF 2.4 to 2.12).
     """
-    sites = situation.subject.sites
-    below = situation.subject.children[unit.site] if unit.site is not None else ()
+    sites = situation.loaded.sites
+    below = situation.loaded.children[unit.site] if unit.site is not None else ()
     return any(sites[child].sub_policy is SubPolicy.GLOBAL for child in below)
 
 

@@ -69,7 +69,6 @@ _PLACES: Final = {
 }
 """The arguments of calls in Keras 3, in their order (keras/src/layers)."""
 
-TAKING_MASKS: Final = frozenset(name for name, places in _PLACES.items() if "mask" in places)
 _OTHERS: Final = ("inputs", "training")
 _NEUTRAL: Final = {"training": None, "mask": None, _STATE: None, _CONSTANTS: None}
 """What Keras 2 writes, or Keras 3, where nothing is given."""

@@ -38,8 +38,8 @@ def theano(situation: Situation) -> bool:
     Keras 1 does not say its backend; the variables of TensorFlow alone have names that end in
     ``:0``.
     """
-    writer = situation.subject.document.writer.backend
-    tensors = situation.subject.document.tensors
+    writer = situation.loaded.document.writer.backend
+    tensors = situation.loaded.document.tensors
     return writer == "theano" or (
         writer is None
         and bool(tensors)
@@ -87,10 +87,7 @@ def _layer(unit: Unit, situation: Situation, *, reverses: bool) -> Unit:
         return unit
     _judge(unit, situation, reverses=reverses)
     stored = (
-        {
-            variable.name: variable.shape
-            for variable in situation.subject.layers[unit.site].variables
-        }
+        {variable.name: variable.shape for variable in situation.loaded.layers[unit.site].variables}
         if unit.site is not None
         else {}
     )
@@ -99,7 +96,7 @@ def _layer(unit: Unit, situation: Situation, *, reverses: bool) -> Unit:
     if class_name != unit.class_name:
         situation.log.change("class", unit, f"{unit.class_name} of Keras 1 becomes {class_name}")
     changed = replace(unit, class_name=class_name, config=config)
-    if situation.subject.document.tensors is None:
+    if situation.loaded.document.tensors is None:
         return changed
     layout = weights.layout(unit.class_name, unit.config, shapes, reverses=reverses)
     return replace(
@@ -241,7 +238,7 @@ def _initializer(unit: Unit, name: str, situation: Situation) -> Value:
 
 
 def _applies(situation: Situation) -> bool:
-    return situation.subject.generation is keras1.GENERATION
+    return situation.loaded.generation is keras1.GENERATION
 
 
 REWRITE: Final = Rewrite(name="keras1", applies=_applies, apply=_apply)

@@ -56,10 +56,10 @@ _DISTRIBUTIONS: Final[dict[Value, Value]] = {"normal": "truncated_normal"}
 
 def _apply(root: Unit, situation: Situation) -> Unit:
     reverses = (
-        situation.subject.document.writer.backend == "theano"
-        and situation.subject.generation is keras2.GENERATION
+        situation.loaded.document.writer.backend == "theano"
+        and situation.loaded.generation is keras2.GENERATION
     )
-    unsaid = situation.subject.generation.unsaid is Unsaid.FLOATX
+    unsaid = situation.loaded.generation.unsaid is Unsaid.FLOATX
 
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
@@ -113,9 +113,9 @@ def _with_dtype(unit: Unit, situation: Situation) -> Unit:
     """Return a layer that says the dtype that its release did not write."""
     if unit.site is None or unit.class_name == INPUT_CLASS or "dtype" in unit.config:
         return unit
-    policy = situation.subject.layers[unit.site].policy
+    policy = situation.loaded.layers[unit.site].policy
     return (
-        unit.with_config(dtype=generations.parse(policy, situation.subject.generation))
+        unit.with_config(dtype=generations.parse(policy, situation.loaded.generation))
         if policy is not None
         else unit
     )
@@ -161,7 +161,7 @@ def _is_centred(unit: Unit) -> bool:
 
 
 def _applies(situation: Situation) -> bool:
-    return situation.subject.generation in (
+    return situation.loaded.generation in (
         keras1.GENERATION,
         keras2.GENERATION,
         tf1.GENERATION,

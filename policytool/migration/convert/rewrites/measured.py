@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def _apply(root: Unit, situation: Situation) -> Unit:
-    subject = situation.subject
+    loaded = situation.loaded
     told = {refusal.path for refusal in situation.log.refusals}
     for unit in walk(root):
         if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
             continue
-        class_name = subject.sites[unit.site].class_name or unit.class_name
+        class_name = loaded.sites[unit.site].class_name or unit.class_name
         why = behaviour.objection(
-            class_name, subject.config(unit.site), to_keras3=situation.to_keras3
+            class_name, loaded.config(unit.site), to_keras3=situation.to_keras3
         )
         if why is not None:
             situation.log.refuse(

@@ -17,7 +17,7 @@ from policytool.support.errors import PolicyNameError
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
 
 _QUANTISATION: Final = "quantization_config"
 _QUANTISING: Final = "keras3.3"
@@ -118,7 +118,7 @@ def _quantised(unit: Unit, policy: Policy, situation: Situation) -> Unit:
 
 
 def _changed(unit: Unit, situation: Situation) -> Unit:
-    if unit.site is not None and situation.subject.layers[unit.site].source is Source.LOADER:
+    if unit.site is not None and situation.loaded.layers[unit.site].source is Source.LOADER:
         situation.log.change(
             "policy",
             unit,
@@ -126,7 +126,7 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
             "decides, as before",
         )
         return unit.with_config(dtype=None)
-    policy, inner = _of(unit.site, situation.subject)
+    policy, inner = _of(unit.site, situation.loaded)
     if policy is None:
         text = (
             f"{unit.path} ({unit.class_name}) has a map of policies that gives it no single plain "
@@ -148,17 +148,17 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
     return unit.with_config(dtype=policy)
 
 
-def _of(site: int | None, subject: Subject) -> tuple[Policy | None, tuple[str, ...]]:
+def _of(site: int | None, loaded: LoadedModel) -> tuple[Policy | None, tuple[str, ...]]:
     """
     Return the policy of a layer, and the names of those of the layers that it makes by itself.
     """
-    name = subject.layers[site].policy if site is not None else None
-    if site is None or name is None or subject.layers[site].quantization is not None:
+    name = loaded.layers[site].policy if site is not None else None
+    if site is None or name is None or loaded.layers[site].quantization is not None:
         return None, ()
     inner = (
-        subject.layers[child].policy
-        for child in subject.children[site]
-        if subject.sites[child].sub_policy is not None
+        loaded.layers[child].policy
+        for child in loaded.children[site]
+        if loaded.sites[child].sub_policy is not None
     )
     try:
         return named(name), tuple(one for one in inner if one is not None)

@@ -140,7 +140,7 @@ def _encoder(unit: Unit, situation: Situation, vocabularies: dict[str, list[Valu
     if (
         unit.class_name == "Discretization"
         and modern.config.get("bin_boundaries") in (None, [])
-        and situation.subject.document.tensors is not None
+        and situation.loaded.document.tensors is not None
     ):
         text = (
             f"{unit.path} (Discretization) was adapted, and its config has no bin_boundaries; give "

@@ -82,7 +82,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
         root.network.is_chain
         and not has_graph(root)
         and not _is_built(root, situation)
-        and any(situation.subject.document.tensors or ())
+        and any(situation.loaded.document.tensors or ())
     ):
         log.refuse(
             "model",
@@ -143,7 +143,7 @@ def _is_built(root: Unit, situation: Situation) -> bool:
 
 
 def _in_bfloat16(root: Unit, situation: Situation) -> Iterator[Unit]:
-    placed = situation.subject.analysis.placed.variables
+    placed = situation.loaded.placed.variables
     for unit in walk(root):
         policy = unit.config.get("dtype")
         stores = (

@@ -86,14 +86,14 @@ class Builder:
         Return the backward direction, which the config has no word of: the forward one with the
         variables of the other.
         """
-        subject = self.situation.subject
+        loaded = self.situation.loaded
         if unit.site is None or forward.site is None:
             return forward
         other = next(
             (
                 child
-                for child in subject.children[unit.site]
-                if subject.sites[child].attribute == _BACKWARD
+                for child in loaded.children[unit.site]
+                if loaded.sites[child].attribute == _BACKWARD
             ),
             None,
         )
@@ -104,8 +104,8 @@ class Builder:
         Return a unit with the sites below ``end`` in place of those below ``start``, which are as
         many.
         """
-        subject = self.situation.subject
-        sites = dict(zip(subject.below(start), subject.below(end), strict=False))
+        loaded = self.situation.loaded
+        sites = dict(zip(loaded.below(start), loaded.below(end), strict=False))
 
         def change(value: Value) -> Value:
             if isinstance(value, Unit):
@@ -262,7 +262,7 @@ class Builder:
         situation = self.situation
         if (
             situation.crosses
-            and situation.subject.document.format.partition("-")[0] != situation.target.container
+            and situation.loaded.document.format.partition("-")[0] != situation.target.container
         ):
             return False
         return numbered == (situation.target.container == "keras")

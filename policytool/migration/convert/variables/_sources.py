@@ -38,13 +38,13 @@ class Sources:
         Bidirectional, which has no unit.
         """
         found = {unit.site for unit in walk(self.root) if unit.site is not None}
-        subject = self.situation.subject
-        for site, below in tuple(subject.children.items()):
-            directions = {subject.sites[child].attribute: child for child in below}
+        loaded = self.situation.loaded
+        for site, below in tuple(loaded.children.items()):
+            directions = {loaded.sites[child].attribute: child for child in below}
             if {"forward_layer", "backward_layer"} <= directions.keys():
                 pairs = zip(
-                    subject.below(directions["forward_layer"]),
-                    subject.below(directions["backward_layer"]),
+                    loaded.below(directions["forward_layer"]),
+                    loaded.below(directions["backward_layer"]),
                     strict=False,
                 )
                 found |= {backward for forward, backward in pairs if forward in found}
@@ -56,13 +56,13 @@ class Sources:
         Return the tensors of a layer and of the layers that it makes by itself, by what they are in
         every release.
         """
-        subject = self.situation.subject
-        config = subject.sites[site].config or {}
+        loaded = self.situation.loaded
+        config = loaded.sites[site].config or {}
         plain = (
-            subject.layers[site].quantization is None
+            loaded.layers[site].quantization is None
         )  # a quantised layer has other variables, which are taken as they stand
         known = (
-            slots(subject.sites[site].class_name, self.situation.source_release, config)
+            slots(loaded.sites[site].class_name, self.situation.source_release, config)
             if plain
             else None
         ) or ()
@@ -98,23 +98,23 @@ class Sources:
         Yield the variables of a cell that are stored with the stack that holds it, as Keras 2.0 to
         2.3 do: the second kernel is ``kernel_1``.
         """
-        subject, release = self.situation.subject, self.situation.source_release
-        stack = subject.sites[site].parent
-        if stack is None or subject.sites[stack].class_name != _STACK:
+        loaded, release = self.situation.loaded, self.situation.source_release
+        stack = loaded.sites[site].parent
+        if stack is None or loaded.sites[stack].class_name != _STACK:
             return
-        placed = subject.analysis.placed
+        placed = loaded.placed
         stored = {
             variable.name: tensor
             for variable, tensor in zip(
                 placed.variables.get(stack, ()), placed.sources.get(stack, ()), strict=True
             )
         }
-        cells = subject.children[stack]
+        cells = loaded.children[stack]
         names = [
             [
                 slot.name
                 for slot in slots(
-                    subject.sites[cell].class_name, release, subject.sites[cell].config or {}
+                    loaded.sites[cell].class_name, release, loaded.sites[cell].config or {}
                 )
                 or ()
             ]
@@ -130,8 +130,8 @@ class Sources:
     def _named(
         self, site: int, within: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
-        placed = self.situation.subject.analysis.placed
-        if self.situation.subject.sites[site].class_name == _STACK:
+        placed = self.situation.loaded.placed
+        if self.situation.loaded.sites[site].class_name == _STACK:
             return
         for variable, tensor in zip(
             placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True
@@ -140,16 +140,16 @@ class Sources:
             if not above and site not in self._known:
                 above = self._scopes(site, tensor)
             yield (*within, *above), name, tensor
-        for child in self.situation.subject.children[site]:
+        for child in self.situation.loaded.children[site]:
             if child not in self.claimed:
                 yield from self._named(
-                    child, (*within, *self.situation.subject.sites[child].attribute.split("/"))
+                    child, (*within, *self.situation.loaded.sites[child].attribute.split("/"))
                 )
 
     @cached_property
     def _known(self) -> frozenset[int]:
         """The sites of classes whose variables are known."""
-        sites, release = self.situation.subject.sites, self.situation.source_release
+        sites, release = self.situation.loaded.sites, self.situation.source_release
         return frozenset(
             index
             for index, site in enumerate(sites)
@@ -162,8 +162,8 @@ class Sources:
         name has them behind its own: ``pair/first/kernel``.
         """
         path = "/".join(tensor.path).split("/")
-        name = self.situation.subject.sites[site].name
-        if self.situation.subject.document.format != "h5" or name not in path[:-1]:
+        name = self.situation.loaded.sites[site].name
+        if self.situation.loaded.document.format != "h5" or name not in path[:-1]:
             return []
         start = len(path) - 1 - path[:-1][::-1].index(name)
         return path[start:-1]

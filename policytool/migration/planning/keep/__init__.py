@@ -16,7 +16,7 @@ from policytool.releases.dtypes import HALVES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
 KEEP_RULES: Final[tuple[KeepRule, ...]] = (
@@ -29,7 +29,7 @@ KEEP_RULES: Final[tuple[KeepRule, ...]] = (
 """The first rule that names a layer gives the reason."""
 
 
-def layers_to_keep(subject: Subject, policy: Policy, choice: Outputs) -> Mapping[int, str]:
+def layers_to_keep(loaded: LoadedModel, policy: Policy, choice: Outputs) -> Mapping[int, str]:
     """
     Return the sites that stay in float32 under this policy, with the reason; none for a policy that
     computes in 32 bits or more.
@@ -39,7 +39,7 @@ def layers_to_keep(subject: Subject, policy: Policy, choice: Outputs) -> Mapping
         for rule in KEEP_RULES:
             if rule is outputs.RULE and choice is Outputs.FOLLOW:
                 continue
-            for index, reason in rule.find(subject, policy):
+            for index, reason in rule.find(loaded, policy):
                 found.setdefault(index, reason)
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
 
@@ -17,7 +17,7 @@ class KeepRule:
     """Which layers stay in float32 when a model goes to a 16-bit policy."""
 
     name: str
-    find: Callable[[Subject, Policy], Iterator[tuple[int, str]]]
+    find: Callable[[LoadedModel, Policy], Iterator[tuple[int, str]]]
     """
     Yield sites with the reason, for a model and the policy it is to have.
 
@@ -25,7 +25,7 @@ class KeepRule:
     """
 
 
-def float_inputs(subject: Subject, index: int) -> bool:
+def float_inputs(loaded: LoadedModel, index: int) -> bool:
     """Return whether floats come in at an input layer: whether its dtype is a float, or unsaid."""
-    layer = subject.layers[index]
+    layer = loaded.layers[index]
     return layer.compute_dtype is None or "float" in layer.compute_dtype

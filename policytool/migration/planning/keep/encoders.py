@@ -16,7 +16,7 @@ from policytool.model import custom_classes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
 _ENCODERS: Final = frozenset(
@@ -32,9 +32,9 @@ _ENCODERS: Final = frozenset(
 )
 
 
-def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
+def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
-    for index, site in enumerate(subject.sites):
+    for index, site in enumerate(loaded.sites):
         if site.class_name in _ENCODERS and not custom_classes.is_opaque(site):
             yield index, "it encodes ids or categories with ops that have no 16-bit form"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.layer_graph import Graph, Node
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
 _LOOKUPS: Final = frozenset(
@@ -36,32 +36,32 @@ An Embedding is built with ``autocast=False`` in both libraries, and the others 
 """
 
 
-def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
+def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     """
     Yield the weightless layers between a float input and a lookup, through nested models and the
     wrappers around them.
     """
-    for index, lookup in carried(subject):
+    for index, lookup in carried(loaded):
         yield (
             index,
             (
-                f"it carries ids to {subject.layers[lookup].path}, and a 16-bit float cannot tell "
+                f"it carries ids to {loaded.layers[lookup].path}, and a 16-bit float cannot tell "
                 "large ones apart"
             ),
         )
 
 
-def carried(subject: Subject, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
+def carried(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
     """
     Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs
     too, behind them.
     """
-    search = _Search(subject)
-    for graph in subject.graphs.values():
+    search = _Search(loaded)
+    for graph in loaded.graphs.values():
         for node in graph.nodes.values():
             lookup = search.lookup_in(node)
             if lookup is not None:
-                between, from_floats, sources = _carriers(subject, graph, node.name)
+                between, from_floats, sources = _carriers(loaded, graph, node.name)
                 wrappers = search.wrappers(node)
                 for index in (
                     (*between, *wrappers, *(sources if inputs else ())) if from_floats else ()
@@ -73,7 +73,7 @@ def carried(subject: Subject, *, inputs: bool = False) -> Iterator[tuple[int, in
 class _Search:
     """The search for lookups in nested models, each model looked into once."""
 
-    subject: Subject
+    loaded: LoadedModel
     found: dict[int, int | None] = field(default_factory=dict)
     """By the model's site, the lookup that its inputs lead to."""
 
@@ -91,7 +91,7 @@ class _Search:
             return None
         if model not in self.found:
             self.found[model] = None  # a model that holds itself has no end
-            self.found[model] = self._behind_inputs(self.subject.graphs[model])
+            self.found[model] = self._behind_inputs(self.loaded.graphs[model])
         return self.found[model]
 
     def wrappers(self, node: Node) -> list[int]:
@@ -100,15 +100,15 @@ class _Search:
         found = []
         while (
             here is not None
-            and self.subject.sites[here].class_name not in MODEL_CLASSES
+            and self.loaded.sites[here].class_name not in MODEL_CLASSES
             and node.class_name not in _LOOKUPS
         ):
             found.append(here)
             here = next(
                 (
                     child
-                    for child in self.subject.children[here]
-                    if self.subject.sites[child].attribute == "layer"
+                    for child in self.loaded.children[here]
+                    if self.loaded.sites[child].attribute == "layer"
                 ),
                 None,
             )
@@ -117,12 +117,12 @@ class _Search:
     def _model_in(self, site: int) -> int | None:
         """Return the model that a layer is or wraps."""
         here: int | None = site
-        while here is not None and here not in self.subject.graphs:
+        while here is not None and here not in self.loaded.graphs:
             here = next(
                 (
                     child
-                    for child in self.subject.children[here]
-                    if self.subject.sites[child].attribute not in {LAYERS, "cell", "cells"}
+                    for child in self.loaded.children[here]
+                    if self.loaded.sites[child].attribute not in {LAYERS, "cell", "cells"}
                 ),
                 None,
             )
@@ -131,12 +131,12 @@ class _Search:
     def _behind_inputs(self, graph: Graph) -> int | None:
         for node in graph.nodes.values():
             lookup = self.lookup_in(node)
-            if lookup is not None and _carriers(self.subject, graph, node.name)[1]:
+            if lookup is not None and _carriers(self.loaded, graph, node.name)[1]:
                 return lookup
         return None
 
 
-def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], bool, list[int]]:
+def _carriers(loaded: LoadedModel, graph: Graph, name: str) -> tuple[list[int], bool, list[int]]:
     """
     Return the weightless layers that lead from inputs to a node, whether one of those inputs may
     have floats, and those that do.
@@ -151,9 +151,9 @@ def _carriers(subject: Subject, graph: Graph, name: str) -> tuple[list[int], boo
             continue
         seen.add(parent)
         index = graph.nodes[parent].site
-        if index is not None and subject.is_input(index):
-            sources += [index] if float_inputs(subject, index) else []
-        elif index is None or not (subject.has_weights(index) or subject.children[index]):
+        if index is not None and loaded.is_input(index):
+            sources += [index] if float_inputs(loaded, index) else []
+        elif index is None or not (loaded.has_weights(index) or loaded.children[index]):
             between += [index] if index is not None else []
             pending += graph.nodes[parent].parents
             from_floats |= not graph.nodes[parent].parents

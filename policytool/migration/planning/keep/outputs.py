@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.model.layer_graph import Graph
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
 OUTPUT: Final = "it makes the model's output, which stays in float32"
@@ -35,21 +35,21 @@ _OPERATIONS: Final = OPAQUE_CLASSES - {
 """Ops of a graph wrapped as layers: their inputs decide what they compute in."""
 
 
-def find(subject: Subject, _policy: Policy) -> Iterator[tuple[int, str]]:
+def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield what makes the outermost model's outputs."""
-    return on_the_way_out(subject)
+    return on_the_way_out(loaded)
 
 
-def on_the_way_out(subject: Subject) -> Iterator[tuple[int, str]]:
+def on_the_way_out(loaded: LoadedModel) -> Iterator[tuple[int, str]]:
     """
     Yield the layers that make the outermost model's outputs, and a softmax before them with what
     follows it; each with what it is.
     """
-    if 0 in subject.graphs:
-        yield from _of_model(subject, subject.graphs[0])
+    if 0 in loaded.graphs:
+        yield from _of_model(loaded, loaded.graphs[0])
 
 
-def makers(subject: Subject, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
+def makers(loaded: LoadedModel, graph: Graph, names: tuple[str, ...]) -> Iterator[str]:
     """
     Yield the layers that make the tensors of these nodes: the nodes themselves, or what feeds them
     where they are operations that cast nothing.
@@ -61,38 +61,38 @@ def makers(subject: Subject, graph: Graph, names: tuple[str, ...]) -> Iterator[s
             continue
         seen.add(name)
         node = graph.nodes[name]
-        if node.site is None or subject.sites[node.site].class_name in _OPERATIONS:
+        if node.site is None or loaded.sites[node.site].class_name in _OPERATIONS:
             pending += () if operations.cast_target(node) else reversed(node.parents)
         else:
             yield name
 
 
-def _of_model(subject: Subject, graph: Graph) -> Iterator[tuple[int, str]]:
-    for name in makers(subject, graph, graph.outputs):
-        yield from _unit(subject, graph, name, OUTPUT)
-    for name, reason in _softmaxes(subject, graph):
-        yield from _unit(subject, graph, name, reason)
+def _of_model(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[int, str]]:
+    for name in makers(loaded, graph, graph.outputs):
+        yield from _unit(loaded, graph, name, OUTPUT)
+    for name, reason in _softmaxes(loaded, graph):
+        yield from _unit(loaded, graph, name, reason)
 
 
-def _unit(subject: Subject, graph: Graph, name: str, reason: str) -> Iterator[tuple[int, str]]:
+def _unit(loaded: LoadedModel, graph: Graph, name: str, reason: str) -> Iterator[tuple[int, str]]:
     """Yield a layer and what is in it: a nested model's own outputs, all of any other."""
     index = graph.nodes[name].site
-    if index is None or subject.is_input(index):
+    if index is None or loaded.is_input(index):
         return
-    if subject.sites[index].class_name in MODEL_CLASSES:
-        if index in subject.graphs:
-            yield from _of_model(subject, subject.graphs[index])
+    if loaded.sites[index].class_name in MODEL_CLASSES:
+        if index in loaded.graphs:
+            yield from _of_model(loaded, loaded.graphs[index])
         return
-    for found in subject.below(index):
+    for found in loaded.below(index):
         if (
-            subject.sites[found].class_name in MODEL_CLASSES and found in subject.graphs
+            loaded.sites[found].class_name in MODEL_CLASSES and found in loaded.graphs
         ):  # a model in a TimeDistributed
-            yield from _of_model(subject, subject.graphs[found])
+            yield from _of_model(loaded, loaded.graphs[found])
             return
         yield found, reason
 
 
-def _softmaxes(subject: Subject, graph: Graph) -> Iterator[tuple[str, str]]:
+def _softmaxes(loaded: LoadedModel, graph: Graph) -> Iterator[tuple[str, str]]:
     """
     Yield each softmax between the last weighted layers and the outputs, and what stands behind it.
     """
@@ -106,7 +106,7 @@ def _softmaxes(subject: Subject, graph: Graph) -> Iterator[tuple[str, str]]:
             continue
         behind[name] = next_one
         index = node.site
-        if index is not None and is_softmax(subject, index):
+        if index is not None and is_softmax(loaded, index):
             yield name, SOFTMAX
             while (
                 next_one is not None and next_one not in told
@@ -114,19 +114,19 @@ def _softmaxes(subject: Subject, graph: Graph) -> Iterator[tuple[str, str]]:
                 told.add(next_one)
                 yield next_one, BETWEEN
                 next_one = behind[next_one]
-        if index is None or not _has_weights_below(subject, index):
+        if index is None or not _has_weights_below(loaded, index):
             pending += [(parent, name) for parent in node.parents]
 
 
-def _has_weights_below(subject: Subject, index: int) -> bool:
-    return any(subject.has_weights(found) for found in subject.below(index))
+def _has_weights_below(loaded: LoadedModel, index: int) -> bool:
+    return any(loaded.has_weights(found) for found in loaded.below(index))
 
 
-def is_softmax(subject: Subject, index: int) -> bool:
+def is_softmax(loaded: LoadedModel, index: int) -> bool:
     """Return whether the layer is a softmax, or ends in one."""
-    if subject.sites[index].class_name == "Softmax":
+    if loaded.sites[index].class_name == "Softmax":
         return True
-    activation = subject.config(index).get("activation")
+    activation = loaded.config(index).get("activation")
     if isinstance(activation, dict):
         inner = activation.get("config")
         activation = inner if isinstance(inner, str) else activation.get("class_name")

@@ -17,7 +17,7 @@ from policytool.releases.releases import KERAS2, KERAS3, newest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.tree import Site
     from policytool.releases.policy import Policy
 
@@ -127,10 +127,10 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
 )
 
 
-def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
+def find(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield the layers of such classes."""
-    for index, site in enumerate(subject.sites):
-        why = reason(subject.loader, site, policy.name)
+    for index, site in enumerate(loaded.sites):
+        why = reason(loaded.loader, site, policy.name)
         if why is not None:
             yield index, why
 

@@ -16,7 +16,7 @@ from policytool.model import custom_classes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.loaded_model import Subject
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.tree import Site
     from policytool.releases.policy import Policy
 
@@ -24,11 +24,11 @@ _LARGEST_SUM: Final = 2048
 _RANKS: Final = {"AveragePooling1D": 1, "AveragePooling2D": 2, "AveragePooling3D": 3}
 
 
-def find(subject: Subject, policy: Policy) -> Iterator[tuple[int, str]]:
+def find(loaded: LoadedModel, policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield average pooling layers with more than 2048 values in a window."""
     if policy.compute_dtype != "float16":
         return
-    for index, site in enumerate(subject.sites):
+    for index, site in enumerate(loaded.sites):
         why = reason(site)
         if why is not None:
             yield index, why
