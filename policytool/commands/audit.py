@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool import rules
+from policytool.commands.batch.task import Task
 from policytool.commands.inspect import Failure, is_passed_over
 from policytool.formats import discovery, format_detection
+from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
 from policytool.model.loaded_model import Subject
 from policytool.releases.targets import libraries as libraries_of
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from policytool.formats.discovery import Input
     from policytool.rules import Case, Rule
     from policytool.rules.fixes import Mended
 
@@ -45,12 +46,12 @@ class Audit:
     """
 
 
-def attempted(found: Input, question: Question) -> Audited | Failure | None:
+def attempt(found: Input, question: Question) -> Audited | Failure | None:
     """
     Return what was found in an input, its failure, or None for what was found and is no model.
     """
     try:
-        return audited(found, question)
+        return audit_input(found, question)
     except ModelFileError as error:
         return (
             None
@@ -59,7 +60,11 @@ def attempted(found: Input, question: Question) -> Audited | Failure | None:
         )
 
 
-def audited(found: Input, question: Question) -> Audited:
+TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.shown)
+"""The audit of one file."""
+
+
+def audit_input(found: Input, question: Question) -> Audited:
     """
     Return what the rules find in one model.
 
@@ -120,7 +125,7 @@ def audit(path: str, asked: Question) -> Audited:
     :raises ModelFileError: for what is no model that can be read.
     """
     found = discovery.one(path)
-    return audited(found, asked)
+    return audit_input(found, asked)
 
 
 def _with_values(case: Case, path: Path, asked: Question) -> Case:
@@ -140,7 +145,7 @@ def _with_values(case: Case, path: Path, asked: Question) -> Case:
     return replace(case, counts=counts, unread=unread)
 
 
-def gathered(results: Iterable[Audited | Failure | None]) -> Audit:
+def collect(results: Iterable[Audited | Failure | None]) -> Audit:
     """Return the results as one value, in their order."""
     audited_models: list[Audited] = []
     failures: list[Failure] = []

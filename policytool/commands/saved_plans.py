@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from policytool.commands.batch import file_conflicts, parallel, tasks
+from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, places_of
 from policytool.commands.inspect import Failure
-from policytool.commands.migrate import Result, Work, carried_out
+from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.formats import format_detection
 from policytool.formats.document import Address
 from policytool.formats.edits import Cast, Edit, Kind, Slot
@@ -24,7 +24,7 @@ from policytool.migration.planning import savedmodel_revival
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.model import Source
-from policytool.numerics.tensorflow_run import TensorFlowRun
+from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
@@ -32,18 +32,17 @@ from policytool.support.text import jsontext
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from policytool.formats.document import Document
     from policytool.model.model import Model
-    from policytool.numerics.tensorflow_run import TensorFlowTools
 
 Value = TypeVar("Value")
 VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Saved:
+class SavedPlan:
     """One plan, and the file that it is to be carried out on."""
 
     plan: Plan
@@ -51,7 +50,7 @@ class Saved:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class SavedPlanRequest:
     """What is to be done with each plan."""
 
     destination: Destination
@@ -59,41 +58,9 @@ class Asked:
     """Whether a diff is to be made of the results."""
 
 
-def migrate_saved(
-    file: Path,
-    paths: tuple[str, ...],
-    destination: Destination,
-    tools: TensorFlowTools | None = None,
-    *,
-    jobs: int | None = 1,
-    parts: bool = True,
-) -> Iterator[Result]:
-    """
-    Yield what became of each plan in a file; with one path and one plan, that path is migrated in
-    place of the plan's own.
-
-    Which process does what is said at :func:`policytool.commands.migrate.migrate_all`.
-
-    :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
-    :raises WorkerError: where processes are wanted and cannot be started.
-    """
-    every = [Saved(plan=plan, path=path) for plan, path in _paired(plans(file), paths)]
-    asked = Asked(destination=destination, parts=parts)
-    if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
-        yield from parallel.in_turn(
-            every, lambda saved: attempted(saved, asked, tools), tasks.migrate_saved(), asked
-        )
-    else:
-        yield from parallel.each(
-            tasks.migrate_saved(),
-            every,
-            asked,
-            jobs,
-            lambda: file_conflicts.after([_places(saved, asked) for saved in every]),
-        )
-
-
-def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) -> Result:
+def attempt(
+    saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools | None = None
+) -> Result:
     """
     Return what became of one plan.
 
@@ -127,9 +94,9 @@ def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) 
             if tools is not None
             else None
         )
-        return carried_out(
-            Work(plan=current, source=path, document=document, run=run, parts=asked.parts),
-            asked.destination,
+        return apply_plan(
+            Work(plan=current, source=path, document=document, run=run, parts=request.parts),
+            request.destination,
         )
     except ModelFileError as error:
         return Failure(path=error.path, code=error.code, message=error.message)
@@ -137,16 +104,24 @@ def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) 
         return Failure(path=str(path), code=error.code, message=str(error), details=error.details)
 
 
-def directories(saved: Saved, asked: Asked) -> frozenset[Path]:
-    """Return where drafts of a plan's output are made."""
-    return frozenset(place.parent for place in _places(saved, asked))
+def places(saved: SavedPlan, request: SavedPlanRequest) -> frozenset[Path]:
+    """Return the files and directories that are read or written for a plan."""
+    return places_of(saved.path, saved.plan.suffix, request.destination, several=False)
 
 
-def _places(saved: Saved, asked: Asked) -> frozenset[Path]:
-    return places_of(saved.path, saved.plan.suffix, asked.destination, several=False)
+TASK: Final = Task(
+    module=__name__,
+    attempt=attempt,
+    shown=lambda saved: str(saved.path),
+    lost=LOST,
+    time=limits.WRITE_SECONDS,
+    grace=WRITE_GRACE,
+    places=places,
+)
+"""The migration of one file by its saved plan."""
 
 
-def plans(file: Path) -> tuple[Plan, ...]:
+def read_plans(file: Path) -> tuple[Plan, ...]:
     """
     Return the plans of a file that ``migrate --format json`` wrote.
 
@@ -174,11 +149,16 @@ def plans(file: Path) -> tuple[Plan, ...]:
         ) from error
 
 
-def _paired(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[tuple[Plan, Path]]:
+def pair(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
+    """
+    Return plans with the files that they are to be carried out on; without paths, each plan's own.
+
+    :raises UsageError: for paths that there is no plan for.
+    """
     if not paths:
-        return [(plan, Path(plan.path)) for plan in found]
+        return [SavedPlan(plan=plan, path=Path(plan.path)) for plan in found]
     if len(found) == 1 and len(paths) == 1:
-        return [(found[0], Path(paths[0]))]
+        return [SavedPlan(plan=found[0], path=Path(paths[0]))]
     named = {plan.path: plan for plan in found}
     missing = [path for path in paths if path not in named]
     if missing:
@@ -186,7 +166,7 @@ def _paired(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[tuple[Plan,
             f"the saved plan has none for {missing[0]}; it has plans for "
             f"{', '.join(list(named)[:5]) or 'no file'}"
         )
-    return [(named[path], Path(path)) for path in paths]
+    return [SavedPlan(plan=named[path], path=Path(path)) for path in paths]
 
 
 def _check(document: Document, plan: Plan) -> None:

@@ -83,7 +83,7 @@ def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
             model = inspection.inspect(str(FIXTURES / name))
         except ModelFileError as error:
             pytest.fail(f"{name} {error.message}")
-        selected = inspection.narrowed(inspection.gathered([model]), inspection.Selection())
+        selected = inspection.select(inspection.collect([model]), inspection.Selection())
         report = json_report.document(selected)
         validator().validate(report)
         json.dumps(report, allow_nan=False)

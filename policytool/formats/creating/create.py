@@ -13,13 +13,7 @@ from policytool.formats.creating import values as _values
 from policytool.formats.creating.base import flat, refuse_collisions
 from policytool.formats.document import Tensor
 from policytool.formats.rewriting.base import WriteError, differs
-from policytool.formats.rewriting.replacement import (
-    OutputPlace,
-    Replacing,
-    Written,
-    report_failures,
-    view,
-)
+from policytool.formats.rewriting.replacement import OutputPlace, Replacing, report_failures, view
 from policytool.formats.stored_values import ValuesError, open_values
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
@@ -29,6 +23,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.creating.base import Creator
     from policytool.formats.document import Document
+    from policytool.formats.edits import Written
     from policytool.formats.new_model import Content, Placement
     from policytool.formats.rewriting import Verify
     from policytool.formats.stored_values import Values

@@ -18,7 +18,6 @@ from policytool.formats.rewriting.replacement import (
     BACKUP,
     OutputPlace,
     Replacing,
-    Written,
     report_failures,
     view,
 )
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast
+    from policytool.formats.edits import Cast, Written
     from policytool.formats.format import Format
     from policytool.formats.rewriting.base import Counted, Rewriter
     from policytool.formats.rewriting.replacement import Verify
