@@ -35,7 +35,10 @@ stands for none.
 Form = Callable[[Any], Any]
 """Returns what stands for a value in JSON; values in it have forms of their own."""
 
-_NONE: Final[Mapping[type, Form]] = types.MappingProxyType({})
+Forms = Mapping[Any, Form]
+"""What stands for classes."""
+
+_NONE: Final[Forms] = types.MappingProxyType({})
 _WORDS: Final[Mapping[type, str]] = types.MappingProxyType(
     {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 )
@@ -55,7 +58,7 @@ def attributes(*names: str) -> Form:
 
 
 def encode(
-    value: object, forms: Mapping[type, Form] = _NONE, *, ascii_only: bool = True, nan: bool = True
+    value: object, forms: Forms = _NONE, *, ascii_only: bool = True, nan: bool = True
 ) -> str:
     """
     Return a value as one line of JSON; ``forms`` say what stands for a class in place of all of its
@@ -224,13 +227,13 @@ def _union(members: tuple[Any, ...]) -> Read:
     others = [one for one in members if one not in {type(None), Absent}]
     if Json in others:
         return reader(Json)
-    if len(others) == 1:
-        only = reader(others[0])
-        return lambda found: None if found is None else only(found)
     if all(one in _WORDS for one in others):
         kinds = frozenset({*members, int} if float in others else members)
         words = " or ".join(_WORDS[one] for one in others)
         return lambda found: found if type(found) in kinds else _checked(found, (), words)
+    if len(others) == 1:
+        only = reader(others[0])
+        return lambda found: None if found is None else only(found)
     by_keys: dict[frozenset[str], Read] = {}
     if all(map(is_dataclass, others)):
         by_keys = {frozenset(field.name for field in fields(one)): reader(one) for one in others}
