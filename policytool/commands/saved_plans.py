@@ -8,17 +8,15 @@ stood there, so a plan for another file, or for one that has changed, does nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, places_of
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.formats import format_detection
-from policytool.formats.document import Address
-from policytool.formats.edits import Cast, Edit, Kind, Slot
 from policytool.migration.plan import Plan, Refusal
 from policytool.migration.planning import savedmodel_revival
 from policytool.migration.planning.planned_document import applied
@@ -28,17 +26,14 @@ from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
-from policytool.support.text import jsontext
+from policytool.support.text import codec, jsontext
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from policytool.formats.document import Document
+    from policytool.formats.document import Address, Document
     from policytool.model.model import Model
 
-Value = TypeVar("Value")
-VERSION = 1
+VERSION: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +136,9 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
                 f"--plan {file} is no plan of version {VERSION}; expected what migrate --dry-run "
                 "--format json prints"
             )
-        return tuple(_plan(item) for item in _list(value["plans"]))
+        if not isinstance(value["plans"], list):
+            raise TypeError("a list was expected")
+        return tuple(_plan(item) for item in value["plans"])
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--plan {file} is no plan: {type(error).__name__} at {error}; expected what migrate "
@@ -251,106 +248,44 @@ def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # J
         return ABSENT
 
 
-def _plan(value: object) -> Plan:
-    item = _object(value)
-    if item.get("conversion") is not None:
+_READ: Final = (
+    "path",
+    "format",
+    "generation",
+    "suffix",
+    "base_policy",
+    "casts",
+    "state",
+    "refusals",
+)
+_DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64", None})
+
+
+def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
+    """
+    Return one plan.
+
+    :raises KeyError: if something is missing.
+    :raises TypeError: if something is of another type.
+    :raises ValueError: if an edit is of no known kind.
+    :raises UsageError: for a conversion.
+    """
+    if isinstance(item, dict) and item.get("conversion") is not None:
         raise UsageError(
             f"--plan has a conversion of {item['path']}, which is made of the file each time: run "
             f"migrate --target {item['conversion']['target']} again"
         )
-    return Plan(
-        path=_text(item["path"]),
-        format=_text(item["format"]),
-        generation=_or_none(item["generation"], _text),
-        suffix=_text(item["suffix"]),
-        base_policy=_or_none(item["base_policy"], _text),
-        edits=tuple(_edit(edit) for edit in _list(item["edits"])),
-        casts=tuple(_cast(cast) for cast in _list(item["casts"])),
-        state=_or_none(item["state"], lambda slots: tuple(_slot(slot) for slot in _list(slots))),
-        retrace=item.get("retrace") is True and item["format"] == "savedmodel",
-        refusals=_refused(item)
-        or tuple(
-            Refusal(
-                code=_text(refusal["code"]),
-                message=_text(refusal["message"]),
-                path=_or_none(refusal["path"], _text),
-            )
-            for refusal in _list(item["refusals"])
-        ),
-    )
-
-
-# checked by its caller
-def _refused(item: Any) -> tuple[Refusal, ...]:  # noqa: ANN401  # checked by its caller
-    """Return a refusal for a plan that says it was refused and no longer says why."""
-    if item["status"] != "refused" or item["refusals"]:
-        return ()
-    return (Refusal(code="refused", message="it was refused when it was made", path=None),)
-
-
-def _edit(value: object) -> Edit:
-    item = _object(value)
-    return Edit(
-        kind=Kind(item["kind"]),
-        address=Address(part=_text(item["part"]), pointer=_text(item["pointer"])),
-        path=_or_none(item["path"], _text),
-        before=item.get("before", ABSENT),
-        after=item.get("after", ABSENT),
-        reason=_text(item["reason"]),
-    )
-
-
-def _cast(item: Any) -> Cast:  # checked here  # noqa: ANN401  # checked here
-    return Cast(
-        tensor=_names(item["tensor"]),
-        path=_or_none(item["path"], _text),
-        before=_float(item["before"]),
-        after=_float(item["after"]),
-        through=_or_none(item["through"], _float),
-        reason=_text(item["reason"]),
-    )
-
-
-def _slot(item: Any) -> Slot:  # checked here  # noqa: ANN401  # checked here
-    value = item["value"]
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise TypeError("a number was expected")
-    return Slot(
-        tensor=_names(item["tensor"]),
-        source=_or_none(item["source"], _names),
-        dtype=_or_none(item["dtype"], _text),
-        value=value,
-    )
-
-
-def _object(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError("an object was expected")
-    return value
-
-
-def _names(value: object) -> tuple[str, ...]:
-    return tuple(_text(name) for name in _list(value))
-
-
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError("a list was expected")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("text was expected")
-    return value
-
-
-def _float(value: object) -> str:
-    if value not in {"float16", "bfloat16", "float32", "float64"}:
+    edits = [{**edit, "address": edit} for edit in item["edits"]]
+    plan = codec.read(Plan, {**{name: item[name] for name in _READ}, "edits": edits})
+    if (
+        not {dtype for one in plan.casts for dtype in (one.before, one.after, one.through)}
+        <= _DTYPES
+    ):
         raise TypeError("a float dtype was expected")
-    return str(value)
-
-
-# checked by what reads it
-def _or_none(value: Any, read: Callable[[Any], Value]) -> Value | None:  # noqa: ANN401  # checked by what reads it
-    return None if value is None else read(value)
+    unexplained = item["status"] == "refused" and not plan.refusals
+    refusal = Refusal(code="refused", message="it was refused when it was made", path=None)
+    return replace(
+        plan,
+        retrace=item.get("retrace") is True and plan.format == "savedmodel",
+        refusals=(refusal,) if unexplained else plan.refusals,
+    )
