@@ -20,7 +20,7 @@ from policytool.commands.destinations import (
 from policytool.commands.inspect import Failure, is_passed_over
 from policytool.formats import REWRITTEN, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
-from policytool.formats.edits import Counts, Written  # noqa: TC001  # as above
+from policytool.formats.edits import Counts, WriteOptions, Written
 from policytool.migration import planning
 from policytool.migration.plan import Plan, Refusal
 from policytool.migration.planning.options import Options  # noqa: TC001  # as above
@@ -250,44 +250,23 @@ def _changing_parts(work: Work) -> Mapping[str, Json]:
 
 def _write(work: Work, target: Path, destination: Destination) -> Written:
     plan, source, run = work.plan, work.source, work.run
-    verify = run.verify if run is not None and run.tools.verify else None
-    if plan.conversion is not None and work.document is not None:
-        from policytool.formats import creating
-
-        return creating.build(
-            source,
-            work.document,
-            target,
-            plan.conversion.content,
-            overwrite=destination.overwrite,
-            in_place=destination.in_place,
-            backup=destination.backup,
-            shown=plan.path,
-            verify=verify,
-        )
-    from policytool.formats import rewriting  # as above
-
-    if plan.retrace and run is not None:
-        return rewriting.make(
-            source,
-            target,
-            run.reexport,
-            overwrite=destination.overwrite,
-            in_place=destination.in_place,
-            backup=destination.backup,
-            shown=plan.path,
-        )
-    return rewriting.write(
-        source,
-        target,
-        rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state),
-        document_format=plan.format,
+    options = WriteOptions(
         overwrite=destination.overwrite,
         in_place=destination.in_place,
         backup=destination.backup,
         shown=plan.path,
-        verify=verify,
+        verify=run.verify if run is not None and run.tools.verify else None,
     )
+    if plan.conversion is not None and work.document is not None:
+        from policytool.formats import creating
+
+        return creating.build(source, work.document, target, plan.conversion.content, options)
+    from policytool.formats import rewriting  # as above
+
+    if plan.retrace and run is not None:
+        return rewriting.make(source, target, run.reexport, options=options)
+    changes = rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
+    return rewriting.write(source, target, changes, document_format=plan.format, options=options)
 
 
 def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003  # for the codec
+from collections.abc import Callable, Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path  # noqa: TC003  # for the codec
@@ -109,6 +109,29 @@ class Counts:
             zero=self.zero + other.zero,
             nonfinite=self.nonfinite + other.nonfinite,
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteOptions:
+    """How a file is written."""
+
+    overwrite: bool = False
+    """Whether an output, or a backup, that exists is replaced."""
+
+    in_place: bool = False
+    """Whether the source is replaced, whatever the target is."""
+
+    backup: bool = True
+    """Whether a source that is replaced stays as ``NAME.bak``."""
+
+    shown: str | None = None
+    """The source as messages show it; None for its path."""
+
+    verify: Callable[[Path], None] | None = None
+    """
+    Gets a path by which any process of this user can read the result, before it has its place; what
+    it raises ends the write, and nothing was changed.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

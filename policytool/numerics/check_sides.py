@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
+from policytool.formats.edits import WriteOptions
 from policytool.migration import planning
 from policytool.model import reading, untrusted_code
 from policytool.model.loaded_model import Subject
@@ -215,5 +216,11 @@ def _copy_changed(found: Input, plan: Plan, scratch: Path) -> Path:
     from policytool.formats import rewriting  # h5py, where a copy is written
 
     changes = rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
-    rewriting.write(found.path, target, changes, document_format=plan.format, shown=plan.path)
+    rewriting.write(
+        found.path,
+        target,
+        changes,
+        document_format=plan.format,
+        options=WriteOptions(shown=plan.path),
+    )
     return target
