@@ -155,7 +155,7 @@ def _file_rows(name: str, attack: dict[str, Any]) -> list[str]:
     rules = " ".join(
         dict.fromkeys(
             found.rule
-            for found in auditing.audited(Input(path=path, exact=True), AuditOptions()).findings
+            for found in auditing.audit_input(Input(path=path, exact=True), AuditOptions()).findings
             if found.rule.startswith("PT6")
         )
     )

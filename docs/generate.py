@@ -51,7 +51,7 @@ _FONT_FACE: Final = re.compile(r"\s*@font-face \{[^}]*\}")
 def picture() -> str:
     """Return a real report as SVG."""
     model = inspection.inspect(FIXTURE)
-    selected = inspection.narrowed(
+    selected = inspection.select(
         inspection.Inspection(models=(model,), failures=()), inspection.Selection()
     )
     report = REPORTERS[0].render(selected, View(width=WIDTH, colour=True))

@@ -133,7 +133,7 @@ def migrate(
     from os import fspath
     from pathlib import Path
 
-    from policytool.commands import migrate as migration
+    from policytool.commands import migrate_all as migration
     from policytool.commands.destinations import Destination
     from policytool.migration.planning.options import asked
     from policytool.support.limits import given
@@ -146,7 +146,7 @@ def migrate(
     )
     options = asked(to, assignments or {}, target=target, allow_weight_rewrite=allow_weight_rewrite)
     with given(limits or {}):
-        return migration.migrate(fspath(path), options, destination)
+        return migration.migrate_one(fspath(path), options, destination)
 
 
 def diff(

@@ -186,7 +186,7 @@ def test_each_did_its_harm_where_it_was_loaded(name: str) -> None:
 def test_audit_names_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error, of a rule that knows the advisory."""
     monkeypatch.chdir(MODELS)
-    found = auditing.audited(Input(path=Path(name), exact=True), AuditOptions()).findings
+    found = auditing.audit_input(Input(path=Path(name), exact=True), AuditOptions()).findings
     errors = {
         finding.rule
         for finding in found

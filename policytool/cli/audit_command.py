@@ -24,9 +24,9 @@ from policytool.cli.progress import counted, left_out
 from policytool.cli.selection_options import NEVER
 from policytool.commands import audit as auditing
 from policytool.commands import baselines
-from policytool.commands import fix as mending
-from policytool.commands.batch import parallel, tasks
-from policytool.commands.fix import Mending
+from policytool.commands.batch import parallel
+from policytool.commands.fix import FixOptions, FixRequest
+from policytool.commands.fix_all import fix_all
 from policytool.releases.targets import target as named_target
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.layout import clean
@@ -148,22 +148,24 @@ def command(
         suppressions=selection_options.suppressions(),
         per_file=per_file_ignores,
     )
-    audit = auditing.gathered(
-        counted(parallel.each(tasks.audit(), found, question, jobs), len(found), progress, "audit")
+    audit = auditing.collect(
+        counted(
+            parallel.run_all(auditing.TASK, found, question, jobs), len(found), progress, "audit"
+        )
     )
     audit = replace(audit, rules=rules.asked(question))
     passing = baselines.added(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:
-        how = Mending(
+        how = FixOptions(
             unsafe=unsafe_fixes,
             write=not diff,
             backup=backup,
             overwrite=overwrite,
             targets=question.targets,
         )
-        audit, migrations = mending.mended(
-            audit, found, mending.Asked(mending=how, options=question), passing, jobs
+        audit, migrations = fix_all(
+            audit, found, FixRequest(options=how, audit_options=question), passing, jobs
         )
     unwritten: list[str] = []
     if write_baseline is not None:

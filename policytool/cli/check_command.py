@@ -14,7 +14,7 @@ from policytool.cli.progress import steps
 from policytool.commands.check import CheckOptions, check, devices
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
-from policytool.commands.migrate import the_one_model
+from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance

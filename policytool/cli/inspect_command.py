@@ -10,7 +10,7 @@ from policytool.cli import completion, options, report_option
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out
 from policytool.commands import inspect as inspection
-from policytool.commands.batch import parallel, tasks
+from policytool.commands.batch import parallel
 from policytool.releases import policy
 from policytool.reports import REPORTERS
 from policytool.support.errors import PolicyNameError, UsageError
@@ -77,10 +77,12 @@ def command(
     selection = inspection.Selection(layer=layer, only=only, depth=depth)
     found = options.inputs(paths, null=null)
     report_option.check(report, found)
-    inspected = inspection.gathered(
-        counted(parallel.each(tasks.inspect(), found, None, jobs), len(found), progress, "inspect")
+    inspected = inspection.collect(
+        counted(
+            parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect"
+        )
     )
-    selected = inspection.narrowed(inspected, selection)
+    selected = inspection.select(inspected, selection)
     unwritten = report_option.written(report, REPORTERS, selected, variables=variables)
     click.echo(
         report_option.rendered(

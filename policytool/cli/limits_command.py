@@ -6,7 +6,7 @@ import click
 
 from policytool.cli import options
 from policytool.cli.exit_codes import Exit
-from policytool.reports.json_writing import written
+from policytool.reports.json_writing import json_text
 from policytool.reports.layout import wrapped
 from policytool.support.limits import BYTES, LIMITS
 
@@ -39,7 +39,7 @@ def command(
             }
             for limit in LIMITS.values()
         ]
-        click.echo(written({"version": 1, "limits": rows}, view), nl=False)
+        click.echo(json_text({"version": 1, "limits": rows}, unicode=view.unicode), nl=False)
         return Exit.CLEAN
     amounts = {
         limit.name: limit.amount(limit.default) + ("" if limit.unit == BYTES else f" {limit.unit}")

@@ -13,8 +13,8 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import counted, left_out, steps
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
-from policytool.commands.migrate import Migration, Status, migrate_all, the_one_model
-from policytool.commands.saved_plans import migrate_saved
+from policytool.commands.migrate import Migration, Status
+from policytool.commands.migrate_all import migrate_all, migrate_saved, the_one_model
 from policytool.formats import discovery
 from policytool.formats.discovery import shown
 from policytool.migration.planning.options import (

@@ -10,7 +10,7 @@ from policytool import rules
 from policytool.cli import completion, options
 from policytool.cli.exit_codes import Exit
 from policytool.reports import rule_reference
-from policytool.reports.json_writing import written
+from policytool.reports.json_writing import json_text
 from policytool.reports.layout import wrapped
 from policytool.rules.finding import Severity
 from policytool.rules.selection.selectors import nearest
@@ -48,7 +48,10 @@ def command(
     view = options.view(color)
     if format == "json":
         click.echo(
-            written({"version": 1, "rules": [rule_reference.values(one) for one in found]}, view),
+            json_text(
+                {"version": 1, "rules": [rule_reference.values(one) for one in found]},
+                unicode=view.unicode,
+            ),
             nl=False,
         )
         return Exit.CLEAN

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool import rules
+from policytool.commands.batch.task import Task
 from policytool.commands.inspect import Failure, is_passed_over
 from policytool.formats import discovery, format_detection
+from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
 from policytool.releases.targets import libraries as libraries_of
 from policytool.releases.targets import target
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from policytool.formats.discovery import Input
     from policytool.rules import Rule, RuleInput
     from policytool.rules.fixes import Mended
 
@@ -44,12 +45,12 @@ class Audit:
     """
 
 
-def attempted(found: Input, options: AuditOptions) -> Audited | Failure | None:
+def attempt(found: Input, options: AuditOptions) -> Audited | Failure | None:
     """
     Return what was found in an input, its failure, or None for what was found and is no model.
     """
     try:
-        return audited(found, options)
+        return audit_input(found, options)
     except ModelFileError as error:
         return (
             None
@@ -58,7 +59,11 @@ def attempted(found: Input, options: AuditOptions) -> Audited | Failure | None:
         )
 
 
-def audited(found: Input, options: AuditOptions) -> Audited:
+TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.shown)
+"""The audit of one file."""
+
+
+def audit_input(found: Input, options: AuditOptions) -> Audited:
     """
     Return what the rules find in one model.
 
@@ -119,7 +124,7 @@ def audit(path: str, asked: AuditOptions) -> Audited:
     :raises ModelFileError: for what is no model that can be read.
     """
     found = discovery.one(path)
-    return audited(found, asked)
+    return audit_input(found, asked)
 
 
 def _with_values(case: RuleInput, path: Path, asked: AuditOptions) -> RuleInput:
@@ -139,7 +144,7 @@ def _with_values(case: RuleInput, path: Path, asked: AuditOptions) -> RuleInput:
     return replace(case, counts=counts, unread=unread)
 
 
-def gathered(results: Iterable[Audited | Failure | None]) -> Audit:
+def collect(results: Iterable[Audited | Failure | None]) -> Audit:
     """Return the results as one value, in their order."""
     audited_models: list[Audited] = []
     failures: list[Failure] = []

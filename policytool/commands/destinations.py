@@ -56,7 +56,8 @@ def default_name(source: Path, suffix: str, container: str | None = None) -> str
     directory = (source / GRAPH).is_file()
     if container is not None:
         suffixes = SUFFIXES[container]
-        return f"{source.name if directory else source.stem}.{suffix}{source.suffix if source.suffix in suffixes else suffixes[0]}"
+        ending = source.suffix if source.suffix in suffixes else suffixes[0]
+        return f"{source.name if directory else source.stem}.{suffix}{ending}"
     if directory:
         return f"{source.name}.{suffix}"
     return f"{source.stem}.{suffix}{source.suffix}"

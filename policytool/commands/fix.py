@@ -1,4 +1,4 @@
-"""``audit --fix``: carry out the remedies of what counts by migrate's plan, and look again."""
+"""``audit --fix`` of one model: carry out remedies by migrate's plan, and audit it again."""
 
 from __future__ import annotations
 
@@ -8,33 +8,28 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands import audit as auditing
 from policytool.commands import migrate as migration
-from policytool.commands.batch import file_conflicts, parallel, tasks
+from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, places_of
 from policytool.commands.inspect import Failure
-from policytool.commands.migrate import Migration, Status, Work, carried_out
-from policytool.formats.discovery import shown
+from policytool.commands.migrate import MigrateRequest, Migration, Status, Work, apply_plan
+from policytool.formats.discovery import Input, shown
 from policytool.migration import plan
-from policytool.rules import fixes
-from policytool.rules.finding import Severity
+from policytool.rules import AuditOptions, fixes  # TASK evaluates annotations
+from policytool.rules.finding import Audited, Severity
 from policytool.rules.fixes import Mended, Outcome, Unmended
-from policytool.rules.selection.suppressions import narrowed
+from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from policytool.commands.audit import Audit
-    from policytool.formats.discovery import Input
-    from policytool.rules import AuditOptions
-    from policytool.rules.finding import Audited, Finding
+    from policytool.rules.finding import Finding
     from policytool.rules.fixes import Merged
-    from policytool.rules.selection.suppressions import Passing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mending:
-    """How to mend."""
+class FixOptions:
+    """Which fixes to apply, and how."""
 
     unsafe: bool = False
     """Whether remedies that change numerics or training are carried out too."""
@@ -51,7 +46,7 @@ class Mending:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class ModelToFix:
     """One model, and what counts in it."""
 
     found: Input
@@ -59,16 +54,16 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class FixRequest:
     """What is to be done to each model."""
 
-    mending: Mending
-    options: AuditOptions
+    options: FixOptions
+    audit_options: AuditOptions
     """What it is audited for afterwards."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
+class FixAttempt:
     """What was done to one model."""
 
     mended: Mended
@@ -79,81 +74,27 @@ class Attempt:
     """What is found in a model that was written; None for one that was not."""
 
 
-def mended(
-    audit: Audit, inputs: Sequence[Input], asked: Asked, passing: Passing, jobs: int | None = 1
-) -> tuple[Audit, tuple[Migration, ...]]:
-    """
-    Return an audit after what counts in it was mended, and the migrations that would do so; each
-    written model is audited again.
-
-    Each model is mended on its own: what fails with one is said there, and is no matter of the
-    others.
-    """
-    by_path = {found.shown: found for found in inputs}
-    cases = [Case(found=by_path[one.path], audited=narrowed(one, passing)) for one in audit.audited]
-    cases = [
-        case
-        for case in cases
-        if any(finding.remedy is not None for finding in case.audited.findings)
-    ]
-    results = parallel.each(
-        tasks.mend(),
-        cases,
-        asked,
-        jobs,
-        lambda: file_conflicts.after([_places(case) for case in cases]),
-    )
-    attempts = {case.audited.path: result for case, result in zip(cases, results, strict=True)}
-    audited: list[Audited] = []
-    failures = list(audit.failures)
-    done: list[Attempt] = []
-    for one in audit.audited:
-        attempt = attempts.get(one.path)
-        remains = (
-            attempt
-            if isinstance(attempt, Failure)
-            else attempt.after
-            if attempt is not None
-            else None
-        )
-        if isinstance(remains, Failure):  # someone else may have removed it meanwhile
-            failures.append(remains)
-            continue
-        audited.append(one if remains is None else remains)
-        if isinstance(attempt, Attempt):
-            done.append(attempt)
-    migrations = tuple(attempt.migration for attempt in done if attempt.migration is not None)
-    return replace(
-        audit,
-        audited=tuple(audited),
-        failures=tuple(failures),
-        mended=tuple(attempt.mended for attempt in done),
-    ), migrations
-
-
-def attempted(case: Case, asked: Asked) -> Attempt:
+def attempt(case: ModelToFix, request: FixRequest) -> FixAttempt:
     """Return what became of a model, and what is found in it then."""
-    attempt = _carried_out(case.found, case.audited, asked.mending)
-    if attempt.mended.outcome is not Outcome.MENDED:
-        return attempt
+    done = _fix(case.found, case.audited, request.options)
+    if done.mended.outcome is not Outcome.MENDED:
+        return done
     try:
-        after = auditing.audited(case.found, asked.options)
+        after = auditing.audit_input(case.found, request.audit_options)
     except ModelFileError as error:
-        return replace(
-            attempt, after=Failure(path=error.path, code=error.code, message=error.message)
-        )
-    return _looked_at_again(attempt, case.audited, after)
+        return replace(done, after=Failure(path=error.path, code=error.code, message=error.message))
+    return _with_remaining(done, case.audited, after)
 
 
-def _carried_out(found: Input, audited: Audited, mending: Mending) -> Attempt:
+def _fix(found: Input, audited: Audited, options: FixOptions) -> FixAttempt:
     """Return what became of a model; where the whole is refused, the safe part is done alone."""
-    merged, planned = _planned(found, audited, mending, unsafe=mending.unsafe)
-    if mending.unsafe and isinstance(planned, str):
-        safe, planned_safely = _planned(found, audited, mending, unsafe=False)
+    merged, planned = _plan_fixes(found, audited, options, unsafe=options.unsafe)
+    if options.unsafe and isinstance(planned, str):
+        safe, planned_safely = _plan_fixes(found, audited, options, unsafe=False)
         if isinstance(planned_safely, Migration):
             merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
     if isinstance(planned, str):
-        return Attempt(
+        return FixAttempt(
             mended=Mended(path=audited.path, outcome=Outcome.LEFT, left=_all_left(merged, planned))
         )
     done = Mended(
@@ -164,40 +105,48 @@ def _carried_out(found: Input, audited: Audited, mending: Mending) -> Attempt:
         left=merged.left,
         warnings=_warnings(planned),
     )
-    if not mending.write:
-        return Attempt(mended=done, migration=planned)
+    if not options.write:
+        return FixAttempt(mended=done, migration=planned)
     try:
-        destination = Destination(in_place=True, backup=mending.backup, overwrite=mending.overwrite)
-        done_by = carried_out(Work(plan=planned.plan, source=found.path), destination)
+        destination = Destination(in_place=True, backup=options.backup, overwrite=options.overwrite)
+        done_by = apply_plan(Work(plan=planned.plan, source=found.path), destination)
     except ModelFileError as error:
-        return Attempt(
+        return FixAttempt(
             mended=Mended(
                 path=audited.path, outcome=Outcome.FAILED, left=_all_left(merged, error.message)
             )
         )
     backup = done_by.written.backup if done_by.written is not None else None
-    return Attempt(
+    return FixAttempt(
         mended=replace(
             done, outcome=Outcome.MENDED, backup=shown(backup) if backup is not None else None
         )
     )
 
 
-def directories(case: Case, _asked: Asked) -> frozenset[Path]:
-    """Return where drafts of a model are made."""
-    return frozenset(place.parent for place in _places(case))
-
-
-def _places(case: Case) -> frozenset[Path]:
+def places(case: ModelToFix, _request: FixRequest) -> frozenset[Path]:
+    """Return the files and directories that are read or written for a model."""
     return places_of(case.found.path, "", Destination(in_place=True), several=False)
+
+
+TASK: Final = Task(
+    module=__name__,
+    attempt=attempt,
+    shown=lambda case: case.found.shown,
+    lost="has no report: the process that mended it {how}; the file is whole, mended or as it was",
+    time=limits.WRITE_SECONDS,
+    grace=WRITE_GRACE,
+    places=places,
+)
+"""The fix of one model."""
 
 
 def _all_left(merged: Merged, reason: str) -> tuple[Unmended, ...]:
     return (*merged.left, *(Unmended(finding=finding, reason=reason) for finding in merged.taken))
 
 
-def _planned(
-    found: Input, audited: Audited, mending: Mending, *, unsafe: bool
+def _plan_fixes(
+    found: Input, audited: Audited, options: FixOptions, *, unsafe: bool
 ) -> tuple[Merged, Migration | str]:
     """
     Return the merged remedies with what migrate would do, or with the reason why it does nothing.
@@ -205,14 +154,12 @@ def _planned(
     merged = fixes.merged(audited.findings, unsafe=unsafe)
     if merged.options is None:
         return merged, "nothing is left to be done"
-    destination = Destination(in_place=True, backup=mending.backup, write=False)
+    destination = Destination(in_place=True, backup=options.backup, write=False)
     try:
-        result = migration.attempted(
-            found,
-            migration.Asked(
-                options=merged.options, destination=destination, parts=not mending.write
-            ),
+        request = MigrateRequest(
+            options=merged.options, destination=destination, parts=not options.write
         )
+        result = migration.attempt(found, request)
     except UsageError as error:
         return merged, str(error)
     match result:
@@ -232,7 +179,7 @@ def _planned(
                 "never does; migrate does it"
             ),
         )
-    held = fixes.holding_back(result.plan, mending.targets, unsafe=unsafe)
+    held = fixes.holding_back(result.plan, options.targets, unsafe=unsafe)
     return merged, held if held is not None else result
 
 
@@ -255,7 +202,7 @@ def _warnings(migration: Migration) -> tuple[str, ...]:
     )
 
 
-def _looked_at_again(attempt: Attempt, before: Audited, after: Audited) -> Attempt:
+def _with_remaining(attempt: FixAttempt, before: Audited, after: Audited) -> FixAttempt:
     """Return a written attempt with what is gone and what is still there."""
     there = {_identity(finding) for finding in after.findings}  # no fix renames a layer
     still = {finding for finding in before.findings if _identity(finding) in there}

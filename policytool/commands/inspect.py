@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.commands.batch.task import Task
 from policytool.formats import discovery
+from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import policy_map, reading
 from policytool.model.model import Layer, Model
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from policytool.formats.discovery import Input
 
 NO_MODEL: Final = frozenset(
     {
@@ -82,7 +82,7 @@ class Selection:
     """How many levels below the model to keep."""
 
 
-def attempted(found: Input) -> Model | Failure | None:
+def attempt(found: Input, _request: None = None) -> Model | Failure | None:
     """Return the model of an input, its failure, or None for what was found and is no model."""
     try:
         return reading.read(found.path, found.shown)
@@ -92,6 +92,10 @@ def attempted(found: Input) -> Model | Failure | None:
             if is_passed_over(found, error)
             else Failure(path=error.path, code=error.code, message=error.message)
         )
+
+
+TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.shown)
+"""Reading of one file."""
 
 
 def is_passed_over(found: Input, error: ModelFileError) -> bool:
@@ -105,7 +109,7 @@ def is_passed_over(found: Input, error: ModelFileError) -> bool:
     return error.code in NO_MODEL and not meant
 
 
-def gathered(results: Iterable[Model | Failure | None]) -> Inspection:
+def collect(results: Iterable[Model | Failure | None]) -> Inspection:
     """Return the results as one value, in their order."""
     models: list[Model] = []
     failures: list[Failure] = []
@@ -133,7 +137,7 @@ def inspect(path: str) -> Model:
     return reading.read(found.path, found.shown)
 
 
-def selected(model: Model, selection: Selection) -> tuple[Layer, ...]:
+def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:
     """
     Return the layers of a model that a selection keeps.
 
@@ -158,7 +162,7 @@ class Selected:
     layers: tuple[tuple[Layer, ...], ...]
 
 
-def narrowed(inspection: Inspection, selection: Selection) -> Selected:
+def select(inspection: Inspection, selection: Selection) -> Selected:
     """
     Return the inspection with the layers that a selection keeps.
 
@@ -166,7 +170,7 @@ def narrowed(inspection: Inspection, selection: Selection) -> Selected:
     """
     return Selected(
         inspection=inspection,
-        layers=tuple(selected(model, selection) for model in inspection.models),
+        layers=tuple(select_layers(model, selection) for model in inspection.models),
     )
 
 

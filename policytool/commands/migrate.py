@@ -1,43 +1,45 @@
-"""``migrate``: plan what changes in each file, and carry the plans out."""
+"""``migrate``: plan what changes in one file, and carry the plan out."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping  # noqa: TC003  # TASK evaluates annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path  # noqa: TC003  # as above
 from typing import TYPE_CHECKING, Final
 
-from policytool.commands.batch import file_conflicts, parallel, tasks
+from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import (
     Destination,
     check_target,
     container_of,
     places_of,
     target_of,
-    without_outputs,
 )
-from policytool.commands.inspect import LOST, Failure, is_passed_over
-from policytool.formats import REWRITTEN, discovery, format_detection
+from policytool.commands.inspect import Failure, is_passed_over
+from policytool.formats import REWRITTEN, format_detection
+from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
+from policytool.formats.edits import Counts, WriteOptions, Written
 from policytool.migration import planning
 from policytool.migration.plan import Plan, Refusal
+from policytool.migration.planning.options import Options  # noqa: TC001  # as above
 from policytool.model import reading
-from policytool.numerics.tensorflow_run import TensorFlowRun, ToleranceMissedError, count_casts
-from policytool.support.errors import ModelFileError, UsageError, WorkerError
-from policytool.support.shorten import some
+from policytool.numerics.predictions import PredictionComparison  # noqa: TC001  # as above
+from policytool.numerics.tensorflow_run import (
+    Reexport,
+    TensorFlowRun,
+    TensorFlowTools,
+    ToleranceMissedError,
+    count_casts,
+)
+from policytool.support import limits
+from policytool.support.errors import ModelFileError, WorkerError
+from policytool.support.text.jsontext import Json  # noqa: TC001  # as above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from policytool.formats.casting import Counts
-    from policytool.formats.discovery import Input
     from policytool.formats.document import Document
-    from policytool.formats.rewriting import Written
-    from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
-    from policytool.numerics.predictions import PredictionComparison
-    from policytool.numerics.tensorflow_run import Reexport, TensorFlowTools
-    from policytool.support.text.jsontext import Json
 
 
 CONFIG: Final = "config"
@@ -89,7 +91,7 @@ Result = Migration | Failure | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class MigrateRequest:
     """What is to be done to each of several files."""
 
     options: Options
@@ -101,44 +103,7 @@ class Asked:
     """Whether a diff is to be made of the results."""
 
 
-def migrate_all(
-    inputs: Sequence[Input],
-    options: Options,
-    destination: Destination,
-    tools: TensorFlowTools | None = None,
-    *,
-    jobs: int | None = 1,
-    parts: bool = True,
-) -> Iterator[Result]:
-    """
-    Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing
-    else starts them.
-
-    What needs TensorFlow is done in this process, one file after the other, because TensorFlow has
-    a process of its own; all else by as many as ``jobs`` says. Inputs that have to do with each
-    other, such as two with one output, are done in their order.
-
-    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one
-        output for many inputs. It comes after what was done.
-    :raises WorkerError: where processes are wanted and cannot be started.
-    """
-    chosen = without_outputs(inputs, options.suffix, destination)
-    asked = Asked(options=options, destination=destination, several=len(chosen) > 1, parts=parts)
-    if tools is not None and (options.retrace or tools.verify):
-        yield from parallel.in_turn(
-            chosen, lambda found: attempted(found, asked, tools), tasks.migrate(), asked
-        )
-    else:
-        yield from parallel.each(
-            tasks.migrate(),
-            chosen,
-            asked,
-            jobs,
-            lambda: file_conflicts.after([_places(found, asked) for found in chosen]),
-        )
-
-
-def attempted(found: Input, asked: Asked, tools: TensorFlowTools | None = None) -> Result:
+def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
     """
     Return what became of one input.
 
@@ -161,14 +126,14 @@ def attempted(found: Input, asked: Asked, tools: TensorFlowTools | None = None) 
                 code="not-migratable",
                 message="holds no layer that could be changed: its metadata leads to none",
             )
-        plan = _planned(loaded, asked)
+        plan = _make_plan(loaded, request)
         run = (
             TensorFlowRun(plan=plan, loaded=loaded, source=found.path, tools=tools)
             if tools is not None
             else None
         )
-        work = Work(plan=plan, source=found.path, document=document, run=run, parts=asked.parts)
-        return carried_out(work, asked.destination, several=asked.several)
+        work = Work(plan=plan, source=found.path, document=document, run=run, parts=request.parts)
+        return apply_plan(work, request.destination, several=request.several)
     except ModelFileError as error:
         return (
             None
@@ -179,37 +144,35 @@ def attempted(found: Input, asked: Asked, tools: TensorFlowTools | None = None) 
         return Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
 
 
-def _planned(loaded: LoadedModel, asked: Asked) -> Plan:
-    container = container_of(asked.destination.output)
-    if asked.options.target is None and container in {None, loaded.document.format}:
-        return planning.plan(loaded, asked.options)
+def _make_plan(loaded: LoadedModel, request: MigrateRequest) -> Plan:
+    container = container_of(request.destination.output)
+    if request.options.target is None and container in {None, loaded.document.format}:
+        return planning.plan(loaded, request.options)
     from policytool.migration.convert import conversion_plan
 
-    return conversion_plan.plan(loaded, asked.options, container)
+    return conversion_plan.plan(loaded, request.options, container)
 
 
-def directories(found: Input, asked: Asked) -> frozenset[Path]:
-    """Return where drafts of an input's output are made."""
-    return frozenset(place.parent for place in _places(found, asked))
+def places(found: Input, request: MigrateRequest) -> frozenset[Path]:
+    """Return the files and directories that are read or written for an input."""
+    return places_of(
+        found.path, request.options.suffix, request.destination, several=request.several
+    )
 
 
-def _places(found: Input, asked: Asked) -> frozenset[Path]:
-    return places_of(found.path, asked.options.suffix, asked.destination, several=asked.several)
-
-
-def migrate(path: str, options: Options, destination: Destination) -> Migration:
-    """
-    Return what became of one model.
-
-    :raises ModelFileError: for what cannot be read, migrated or written.
-    :raises UsageError: for patterns that match no layer.
-    """
-    match next(migrate_all([discovery.one(path)], options, destination)):
-        case Migration() as done:
-            return done
-        case Failure() as failure:
-            raise ModelFileError(failure.path, failure.code, failure.message)
-    raise ModelFileError(path, "no-model", "is no model")
+LOST: Final = (
+    "has no report: the process that migrated it {how}; what it was to write is whole, or as it was"
+)
+TASK: Final = Task(
+    module=__name__,
+    attempt=attempt,
+    shown=lambda found: found.shown,
+    lost=LOST,
+    time=limits.WRITE_SECONDS,
+    grace=WRITE_GRACE,
+    places=places,
+)
+"""The migration of one file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,7 +191,7 @@ class Work:
     """Whether a diff is to be made of the result."""
 
 
-def carried_out(work: Work, destination: Destination, *, several: bool = False) -> Migration:
+def apply_plan(work: Work, destination: Destination, *, several: bool = False) -> Migration:
     """
     Return what becomes of a plan: nothing for an empty one, a refusal, a preview, or the written
     file.
@@ -237,7 +200,7 @@ def carried_out(work: Work, destination: Destination, *, several: bool = False) 
     :raises WorkerError: where TensorFlow is needed, and cannot do its part.
     """
     plan, source, run = work.plan, work.source, work.run
-    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=_changing(work))
+    done = Migration(plan=plan, status=Status.UNCHANGED, source=source, parts=_changing_parts(work))
     if plan.is_empty:
         return done
     container = plan.conversion.content.container if plan.conversion is not None else None
@@ -253,7 +216,7 @@ def carried_out(work: Work, destination: Destination, *, several: bool = False) 
     check_target(plan, source, target, destination)
     if destination.skip_existing and os.path.lexists(target):
         return replace(done, status=Status.SKIPPED, target=target)
-    counts = _measured(work)
+    counts = _count_losses(work)
     overflow = sum(count.overflow for count in counts.values())
     if overflow and not destination.allow_overflow:
         return replace(
@@ -266,16 +229,16 @@ def carried_out(work: Work, destination: Destination, *, several: bool = False) 
     if not destination.write:
         return replace(done, status=Status.PLANNED, target=target, counts=counts)
     try:
-        written = _written(work, target, destination)
+        written = _write(work, target, destination)
     except ToleranceMissedError as missed:
         return replace(
             done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison
         )
     done = replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
-    return done if run is None else _told(done, run)
+    return done if run is None else _with_answers(done, run)
 
 
-def _changing(work: Work) -> Mapping[str, Json]:
+def _changing_parts(work: Work) -> Mapping[str, Json]:
     """Return the JSON documents that change, as they are; none where nobody asks for them."""
     if not work.parts or work.document is None:
         return {}
@@ -285,49 +248,28 @@ def _changing(work: Work) -> Mapping[str, Json]:
     return {name: value for name, value in work.document.parts.items() if name in edited}
 
 
-def _written(work: Work, target: Path, destination: Destination) -> Written:
+def _write(work: Work, target: Path, destination: Destination) -> Written:
     plan, source, run = work.plan, work.source, work.run
-    verify = run.verify if run is not None and run.tools.verify else None
-    if plan.conversion is not None and work.document is not None:
-        from policytool.formats import creating
-
-        return creating.build(
-            source,
-            work.document,
-            target,
-            plan.conversion.content,
-            overwrite=destination.overwrite,
-            in_place=destination.in_place,
-            backup=destination.backup,
-            shown=plan.path,
-            verify=verify,
-        )
-    from policytool.formats import rewriting  # as above
-
-    if plan.retrace and run is not None:
-        return rewriting.make(
-            source,
-            target,
-            run.reexport,
-            overwrite=destination.overwrite,
-            in_place=destination.in_place,
-            backup=destination.backup,
-            shown=plan.path,
-        )
-    return rewriting.write(
-        source,
-        target,
-        rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state),
-        document_format=plan.format,
+    options = WriteOptions(
         overwrite=destination.overwrite,
         in_place=destination.in_place,
         backup=destination.backup,
         shown=plan.path,
-        verify=verify,
+        verify=run.verify if run is not None and run.tools.verify else None,
     )
+    if plan.conversion is not None and work.document is not None:
+        from policytool.formats import creating
+
+        return creating.build(source, work.document, target, plan.conversion.content, options)
+    from policytool.formats import rewriting  # as above
+
+    if plan.retrace and run is not None:
+        return rewriting.make(source, target, run.reexport, options=options)
+    changes = rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
+    return rewriting.write(source, target, changes, document_format=plan.format, options=options)
 
 
-def _told(done: Migration, run: TensorFlowRun) -> Migration:
+def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
     """Return a migration with what the child process did for it."""
     plan = done.plan
     if run.retraced is not None and run.after is not None:
@@ -337,7 +279,7 @@ def _told(done: Migration, run: TensorFlowRun) -> Migration:
     return replace(done, plan=plan, retraced=run.retraced, comparison=run.comparison)
 
 
-def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
+def _count_losses(work: Work) -> Mapping[tuple[str, ...], Counts]:
     """Return what each cast does to the values, which takes reading those tensors and no others."""
     plan, source = work.plan, work.source
     if not plan.casts:
@@ -349,32 +291,6 @@ def _measured(work: Work) -> Mapping[tuple[str, ...], Counts]:
     from policytool.formats import rewriting  # as above: h5py and ml_dtypes
 
     return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)
-
-
-def the_one_model(
-    inputs: Iterable[Input], options: Options, destination: Destination, several: str = ""
-) -> list[Input]:
-    """
-    Return the one model among the inputs that were found; none where there is none.
-
-    :param several: what a sentence about several goes on with: what else the command takes.
-    :raises UsageError: where there are several, with their names.
-    :raises ModelFileError: where the process that read the one ended over it.
-    """
-    candidates = without_outputs(list(inputs), options.suffix, destination)
-    read = list(parallel.each(tasks.inspect(), candidates, None, None))
-    models = [found for found, result in zip(candidates, read, strict=True) if result is not None]
-    if len(models) > 1:
-        listed = some([found.shown for found in models], 10)
-        raise UsageError(
-            f"there are {len(models)} models here ({listed}); name the one that is meant{several}"
-        )
-    for result in read:
-        if (
-            isinstance(result, Failure) and result.code in LOST
-        ):  # it would be again, and only after as long
-            raise ModelFileError(result.path, result.code, result.message)
-    return models
 
 
 def _unable(document_format: str, *, has_config: bool) -> str | None:

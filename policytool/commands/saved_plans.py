@@ -8,42 +8,36 @@ stood there, so a plan for another file, or for one that has changed, does nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from policytool.commands.batch import file_conflicts, parallel, tasks
+from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, places_of
 from policytool.commands.inspect import Failure
-from policytool.commands.migrate import Result, Work, carried_out
+from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.formats import format_detection
-from policytool.formats.document import Address
-from policytool.formats.edits import Cast, Edit, Kind, Slot
 from policytool.migration.plan import Plan, Refusal
 from policytool.migration.planning import savedmodel_revival
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading
 from policytool.model.model import Source
-from policytool.numerics.tensorflow_run import TensorFlowRun
+from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
-from policytool.support.text import jsontext
+from policytool.support.text import codec, jsontext
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from policytool.formats.document import Document
+    from policytool.formats.document import Address, Document
     from policytool.model.model import Model
-    from policytool.numerics.tensorflow_run import TensorFlowTools
 
-Value = TypeVar("Value")
-VERSION = 1
+VERSION: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Saved:
+class SavedPlan:
     """One plan, and the file that it is to be carried out on."""
 
     plan: Plan
@@ -51,7 +45,7 @@ class Saved:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class SavedPlanRequest:
     """What is to be done with each plan."""
 
     destination: Destination
@@ -59,41 +53,9 @@ class Asked:
     """Whether a diff is to be made of the results."""
 
 
-def migrate_saved(
-    file: Path,
-    paths: tuple[str, ...],
-    destination: Destination,
-    tools: TensorFlowTools | None = None,
-    *,
-    jobs: int | None = 1,
-    parts: bool = True,
-) -> Iterator[Result]:
-    """
-    Yield what became of each plan in a file; with one path and one plan, that path is migrated in
-    place of the plan's own.
-
-    Which process does what is said at :func:`policytool.commands.migrate.migrate_all`.
-
-    :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
-    :raises WorkerError: where processes are wanted and cannot be started.
-    """
-    every = [Saved(plan=plan, path=path) for plan, path in _paired(plans(file), paths)]
-    asked = Asked(destination=destination, parts=parts)
-    if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
-        yield from parallel.in_turn(
-            every, lambda saved: attempted(saved, asked, tools), tasks.migrate_saved(), asked
-        )
-    else:
-        yield from parallel.each(
-            tasks.migrate_saved(),
-            every,
-            asked,
-            jobs,
-            lambda: file_conflicts.after([_places(saved, asked) for saved in every]),
-        )
-
-
-def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) -> Result:
+def attempt(
+    saved: SavedPlan, request: SavedPlanRequest, tools: TensorFlowTools | None = None
+) -> Result:
     """
     Return what became of one plan.
 
@@ -127,9 +89,9 @@ def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) 
             if tools is not None
             else None
         )
-        return carried_out(
-            Work(plan=current, source=path, document=document, run=run, parts=asked.parts),
-            asked.destination,
+        return apply_plan(
+            Work(plan=current, source=path, document=document, run=run, parts=request.parts),
+            request.destination,
         )
     except ModelFileError as error:
         return Failure(path=error.path, code=error.code, message=error.message)
@@ -137,16 +99,24 @@ def attempted(saved: Saved, asked: Asked, tools: TensorFlowTools | None = None) 
         return Failure(path=str(path), code=error.code, message=str(error), details=error.details)
 
 
-def directories(saved: Saved, asked: Asked) -> frozenset[Path]:
-    """Return where drafts of a plan's output are made."""
-    return frozenset(place.parent for place in _places(saved, asked))
+def places(saved: SavedPlan, request: SavedPlanRequest) -> frozenset[Path]:
+    """Return the files and directories that are read or written for a plan."""
+    return places_of(saved.path, saved.plan.suffix, request.destination, several=False)
 
 
-def _places(saved: Saved, asked: Asked) -> frozenset[Path]:
-    return places_of(saved.path, saved.plan.suffix, asked.destination, several=False)
+TASK: Final = Task(
+    module=__name__,
+    attempt=attempt,
+    shown=lambda saved: str(saved.path),
+    lost=LOST,
+    time=limits.WRITE_SECONDS,
+    grace=WRITE_GRACE,
+    places=places,
+)
+"""The migration of one file by its saved plan."""
 
 
-def plans(file: Path) -> tuple[Plan, ...]:
+def read_plans(file: Path) -> tuple[Plan, ...]:
     """
     Return the plans of a file that ``migrate --format json`` wrote.
 
@@ -166,7 +136,9 @@ def plans(file: Path) -> tuple[Plan, ...]:
                 f"--plan {file} is no plan of version {VERSION}; expected what migrate --dry-run "
                 "--format json prints"
             )
-        return tuple(_plan(item) for item in _list(value["plans"]))
+        if not isinstance(value["plans"], list):
+            raise TypeError("a list was expected")
+        return tuple(_plan(item) for item in value["plans"])
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"--plan {file} is no plan: {type(error).__name__} at {error}; expected what migrate "
@@ -174,11 +146,16 @@ def plans(file: Path) -> tuple[Plan, ...]:
         ) from error
 
 
-def _paired(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[tuple[Plan, Path]]:
+def pair(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
+    """
+    Return plans with the files that they are to be carried out on; without paths, each plan's own.
+
+    :raises UsageError: for paths that there is no plan for.
+    """
     if not paths:
-        return [(plan, Path(plan.path)) for plan in found]
+        return [SavedPlan(plan=plan, path=Path(plan.path)) for plan in found]
     if len(found) == 1 and len(paths) == 1:
-        return [(found[0], Path(paths[0]))]
+        return [SavedPlan(plan=found[0], path=Path(paths[0]))]
     named = {plan.path: plan for plan in found}
     missing = [path for path in paths if path not in named]
     if missing:
@@ -186,7 +163,7 @@ def _paired(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[tuple[Plan,
             f"the saved plan has none for {missing[0]}; it has plans for "
             f"{', '.join(list(named)[:5]) or 'no file'}"
         )
-    return [(named[path], Path(path)) for path in paths]
+    return [SavedPlan(plan=named[path], path=Path(path)) for path in paths]
 
 
 def _check(document: Document, plan: Plan) -> None:
@@ -271,106 +248,44 @@ def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # J
         return ABSENT
 
 
-def _plan(value: object) -> Plan:
-    item = _object(value)
-    if item.get("conversion") is not None:
+_READ: Final = (
+    "path",
+    "format",
+    "generation",
+    "suffix",
+    "base_policy",
+    "casts",
+    "state",
+    "refusals",
+)
+_DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64", None})
+
+
+def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
+    """
+    Return one plan.
+
+    :raises KeyError: if something is missing.
+    :raises TypeError: if something is of another type.
+    :raises ValueError: if an edit is of no known kind.
+    :raises UsageError: for a conversion.
+    """
+    if isinstance(item, dict) and item.get("conversion") is not None:
         raise UsageError(
             f"--plan has a conversion of {item['path']}, which is made of the file each time: run "
             f"migrate --target {item['conversion']['target']} again"
         )
-    return Plan(
-        path=_text(item["path"]),
-        format=_text(item["format"]),
-        generation=_or_none(item["generation"], _text),
-        suffix=_text(item["suffix"]),
-        base_policy=_or_none(item["base_policy"], _text),
-        edits=tuple(_edit(edit) for edit in _list(item["edits"])),
-        casts=tuple(_cast(cast) for cast in _list(item["casts"])),
-        state=_or_none(item["state"], lambda slots: tuple(_slot(slot) for slot in _list(slots))),
-        retrace=item.get("retrace") is True and item["format"] == "savedmodel",
-        refusals=_refused(item)
-        or tuple(
-            Refusal(
-                code=_text(refusal["code"]),
-                message=_text(refusal["message"]),
-                path=_or_none(refusal["path"], _text),
-            )
-            for refusal in _list(item["refusals"])
-        ),
-    )
-
-
-# checked by its caller
-def _refused(item: Any) -> tuple[Refusal, ...]:  # noqa: ANN401  # checked by its caller
-    """Return a refusal for a plan that says it was refused and no longer says why."""
-    if item["status"] != "refused" or item["refusals"]:
-        return ()
-    return (Refusal(code="refused", message="it was refused when it was made", path=None),)
-
-
-def _edit(value: object) -> Edit:
-    item = _object(value)
-    return Edit(
-        kind=Kind(item["kind"]),
-        address=Address(part=_text(item["part"]), pointer=_text(item["pointer"])),
-        path=_or_none(item["path"], _text),
-        before=item.get("before", ABSENT),
-        after=item.get("after", ABSENT),
-        reason=_text(item["reason"]),
-    )
-
-
-def _cast(item: Any) -> Cast:  # checked here  # noqa: ANN401  # checked here
-    return Cast(
-        tensor=_names(item["tensor"]),
-        path=_or_none(item["path"], _text),
-        before=_float(item["before"]),
-        after=_float(item["after"]),
-        through=_or_none(item["through"], _float),
-        reason=_text(item["reason"]),
-    )
-
-
-def _slot(item: Any) -> Slot:  # checked here  # noqa: ANN401  # checked here
-    value = item["value"]
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise TypeError("a number was expected")
-    return Slot(
-        tensor=_names(item["tensor"]),
-        source=_or_none(item["source"], _names),
-        dtype=_or_none(item["dtype"], _text),
-        value=value,
-    )
-
-
-def _object(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError("an object was expected")
-    return value
-
-
-def _names(value: object) -> tuple[str, ...]:
-    return tuple(_text(name) for name in _list(value))
-
-
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError("a list was expected")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("text was expected")
-    return value
-
-
-def _float(value: object) -> str:
-    if value not in {"float16", "bfloat16", "float32", "float64"}:
+    edits = [{**edit, "address": edit} for edit in item["edits"]]
+    plan = codec.read(Plan, {**{name: item[name] for name in _READ}, "edits": edits})
+    if (
+        not {dtype for one in plan.casts for dtype in (one.before, one.after, one.through)}
+        <= _DTYPES
+    ):
         raise TypeError("a float dtype was expected")
-    return str(value)
-
-
-# checked by what reads it
-def _or_none(value: Any, read: Callable[[Any], Value]) -> Value | None:  # noqa: ANN401  # checked by what reads it
-    return None if value is None else read(value)
+    unexplained = item["status"] == "refused" and not plan.refusals
+    refusal = Refusal(code="refused", message="it was refused when it was made", path=None)
+    return replace(
+        plan,
+        retrace=item.get("retrace") is True and plan.format == "savedmodel",
+        refusals=(refusal,) if unexplained else plan.refusals,
+    )

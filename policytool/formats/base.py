@@ -1,4 +1,4 @@
-"""What the ``read`` modules of several formats use: the probe, and what Keras' JSON has in common."""
+"""What several formats read alike: the probe, and what Keras' JSON has in common."""
 
 from __future__ import annotations
 

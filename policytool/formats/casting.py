@@ -9,16 +9,20 @@ what a single one would (Boldo and Melquiond, "When double rounding is odd").
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import ml_dtypes
 import numpy as np
 
+from policytool.formats.edits import Counts
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
+
+__all__ = ["BFLOAT16", "DTYPES", "Counts", "cast", "converted", "counted"]
 
 BFLOAT16: Final = "bfloat16"
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
@@ -37,40 +41,6 @@ _SMALLEST_NORMAL: Final = {
 }
 _QUIET: Final = 0x40
 """The bit of a bfloat16 NaN that keeps it a NaN when the rest of its payload is cut off."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counts:
-    """
-    What a cast did to the values of a tensor; values that were not finite before are not counted as
-    lost.
-    """
-
-    values: int = 0
-    overflow: int = 0
-    """Became infinite."""
-
-    subnormal: int = 0
-    """Became so small that precision is lost."""
-
-    flushed: int = 0
-    """Became zero."""
-
-    zero: int = 0
-    """Were zero before; filled by :func:`counted`."""
-
-    nonfinite: int = 0
-    """Were NaN or infinite before; filled by :func:`counted`."""
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            values=self.values + other.values,
-            overflow=self.overflow + other.overflow,
-            subnormal=self.subnormal + other.subnormal,
-            flushed=self.flushed + other.flushed,
-            zero=self.zero + other.zero,
-            nonfinite=self.nonfinite + other.nonfinite,
-        )
 
 
 def cast(array: Array, before: str, after: str, through: str | None = None) -> tuple[Array, Counts]:

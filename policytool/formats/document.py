@@ -7,6 +7,7 @@ A document knows nothing of Keras generations; a generation knows nothing of fil
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING
 from policytool.support.text import jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from policytool.support.files.opening import Identity
     from policytool.support.text.jsontext import Json
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping  # noqa: TC003  # for the codec
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from pathlib import Path  # noqa: TC003  # for the codec
 
-if TYPE_CHECKING:
-    from policytool.formats.document import Address
-    from policytool.support.text.jsontext import Absent, Json
+from policytool.formats.document import Address  # noqa: TC001  # for the codec
+from policytool.support.text.jsontext import Absent, Json  # noqa: TC001  # for the codec
 
 
 class Kind(StrEnum):
@@ -75,3 +75,79 @@ class Slot:
 
     dtype: str | None = None
     value: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Counts:
+    """
+    What a cast did to the values of a tensor; values that were not finite before are not counted as
+    lost.
+    """
+
+    values: int = 0
+    overflow: int = 0
+    """Became infinite."""
+
+    subnormal: int = 0
+    """Became so small that precision is lost."""
+
+    flushed: int = 0
+    """Became zero."""
+
+    zero: int = 0
+    """Were zero before; filled by :func:`policytool.formats.casting.counted`."""
+
+    nonfinite: int = 0
+    """Were NaN or infinite before; filled by :func:`policytool.formats.casting.counted`."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            values=self.values + other.values,
+            overflow=self.overflow + other.overflow,
+            subnormal=self.subnormal + other.subnormal,
+            flushed=self.flushed + other.flushed,
+            zero=self.zero + other.zero,
+            nonfinite=self.nonfinite + other.nonfinite,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WriteOptions:
+    """How a file is written."""
+
+    overwrite: bool = False
+    """Whether an output, or a backup, that exists is replaced."""
+
+    in_place: bool = False
+    """Whether the source is replaced, whatever the target is."""
+
+    backup: bool = True
+    """Whether a source that is replaced stays as ``NAME.bak``."""
+
+    shown: str | None = None
+    """The source as messages show it; None for its path."""
+
+    verify: Callable[[Path], None] | None = None
+    """
+    Gets a path by which any process of this user can read the result, before it has its place; what
+    it raises ends the write, and nothing was changed.
+    """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """A file that was written."""
+
+    target: Path
+    """Where it is: what a link led to, where one was followed."""
+
+    backup: Path | None = None
+    """Where the original is, if it was replaced and kept."""
+
+    followed_link: bool = False
+    write_seconds: float = 0.0
+    """Until the new file was on the disk."""
+
+    compare_seconds: float = 0.0
+    counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
+    """What the casts did to the values, by the tensor's path in the plan."""

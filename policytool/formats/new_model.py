@@ -5,14 +5,11 @@ variable gets its values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from policytool.formats.document import Tensor
-    from policytool.support.text.jsontext import Json
+from policytool.formats.document import Tensor  # noqa: TC001  # for the codec
+from policytool.support.text.jsontext import Json  # noqa: TC001  # for the codec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from policytool.formats.edits import Cast, Edit, Slot
-    from policytool.formats.new_model import Content
-    from policytool.model.model import Verdict
-    from policytool.releases.behaviour import Proof
+from policytool.formats.edits import Cast, Edit, Slot  # noqa: TC001  # for the codec
+from policytool.formats.new_model import Content  # noqa: TC001  # for the codec
+from policytool.model.model import Verdict  # noqa: TC001  # for the codec
+from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 
 
 class Severity(StrEnum):

@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from policytool.formats.document import Observation, Signature, TracedOp, Writer
+from policytool.formats.document import Address, Observation, Signature, TracedOp, Writer
 from policytool.releases import dtypes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from policytool.formats.document import Address
-    from policytool.releases.policy import Dynamic, Fixed, Quantization
+from policytool.releases.policy import Dynamic, Fixed, Quantization  # noqa: TC001  # for the codec
 
 __all__ = [
     "Cause",

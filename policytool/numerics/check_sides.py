@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
+from policytool.formats.edits import WriteOptions
 from policytool.migration import planning
 from policytool.migration.planning.planned_document import applied
 from policytool.model import reading, untrusted_code
@@ -214,5 +215,11 @@ def _copy_changed(found: Input, plan: Plan, scratch: Path) -> Path:
     from policytool.formats import rewriting  # h5py, where a copy is written
 
     changes = rewriting.Changes(edits=plan.edits, casts=plan.casts, state=plan.state)
-    rewriting.write(found.path, target, changes, document_format=plan.format, shown=plan.path)
+    rewriting.write(
+        found.path,
+        target,
+        changes,
+        document_format=plan.format,
+        options=WriteOptions(shown=plan.path),
+    )
     return target

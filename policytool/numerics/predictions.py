@@ -10,13 +10,14 @@ spelling changed the predictions are the same bit for bit;
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.lib.npyio import NpzFile

@@ -6,6 +6,7 @@ are compared.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,18 +18,21 @@ from policytool.migration.plan import Note, Refusal, Severity
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
 from policytool.numerics.prediction_tolerances import converted_tolerance, rewritten_tolerance
-from policytool.numerics.predictions import PredictionSide, compare_predictions
+from policytool.numerics.predictions import (
+    PredictionComparison,
+    PredictionSide,
+    compare_predictions,
+)
+from policytool.numerics.reexport import ReexportComparison  # noqa: TC001  # for the codec
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from policytool.formats.casting import Counts
     from policytool.migration.plan import Plan
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
-    from policytool.numerics.predictions import PredictionComparison
-    from policytool.numerics.reexport import ReexportComparison
     from policytool.numerics.workers import Worker
 
 _FIRST_WITH_NAMES = (2, 5)

@@ -1,16 +1,22 @@
-"""JSON values as the text of a report."""
+"""Values as the text of a JSON report."""
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from typing import TYPE_CHECKING, Any, Final
+
+from policytool.commands.inspect import Failure
+from policytool.support.text import codec
+from policytool.support.text.codec import attributes
+from policytool.support.version import version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.reports.layout import View
+    from policytool.support.text.codec import Forms
+
+FAILURES: Final[Forms] = {Failure: attributes("path", "code", "message")}
+"""The form that failures have in every report."""
 
 _HIDDEN: Final = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
@@ -21,24 +27,17 @@ UTF-8 has no bytes for.
 """
 
 
-def written(values: Mapping[str, Any], view: View) -> str:
+def versioned(number: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a report below its version and that of policytool."""
+    return {"version": number, "tool": {"name": "policytool", "version": version()}, **values}
+
+
+def json_text(values: object, forms: Forms = FAILURES, *, unicode: bool) -> str:
     """
-    Return JSON text, indented; where the stream lacks characters, they are escaped as JSON does it.
+    Return a report as one line of JSON, in which ``forms`` say what stands for a class; without
+    ``unicode``, or if a character would not be seen, it is escaped as JSON does it.
     """
-    text = json.dumps(values, indent=2, ensure_ascii=not view.unicode, allow_nan=False)
+    text = codec.encode(values, forms, ascii_only=not unicode, nan=False)
+    if text.isascii():
+        return text.replace("\x7f", "\\u007f") + "\n"
     return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
-
-
-# whatever a config, or a measurement, holds
-def strict(value: Any) -> Any:  # noqa: ANN401  # whatever a config, or a measurement, holds
-    """Return JSON values with the names of numbers that JSON lacks."""
-    match value:
-        case float() if math.isnan(value):
-            return "NaN"
-        case float() if math.isinf(value):
-            return "Infinity" if value > 0 else "-Infinity"
-        case list():
-            return [strict(item) for item in value]
-        case dict():
-            return {key: strict(item) for key, item in value.items()}
-    return value

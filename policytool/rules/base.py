@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from policytool.formats.document import Signature  # noqa: TC001  # for the codec
 from policytool.rules.finding import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from policytool.formats.casting import Counts
-    from policytool.formats.document import Address, Document, Signature
+    from policytool.formats.document import Address, Document
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
     from policytool.rules.finding import Fix, Remedy, Severity

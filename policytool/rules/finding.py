@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.document import Address, Signature  # noqa: TC001  # for the codec
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from policytool.formats.document import Address
-    from policytool.model.model import Signature
 
 _NUMBER: Final = re.compile(r"_\d+(?=(?:_input)?(?:/|$))")
 """

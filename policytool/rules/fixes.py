@@ -17,14 +17,13 @@ from policytool.formats.edits import Kind
 from policytool.migration.plan import Severity
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.releases.dtypes import HALVES
-from policytool.rules.finding import Fix, Remedy
+from policytool.rules.finding import Finding, Fix, Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from policytool.formats.edits import Cast
     from policytool.migration.plan import Plan
-    from policytool.rules.finding import Finding
 
 _WIDE: Final = frozenset({"float32", "float64"})
 

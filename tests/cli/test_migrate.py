@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import h5py
 import numpy as np
@@ -404,6 +404,56 @@ def test_what_is_no_plan_is_told(text: str, model: Path, place: Path) -> None:
     ended = run("migrate", model, "--plan", "plan.json")
     assert ended.code == 2, ended.err
     assert "--plan" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("place_", "value"),
+    [
+        *((("plans", 0, key), None) for key in ("path", "format", "suffix", "edits", "casts")),
+        *((("plans", 0, "edits", 0, key), 1) for key in ("kind", "part", "pointer", "reason")),
+        (("plans", 0, "edits", 0), []),
+        (("plans", 0, "casts"), [{"tensor": "a"}]),
+        (("plans", 0, "state"), [{"tensor": ["a"], "source": None, "dtype": None, "value": True}]),
+        (("plans", 0, "refusals"), [{"code": "c", "path": None}]),
+        (("plans", 0), "plan"),
+        *((("plans", 0, key), ...) for key in ("path", "generation", "state", "status", "edits")),
+        *((("plans", 0, "edits", 0, key), ...) for key in ("kind", "part", "pointer", "reason")),
+    ],
+)
+def test_a_plan_with_a_wrong_or_missing_value_is_told(
+    place_: tuple[str | int, ...], value: object, model: Path, place: Path
+) -> None:
+    """In one sentence, and nothing is written; an ellipsis stands for a key that is missing."""
+    planned = json.loads(
+        run("migrate", model, "--to", "mixed_bfloat16", "--dry-run", "--format", "json").out
+    )
+    holder: Any = planned
+    for step in place_[:-1]:
+        holder = holder[step]
+    if value is ...:
+        del holder[place_[-1]]
+    else:
+        holder[place_[-1]] = value
+    (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
+    ended = run("migrate", "--plan", "plan.json")
+    assert ended.code == 2, ended.err
+    assert "is no plan" in ended.err
+    assert ended.err.count("\n") == 1
+    assert names(place) == {"model.h5", "plan.json"}
+
+
+@pytest.mark.parametrize("dtype", ["int8", 16])
+def test_a_plan_that_casts_to_no_float_is_told(dtype: object, place: Path) -> None:
+    """The dtypes that are cast between are those of the documentation."""
+    shutil.copy(FIXTURES / "tf2.3/exp_mf16_fixed128.h5", place / "model.h5")
+    planned = json.loads(
+        run("migrate", "model.h5", "--to", "float16", "--dry-run", "--format", "json").out
+    )
+    planned["plans"][0]["casts"][0]["after"] = dtype
+    (place / "plan.json").write_text(json.dumps(planned), encoding="utf-8")
+    ended = run("migrate", "--plan", "plan.json")
+    assert ended.code == 2
+    assert "is no plan" in ended.err
 
 
 def test_casts_are_counted_and_infinities_refused(place: Path) -> None:

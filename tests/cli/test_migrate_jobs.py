@@ -5,6 +5,7 @@ processes there are.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands.batch import tasks
+from policytool.commands import audit, fix, migrate, saved_plans
 from policytool.commands.destinations import Destination
-from policytool.commands.fix import Asked as MendingAsked
-from policytool.commands.fix import Case, Mending
-from policytool.commands.migrate import Asked
-from policytool.commands.saved_plans import Asked as SavedAsked
-from policytool.commands.saved_plans import Saved
+from policytool.commands.fix import FixOptions, FixRequest, ModelToFix
+from policytool.commands.migrate import MigrateRequest
+from policytool.commands.saved_plans import SavedPlan, SavedPlanRequest
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.rules import AuditOptions
+from policytool.rules.finding import Audited
 from policytool.support.processes import pool
+from policytool.support.text import codec
 from tests.conftest import (
     MIXED_H5,
     MIXED_JSON,
@@ -45,8 +46,9 @@ from tests.support.processes.test_pool import children
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [ALONE, THOROUGH]
+    from policytool.commands.batch.task import Task
 
+pytestmark = [ALONE, THOROUGH]
 
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 OTHER: Final = FIXTURES / "keras3.15/int8.keras"
@@ -559,38 +561,38 @@ def test_processes_that_lost_their_parent_leave_nothing(
 )
 def test_migrations_of_every_fixture_come_back(options: Options) -> None:
     """With what a diff needs, and with their plans as what --plan gives to a process."""
-    task, way, plans = (
-        tasks.migrate(),
-        tasks.migrate().wire().result,
-        tasks.migrate_saved().wire().item,
+    task = migrate.TASK
+    read, read_plan = task.readers().result, saved_plans.TASK.readers().item
+    request = MigrateRequest(
+        options=options, destination=Destination(write=False, allow_overflow=True)
     )
-    asked = Asked(options=options, destination=Destination(write=False, allow_overflow=True))
     seen = 0
     for found in discovery.inputs([str(FIXTURES)]):
-        result = task.attempt(found, asked)
-        again = way.decoded(way.encoded(result))
+        result = task.attempt(found, request)
+        again = read(json.loads(codec.encode(result)))
         assert again == result
         assert repr(again) == repr(result)
         if plan := getattr(result, "plan", None):
-            saved = Saved(plan=plan, path=found.path)
-            assert repr(plans.decoded(plans.encoded(saved))) == repr(saved)
+            saved = SavedPlan(plan=plan, path=found.path)
+            assert repr(read_plan(json.loads(codec.encode(saved)))) == repr(saved)
             seen += 1
     assert seen > 200
 
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
     """With its backup and what was counted."""
-    task = tasks.migrate()
+    task = migrate.TASK
     (found,) = discovery.inputs([str(copied(OLD, tmp_path / "a.h5"))])
     result: Any = task.attempt(
         found,
-        Asked(options=Options(to="float16"), destination=Destination(in_place=True), parts=False),
+        MigrateRequest(
+            options=Options(to="float16"), destination=Destination(in_place=True), parts=False
+        ),
     )
     assert result.written.backup == tmp_path / "a.h5.bak"
     assert result.written.counts
     assert not result.parts
-    way = task.wire().result
-    assert repr(way.decoded(way.encoded(result))) == repr(result)
+    assert repr(task.readers().result(json.loads(codec.encode(result)))) == repr(result)
 
 
 def test_what_is_asked_comes_back() -> None:
@@ -609,38 +611,40 @@ def test_what_is_asked_comes_back() -> None:
         include_exceptions=True,
         target="tf2.4",
     )
-    for task, asked in (
+    for module, request in (
         (
-            tasks.migrate(),
-            Asked(options=options, destination=destination, several=True, parts=False),
+            migrate,
+            MigrateRequest(options=options, destination=destination, several=True, parts=False),
         ),
-        (tasks.migrate_saved(), SavedAsked(destination=destination, parts=False)),
+        (saved_plans, SavedPlanRequest(destination=destination, parts=False)),
         (
-            tasks.mend(),
-            MendingAsked(
-                mending=Mending(unsafe=True, targets=("tf2.4",)),
-                options=AuditOptions(targets=("tf2.4",)),
+            fix,
+            FixRequest(
+                options=FixOptions(unsafe=True, targets=("tf2.4",)),
+                audit_options=AuditOptions(targets=("tf2.4",)),
             ),
         ),
     ):
-        way: Any = task.wire().asked
-        assert way.decoded(way.encoded(asked)) == asked
+        task: Task[Any, Any, Any] = module.TASK
+        assert task.readers().request(json.loads(codec.encode(request))) == request
 
 
 def test_every_fix_of_a_fixture_comes_back() -> None:
     """With the findings it is about, and what would be written."""
-    audit, task = tasks.audit(), tasks.mend()
-    wire: Any = task.wire()
+    task = fix.TASK
+    readers = task.readers()
     seen = 0
     for found in discovery.inputs([str(FIXTURES / "tf2.3"), str(FIXTURES / "tf2.5")]):
-        audited = audit.attempt(found, AuditOptions())
+        audited = audit.TASK.attempt(found, AuditOptions())
         if not any(finding.remedy for finding in getattr(audited, "findings", ())):
             continue
-        case: Any = Case(found=found, audited=audited)  # type: ignore[arg-type]  # it has findings
-        assert repr(wire.item.decoded(wire.item.encoded(case))) == repr(case)
+        assert isinstance(audited, Audited)
+        model = ModelToFix(found=found, audited=audited)
+        assert repr(readers.item(json.loads(codec.encode(model)))) == repr(model)
         attempt = task.attempt(
-            case, MendingAsked(mending=Mending(unsafe=True, write=False), options=AuditOptions())
+            model,
+            FixRequest(options=FixOptions(unsafe=True, write=False), audit_options=AuditOptions()),
         )
-        assert repr(wire.result.decoded(wire.result.encoded(attempt))) == repr(attempt)
+        assert repr(readers.result(json.loads(codec.encode(attempt)))) == repr(attempt)
         seen += 1
     assert seen > 10

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from policytool.commands.destinations import Destination
-from policytool.commands.migrate import Migration, migrate_all
+from policytool.commands.migrate import Migration
+from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery, format_detection
 from policytool.migration.planning.options import Options
 from policytool.model import reading

@@ -25,7 +25,8 @@ import pytest
 
 import policytool
 from policytool.commands.destinations import Destination
-from policytool.commands.migrate import Migration, Status, migrate_all
+from policytool.commands.migrate import Migration, Status
+from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery
 from policytool.migration.planning.options import RETARGETS, Options
 from policytool.model.model import Source

@@ -21,7 +21,8 @@ import pytest
 import policytool
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
-from policytool.commands.migrate import Migration, Status, migrate_all
+from policytool.commands.migrate import Migration, Status
+from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery
 from policytool.migration.planning.options import RETARGETS, Options
 from policytool.model import reading

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.commands.destinations import Destination
-from policytool.commands.migrate import Migration, Status, migrate_all
+from policytool.commands.migrate import Migration, Status
+from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery, format_detection
 from policytool.formats.new_model import Content
 from policytool.migration import planning

@@ -36,8 +36,8 @@ One of each format and family, with a loss scale, nested models, a shared layer 
 
 def inspected(*names: str) -> Selected:
     """Return the fixtures of these names as an inspection, every layer kept."""
-    found = inspection.gathered(inspection.inspect(str(FIXTURES / name)) for name in names)
-    return inspection.narrowed(found, inspection.Selection())
+    found = inspection.collect(inspection.inspect(str(FIXTURES / name)) for name in names)
+    return inspection.select(found, inspection.Selection())
 
 
 def compared(text: str, file: str) -> None:
@@ -86,9 +86,7 @@ class ReporterContract:
         for selected in (
             inspected(MODELS[0]),
             inspected(*MODELS),
-            inspection.narrowed(
-                inspected(MODELS[0]).inspection, inspection.Selection(layer="none")
-            ),
+            inspection.select(inspected(MODELS[0]).inspection, inspection.Selection(layer="none")),
         ):
             text = self.reporter.render(selected, View())
             assert text.endswith("\n")

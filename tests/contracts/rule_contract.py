@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 def found(rule: str, path: Path, question: AuditOptions | None = None) -> tuple[Finding, ...]:
     """Return what one rule finds in the model at a path."""
-    audited = auditing.audited(Input(path=path, exact=True), question or AuditOptions())
+    audited = auditing.audit_input(Input(path=path, exact=True), question or AuditOptions())
     return tuple(finding for finding in audited.findings if finding.rule == rule)
 
 

@@ -98,7 +98,9 @@ def judged(path: Path, hostile: str) -> str:
     if message.startswith("runs-code"):
         if ended != "runs-code":
             raise oracle.BrokenError(f"{hostile} is refused, and check ends as {ended}")
-        if not any(map(_names, auditing.audited(Input(path=path, exact=True), _QUESTION).findings)):
+        if not any(
+            map(_names, auditing.audit_input(Input(path=path, exact=True), _QUESTION).findings)
+        ):
             raise oracle.BrokenError(f"{hostile} is no finding of audit: {message}")
     return ended
 

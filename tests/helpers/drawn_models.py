@@ -123,7 +123,7 @@ def models(draw: st.DrawFn) -> Selected:
 
 def whole(*found: Model) -> Selected:
     """Return models as an inspection, every layer kept."""
-    return inspection.narrowed(inspection.gathered(found), inspection.Selection())
+    return inspection.select(inspection.collect(found), inspection.Selection())
 
 
 def op(name: str, dtype: str, count: int, amp: str | None) -> TracedOp:

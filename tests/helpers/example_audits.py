@@ -43,8 +43,8 @@ FILES: Final = (
 
 def real() -> Audit:
     """Return what one rule finds in fixtures, read from the root of the tree."""
-    found = auditing.gathered(
-        auditing.attempted(Input(path=Path(file), exact=True), AuditOptions()) for file in FILES
+    found = auditing.collect(
+        auditing.attempt(Input(path=Path(file), exact=True), AuditOptions()) for file in FILES
     )
     rule = BY_ID["PT101"]
     models = (

@@ -28,9 +28,10 @@ from policytool.numerics.prediction_tolerances import converted_tolerance
 from policytool.numerics.predictions import PredictionSide, compare_predictions
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, ToleranceMissedError
 from policytool.numerics.workers import Interpreter, Worker
+from policytool.reports import View
 from policytool.reports.plans import Migrations
 from policytool.reports.plans._content import facts
-from policytool.reports.plans.json_report import document
+from policytool.reports.plans.json_report import render
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.tf_runtime.feeding import array_files
 from policytool.tf_runtime.feeding import inputs as fed
@@ -359,7 +360,7 @@ def test_reports_say_which_library_loaded_which_file(
     )
     said = "tf_keras 9.9 with TensorFlow 2.21.0 before, keras 9.9 with TensorFlow 2.21.0 after"
     assert ("loaded by", said, "") in facts(done)
-    report = document(Migrations(migrations=(done,), failures=()))
+    report = json.loads(render(Migrations(migrations=(done,), failures=()), View()))
     schema = json.loads(
         (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
     )

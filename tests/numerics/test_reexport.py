@@ -19,7 +19,8 @@ import pytest
 
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
-from policytool.commands.migrate import Migration, Result, Status, migrate_all
+from policytool.commands.migrate import Migration, Result, Status
+from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery, format_detection
 from policytool.formats.document import TracedOp
 from policytool.migration.planning.options import Options

@@ -14,7 +14,7 @@ import pytest
 from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
 from policytool.formats.discovery import inputs
-from policytool.reports import json_report
+from policytool.reports import View, json_report
 from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from policytool.commands.inspect import Selected
     from policytool.support.text import jsontext
 
 
@@ -33,6 +34,11 @@ class TestJson(ReporterContract):
     name = "json"
     suffix = "json"
     by_width = False
+
+
+def report_of(selected: Selected) -> Any:
+    """Return the report as JSON values."""
+    return json.loads(json_report.render(selected, View()))
 
 
 @cache
@@ -83,8 +89,8 @@ def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
             model = inspection.inspect(str(FIXTURES / name))
         except ModelFileError as error:
             pytest.fail(f"{name} {error.message}")
-        selected = inspection.narrowed(inspection.gathered([model]), inspection.Selection())
-        report = json_report.document(selected)
+        selected = inspection.select(inspection.collect([model]), inspection.Selection())
+        report = report_of(selected)
         validator().validate(report)
         json.dumps(report, allow_nan=False)
         for layer in report["models"][0]["layers"]:
@@ -139,21 +145,21 @@ def test_odd_numbers_are_of_the_schema(scale: str, tmp_path: Path) -> None:
 
 def test_fixed_and_dynamic_and_default_loss_scales() -> None:
     """A policy's and an optimizer's loss scale have design section 5's forms."""
-    fixed = json_report.document(inspected("tf2.3/exp_mf16_fixed128.h5"))["models"][0]
+    fixed = report_of(inspected("tf2.3/exp_mf16_fixed128.h5"))["models"][0]
     layer = next(layer for layer in fixed["layers"] if layer["path"] == "mlp/dense_a")
     assert layer["loss_scale"] == {"kind": "fixed", "value": 128.0}
     assert fixed["optimizer"] == {
         "class_name": "Adam",
         "loss_scale": {"kind": "fixed", "value": 128.0},
     }
-    dynamic = json_report.document(inspected("tf2.15/lso_dynamic.h5"))["models"][0]
+    dynamic = report_of(inspected("tf2.15/lso_dynamic.h5"))["models"][0]
     assert dynamic["optimizer"]["loss_scale"] == {
         "kind": "dynamic",
         "initial": 32768.0,
         "growth_steps": 2000,
         "multiplier": 2.0,
     }
-    default = json_report.document(inspected("tf2.2/global_mixed_float16.h5"))["models"][0]
+    default = report_of(inspected("tf2.2/global_mixed_float16.h5"))["models"][0]
     scales = [
         layer["loss_scale"] for layer in default["layers"] if layer["policy"] == "mixed_float16"
     ]
@@ -187,7 +193,7 @@ _OPEN: Final = {"policies", "inputs", "outputs"}
 
 def test_schema_is_strict() -> None:
     """A key that is missing, and one that nobody promised, are both errors, at every place."""
-    report = json_report.document(inspected(*MODELS))
+    report = report_of(inspected(*MODELS))
     validator().validate(report)
     optional = {"default", "amax_history_length"}
     for place, found in _objects(report):
@@ -232,7 +238,7 @@ def _at(value: Any, place: str) -> Any:  # JSON
 )
 def test_schema_refuses_wrong_values(place: str, wrong: object) -> None:
     """The schema tells right from wrong."""
-    report = json_report.document(inspected(MODELS[0]))
+    report = report_of(inspected(MODELS[0]))
     validator().validate(report)
     above, _, key = place.rpartition("/")
     _at(report, above)[key] = wrong

@@ -12,7 +12,8 @@ import jsonschema
 import pytest
 
 from policytool.commands.destinations import Destination
-from policytool.commands.migrate import Migration, migrate_all
+from policytool.commands.migrate import Migration
+from policytool.commands.migrate_all import migrate_all
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, assignment
 from policytool.reports import View

@@ -79,7 +79,7 @@ def test_models_are_set_apart_by_an_empty_line() -> None:
 
 def test_nothing_is_nothing() -> None:
     """An inspection without models has an empty table."""
-    empty = inspection.narrowed(inspection.gathered([]), inspection.Selection())
+    empty = inspection.select(inspection.collect([]), inspection.Selection())
     assert table.REPORTER.render(empty, View()) == ""
 
 
@@ -145,8 +145,8 @@ def test_stored_dtype_that_differs_is_marked() -> None:
         )
         for layer in model.layers
     )
-    changed = inspection.narrowed(
-        inspection.gathered([replace(model, layers=layers)]), inspection.Selection()
+    changed = inspection.select(
+        inspection.collect([replace(model, layers=layers)]), inspection.Selection()
     )
     narrow, wide = (table.REPORTER.render(changed, View(width=width)) for width in (80, 160))
     assert "! stored in another dtype than the policy's variable dtype" in re.sub(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.commands.inspect import Selected, Selection, narrowed
+from policytool.commands.inspect import Selected, Selection, select
 from policytool.reports import View, tree
 from policytool.reports.layout import clean, width_of
 from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
@@ -138,7 +138,7 @@ def test_guides_outlast_names_where_there_is_little_room() -> None:
 def test_a_selection_lengthens_names_where_it_left_their_holder_out() -> None:
     """What is kept hangs below what is kept."""
     found = inspected(NESTED).inspection
-    lines = drawn(narrowed(found, Selection(layer="mlp|.*/tail|.*_[ab]")))
+    lines = drawn(select(found, Selection(layer="mlp|.*/tail|.*_[ab]")))
     assert [re.split("  +(?=[A-Z])", line)[0][2:] for line in lines] == [
         "mlp",
         "├─ block/block_a",

@@ -118,7 +118,7 @@ class TestTargetRefuses(RuleContract):
 
         monkeypatch.setattr(decoding, "decode", counted)
         path = FIXTURES / "tf2.15/rnn.h5"
-        findings = auditing.audited(
+        findings = auditing.audit_input(
             Input(path=path, exact=True), AuditOptions(targets=("keras3.6", "keras3.15"))
         ).findings
         assert len([finding for finding in findings if finding.rule in {"PT501", "PT504"}]) > 10

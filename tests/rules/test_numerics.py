@@ -806,5 +806,5 @@ def test_a_damaged_file_is_a_failure_of_its_own(tmp_path: Path) -> None:
     """Reading values does not hide what is wrong with a file."""
     path = tmp_path / "cut.h5"
     path.write_bytes((FIXTURES / MIXED).read_bytes()[:3000])
-    one = auditing.attempted(Input(path=path, exact=True), WEIGHTS)
+    one = auditing.attempt(Input(path=path, exact=True), WEIGHTS)
     assert isinstance(one, Failure)

@@ -4,29 +4,31 @@ One thing done to many files: in this process, or in several that each take one 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from policytool.commands.batch.tasks import TASKS
+from policytool.commands.batch import file_conflicts
 from policytool.commands.inspect import Failure
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.processes import crash_guard
 from policytool.support.processes.crash_guard import Crash
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from policytool.commands.batch.tasks import Task
+    from policytool.commands.batch.task import Task
 
 Item = TypeVar("Item")
-Asked = TypeVar("Asked")
+Request = TypeVar("Request")
 Result = TypeVar("Result")
 
-_RESULT: Final = b"result "
-_USAGE: Final = b"usage "
-_BUG: Final = b"bug "
+_RESULT: Final = "result"
+_USAGE: Final = "usage"
+_BUG: Final = "bug"
 
 
 class UnexpectedError(Exception):
@@ -50,50 +52,48 @@ def workers(jobs: int | None, inputs: int) -> int:
     return min(processors(), inputs)
 
 
-def each(
-    task: Task[Item, Asked, Result],
+def run_all(
+    task: Task[Item, Request, Result],
     items: Sequence[Item],
-    asked: Asked,
+    request: Request,
     jobs: int | None,
-    after: Callable[[], Sequence[frozenset[int]]] = tuple,
 ) -> Iterator[Result | Failure]:
     """
     Yield what becomes of each item, in their order.
 
-    ``after`` returns, for each item, which earlier ones have to be done before it is begun. Where
-    an item ends the call, what other processes have in hand is finished first, and yielded.
+    If an item ends the call, what other processes have in hand is finished first, and yielded.
 
-    :raises UsageError: for what the task refuses to be asked.
+    :raises UsageError: for what the task refuses to do.
     :raises WorkerError: where processes are wanted and cannot be started.
     :raises ModelFileError: where several items are done in this process, and a library ends it over
         one.
     """
     count = workers(jobs, len(items))
     if not count:
-        yield from in_turn(items, lambda item: task.attempt(item, asked), task, asked)
+        yield from run_serially(task, items, request, lambda item: task.attempt(item, request))
         return
     untidy = True
     try:
-        untidy = yield from _shared(task, items, asked, count, after)
+        untidy = yield from _run_in_processes(task, items, request, count)
     finally:
         if untidy:
-            _tidy(task, items, asked)
+            _tidy(task, items, request)
 
 
-def in_turn(
+def run_serially(
+    task: Task[Item, Request, Result],
     items: Sequence[Item],
+    request: Request,
     attempt: Callable[[Item], Result],
-    task: Task[Item, Asked, Result],
-    asked: Asked,
 ) -> Iterator[Result | Failure]:
     """
-    Yield what becomes of each item in a copy of this process, if it may have one; ``task`` says
-    what is lost where the copy ends over an item.
+    Yield what ``attempt`` makes of each item in a copy of this process, if it may have one;
+    ``task`` says what is lost if the copy ends over an item.
 
     :raises ModelFileError: where that leaves others without a result.
     """
     if lost := crash_guard.split() if items else None:
-        _tidy(task, items, asked)
+        _tidy(task, items, request)
         if len(items) > 1:
             raise ModelFileError(lost.path, lost.code, lost.message)
         yield Failure(path=lost.path, code=lost.code, message=lost.message)
@@ -103,25 +103,25 @@ def in_turn(
         yield attempt(item)
 
 
-def _shared(
-    task: Task[Item, Asked, Result],
+def _run_in_processes(
+    task: Task[Item, Request, Result],
     items: Sequence[Item],
-    asked: Asked,
+    request: Request,
     count: int,
-    after: Callable[[], Sequence[frozenset[int]]],
 ) -> Generator[Result | Failure, None, bool]:
     """
     Yield what further processes make of each item, and return whether any of them ended over one.
     """
     from policytool.support.processes.pool import Pool
 
-    wire = task.wire()
-    head = json.dumps([task.name, dict(limits.asked()), wire.asked.encoded(asked)]).encode()
-    lines = [wire.item.encoded(item).encode() for item in items]
+    read_result = task.readers().result
+    head = codec.encode([task.module, limits.asked(), request]).encode()
+    after = file_conflicts.after([task.places(item, request) for item in items])
+    lines = [codec.encode(item).encode() for item in items]
     crashed = False
     ending: UsageError | UnexpectedError | None = None
     with Pool(count, head, time=task.time, grace=task.grace) as pool:
-        for number, answer in pool.answers(lines, after()):
+        for number, answer in pool.answers(lines, after):
             if isinstance(answer, Crash):
                 crashed = True
                 yield Failure(
@@ -130,10 +130,12 @@ def _shared(
                     message=task.lost.format(how=answer.how),
                     details=answer.details,
                 )
-            elif answer.startswith(_RESULT):
-                yield wire.result.decoded(answer[len(_RESULT) :])
+                continue
+            kind, values = json.loads(answer)
+            if kind == _RESULT:
+                yield read_result(values)
             else:
-                ending = ending or _ending(answer)
+                ending = ending or _ending(kind, values)
                 pool.stop()
     if ending is not None:
         raise ending
@@ -142,34 +144,30 @@ def _shared(
 
 def answerer(head: bytes) -> Callable[[bytes], bytes]:
     """Return what answers each item's line, in the process that was given ``head``."""
-    name, bounds, encoded = json.loads(head)
-    task: Task[Any, Any, Any] = TASKS[name]()
-    wire = task.wire()
-    asked = wire.asked.decoded(encoded)
+    module, bounds, encoded = json.loads(head)
+    task: Task[Any, Any, Any] = importlib.import_module(module).TASK
+    readers = task.readers()
+    request = readers.request(encoded)
 
     def answer(line: bytes) -> bytes:
         try:
             with limits.given(bounds):
-                return (
-                    _RESULT
-                    + wire.result.encoded(task.attempt(wire.item.decoded(line), asked)).encode()
-                )
+                result = task.attempt(readers.item(json.loads(line)), request)
+                return codec.encode([_RESULT, result]).encode()
         except UsageError as error:
-            return _USAGE + json.dumps(str(error)).encode()
-        except Exception as error:  # told to the other process as it would be told in this one  # noqa: BLE001  # told to the other process as it would be told in this one
+            return codec.encode([_USAGE, str(error)]).encode()
+        except Exception as error:  # noqa: BLE001  # the other process reports it as its own
             import traceback  # 5 ms, once at most
 
-            return (
-                _BUG
-                + json.dumps([f"{type(error).__name__}: {error}", traceback.format_exc()]).encode()
-            )
+            said = [f"{type(error).__name__}: {error}", traceback.format_exc()]
+            return codec.encode([_BUG, said]).encode()
 
     return answer
 
 
-def _tidy(task: Task[Item, Asked, Result], items: Sequence[Item], asked: Asked) -> None:
+def _tidy(task: Task[Item, Request, Result], items: Sequence[Item], request: Request) -> None:
     """Remove the drafts of processes that were ended before they could do so themselves."""
-    directories = {directory for item in items for directory in task.drafts(item, asked)}
+    directories = {place.parent for item in items for place in task.places(item, request)}
     if directories:
         from policytool.support.files import atomic  # only where something is written
 
@@ -177,11 +175,11 @@ def _tidy(task: Task[Item, Asked, Result], items: Sequence[Item], asked: Asked) 
             atomic.remove_stale(directory)
 
 
-def _ending(answer: bytes) -> UsageError | UnexpectedError:
+def _ending(kind: str, values: Any) -> UsageError | UnexpectedError:  # noqa: ANN401
     """Return what another process met that ends the call."""
-    if answer.startswith(_USAGE):
-        return UsageError(json.loads(answer[len(_USAGE) :]))
-    message, trace = json.loads(answer[len(_BUG) :])
+    if kind == _USAGE:
+        return UsageError(values)
+    message, trace = values
     error = UnexpectedError(message)
     error.add_note(trace)
     return error

@@ -44,8 +44,8 @@ class Creator:
 
     check: Callable[[Path, Content], None]
     """
-    Raise :class:`policytool.formats.rewriting.base.WriteError` where a draft lacks what loaders need and
-    a document does not say: names in attributes.
+    Raise :class:`policytool.formats.rewriting.base.WriteError` if a draft lacks what loaders need
+    and a document does not say: names in attributes.
     """
 
 

@@ -6,20 +6,15 @@ import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS, format_detection
 from policytool.formats.creating import values as _values
 from policytool.formats.creating.base import flat, refuse_collisions
 from policytool.formats.document import Tensor
+from policytool.formats.edits import WriteOptions, Written
 from policytool.formats.rewriting.base import WriteError, differs
-from policytool.formats.rewriting.replacement import (
-    OutputPlace,
-    Replacing,
-    Written,
-    report_failures,
-    view,
-)
+from policytool.formats.rewriting.replacement import OutputPlace, Replacing, report_failures, view
 from policytool.formats.stored_values import ValuesError, open_values
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
@@ -30,8 +25,9 @@ if TYPE_CHECKING:
     from policytool.formats.creating.base import Creator
     from policytool.formats.document import Document
     from policytool.formats.new_model import Content, Placement
-    from policytool.formats.rewriting import Verify
     from policytool.formats.stored_values import Values
+
+_DEFAULT_OPTIONS: Final = WriteOptions()
 
 
 def build(
@@ -39,33 +35,28 @@ def build(
     document: Document,
     target: Path,
     content: Content,
-    *,
-    overwrite: bool = False,
-    in_place: bool = False,
-    backup: bool = True,
-    shown: str | None = None,
-    verify: Verify | None = None,
+    options: WriteOptions = _DEFAULT_OPTIONS,
 ) -> Written:
     """
     Write ``content``, with values of ``source`` that ``document`` was read from, to ``target``, or
     in the place of ``source``.
 
     The file is complete, was read back and compared with the source's values before it gets its
-    place, or what was there stays. With ``in_place`` the original stays as ``NAME.bak`` where
-    ``backup`` asks for it; a directory is never replaced by a file. ``verify`` gets a path by which
-    any process of this user can read the result under its name; what it raises ends the write.
+    place, or what was there stays; a directory is never replaced by a file.
     :attr:`policytool.formats.rewriting.Written.counts` has what casts did to values, by the path of
         the placement.
 
     :raises ModelFileError: with a sentence, and one of the codes of
         :func:`policytool.formats.rewriting.write`; those of reading, where the source is damaged.
     """
-    place = OutputPlace.of(source, target, overwrite=overwrite, in_place=in_place, directory=False)
-    with report_failures(shown or str(source), source if in_place else target):
+    place = OutputPlace.of(
+        source, target, overwrite=options.overwrite, in_place=options.in_place, directory=False
+    )
+    with report_failures(options.shown or str(source), source if options.in_place else target):
         creator = _creator(content)
         expected = creator.document(content, place.target.name)
         refuse_collisions(content, creator.state_group)
-        replacing = Replacing(place, backup=backup and in_place)
+        replacing = Replacing(place, backup=options.backup and options.in_place)
         with atomic.Draft.beside(place.target) as draft, open_values(source, document) as values:
             counts = creator.write(draft.path, content, values)
             draft.flush()
@@ -75,8 +66,8 @@ def build(
                 _compare(path, expected, _tensors(content, creator.state_group), values)
                 creator.check(path, content)
                 replacing.compared()
-                if verify is not None:
-                    verify(
+                if options.verify is not None:
+                    options.verify(
                         stack.enter_context(view(place.target, {Path(place.target.name): draft}))
                     )
                 replacing.check_source()

@@ -3,8 +3,9 @@ Rewriting of model files: what all formats share, and :mod:`~policytool.formats.
 which finds a format's own part through :data:`policytool.formats.FORMATS`.
 """
 
+from policytool.formats.edits import Written
 from policytool.formats.rewriting.base import Changes, Rewriter, WriteError
-from policytool.formats.rewriting.replacement import BACKUP, Verify, Written
+from policytool.formats.rewriting.replacement import BACKUP, Verify
 from policytool.formats.rewriting.rewrite import make, measure, rewrite, rewriter_for, write
 
 __all__ = [

@@ -10,10 +10,11 @@ import os
 import stat
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
+from policytool.formats.edits import Written
 from policytool.formats.rewriting.base import WriteError
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
@@ -21,7 +22,6 @@ from policytool.support.files import atomic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from policytool.formats.casting import Counts
     from policytool.formats.rewriting.base import Counted
 
 Verify: TypeAlias = "Callable[[Path], None]"
@@ -30,25 +30,6 @@ Verify: TypeAlias = "Callable[[Path], None]"
 BACKUP: Final = ".bak"
 _NO_SPACE: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_WRITABLE: Final = {errno.EACCES, errno.EPERM, errno.EROFS}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
-    """A file that was written."""
-
-    target: Path
-    """Where it is: what a link led to, where one was followed."""
-
-    backup: Path | None = None
-    """Where the original is, if it was replaced and kept."""
-
-    followed_link: bool = False
-    write_seconds: float = 0.0
-    """Until the new file was on the disk."""
-
-    compare_seconds: float = 0.0
-    counts: Mapping[tuple[str, ...], Counts] = field(default_factory=dict)
-    """What the casts did to the values, by the tensor's path in the plan."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,9 +8,10 @@ import contextlib
 import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.formats import FORMATS
+from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting.base import Changes, WriteError, differs
 from policytool.formats.rewriting.blocks import same_bytes
 from policytool.formats.rewriting.companions import Companions
@@ -18,7 +19,6 @@ from policytool.formats.rewriting.replacement import (
     BACKUP,
     OutputPlace,
     Replacing,
-    Written,
     report_failures,
     view,
 )
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast
+    from policytool.formats.edits import Cast, Written
     from policytool.formats.format import Format
     from policytool.formats.rewriting.base import Counted, Rewriter
     from policytool.formats.rewriting.replacement import Verify
+
+_DEFAULT_OPTIONS: Final = WriteOptions()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,20 +80,13 @@ def write(
     changes: Changes,
     *,
     document_format: str,
-    overwrite: bool = False,
-    in_place: bool = False,
-    backup: bool = True,
-    shown: str | None = None,
-    verify: Verify | None = None,
+    options: WriteOptions = _DEFAULT_OPTIONS,
 ) -> Written:
     """
-    Write a changed copy of ``source`` to ``target``, or in the place of ``source``, whose original
-    then stays as ``NAME.bak`` where ``backup`` asks for it.
+    Write a changed copy of ``source`` to ``target``, or in the place of ``source``.
 
     The target is complete and compared with the source, or what it was before. Of a directory in
     which one file changes in place, that file alone is replaced, and its backup lies beside it.
-    ``verify`` gets a path by which any process of this user can read the result, before it has its
-    place; what it raises ends the write, and nothing was changed.
 
     :raises ModelFileError: with a sentence, and one of the codes ``target-exists``, ``no-space``,
         ``not-writable``, ``write-failed``, ``write-differs``, ``source-changed`` and
@@ -100,16 +95,20 @@ def write(
     found, rewriter = _rewriter(document_format, source)
     job = _Job(
         place=OutputPlace.of(
-            source, target, overwrite=overwrite, in_place=in_place, directory=found.is_directory
+            source,
+            target,
+            overwrite=options.overwrite,
+            in_place=options.in_place,
+            directory=found.is_directory,
         ),
         format=found,
         rewriter=rewriter,
         home=source.parent.resolve(),
         changes=changes,
-        verify=verify,
+        verify=options.verify,
     )
-    with report_failures(shown or str(source), source if in_place else target):
-        return _write(job, backup=backup and in_place)
+    with report_failures(options.shown or str(source), source if options.in_place else target):
+        return _write(job, backup=options.backup and options.in_place)
 
 
 def make(
@@ -117,10 +116,7 @@ def make(
     target: Path,
     fill: Callable[[Path], None],
     *,
-    overwrite: bool = False,
-    in_place: bool = False,
-    backup: bool = True,
-    shown: str | None = None,
+    options: WriteOptions = _DEFAULT_OPTIONS,
 ) -> Written:
     """
     Give a directory that ``fill`` writes, and finds right, the place of ``target``, or of
@@ -129,9 +125,11 @@ def make(
     :raises ModelFileError: as :func:`write` does; what ``fill`` raises ends it too, and nothing was
         changed.
     """
-    place = OutputPlace.of(source, target, overwrite=overwrite, in_place=in_place, directory=True)
-    with report_failures(shown or str(source), source if in_place else target):
-        replacing = Replacing(place, backup=backup and in_place)
+    place = OutputPlace.of(
+        source, target, overwrite=options.overwrite, in_place=options.in_place, directory=True
+    )
+    with report_failures(options.shown or str(source), source if options.in_place else target):
+        replacing = Replacing(place, backup=options.backup and options.in_place)
         with atomic.DirectoryDraft.beside(place.target) as made:
             fill(made.create())
             replacing.written()

@@ -5,74 +5,68 @@ The versioned JSON of ``check``, with everything that was measured; its schema i
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.numerics.check_results.verdicts import JudgementSubject
+from policytool.numerics.check_results.checks import CheckSide
+from policytool.numerics.check_results.gradients import GradientReductions, Gradients, Trial
+from policytool.numerics.check_results.metrics import Metrics
+from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject
+from policytool.numerics.verdicts import loss_scales
+from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
 from policytool.reports.checks._base import CheckReporter
-from policytool.reports.checks._measured import gradients, metrics
 from policytool.reports.checks._verdict import passes, verdict
-from policytool.reports.json_writing import strict, written
-from policytool.support.version import version
+from policytool.reports.json_writing import FAILURES, json_text, versioned
+from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.checks import Check, CheckRun, CheckSide
-    from policytool.numerics.check_results.inputs import CheckInputs
-    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
-    from policytool.numerics.check_results.verdicts import Judgement
+    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.check_results.layers import LayerCall
     from policytool.reports.checks._base import Checks
     from policytool.reports.layout import View
+    from policytool.support.text.codec import Forms
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
 
 
 def render(found: Checks, view: View) -> str:
-    """Return the report as JSON text, with every call of every layer whatever the view shows."""
-    return written(document(found), view)
+    """
+    Return the report as JSON text, with every call of every layer whatever the view shows; numbers
+    that JSON lacks are strings.
+    """
+    values = {"check": found.check and _check(found.check), "failures": found.failures}
+    return json_text(versioned(VERSION, values), _FORMS, unicode=view.unicode)
 
 
-def document(found: Checks) -> dict[str, Any]:
-    """Return the report as JSON values; numbers that JSON lacks are strings."""
-    return {
-        "version": VERSION,
-        "tool": {"name": "policytool", "version": version()},
-        "check": strict(_check(found.check)) if found.check is not None else None,
-        "failures": [
-            {"path": failure.path, "code": failure.code, "message": failure.message}
-            for failure in found.failures
-        ],
-    }
+_CHECK: Final = attributes("passed", "reference", "candidate", "versions", "runs", "notes")
+_SIDE: Final = attributes("path", "policy", "policies", "kept", "library", "weights")
+_CALL: Final = attributes(
+    *("path", "number", "class_name", "compute_reference", "compute_candidate", "inputs", "depth"),
+    *("children", "is_model"),
+)
+_OUTPUT: Final = attributes("shape", "dtype_reference", "dtype_candidate", "accumulated", "tf32")
+_METRICS: Final = attributes(*Metrics.__dataclass_fields__)
+_GRADIENTS: Final = attributes(
+    *("recorded", "outputs", "reference_loss", "variables", "trials", "dynamic", "workable"),
+    *("quiet", "own", "random", "unconnected"),
+)
 
 
 def _check(check: Check) -> dict[str, Any]:
-    return {
-        "passed": check.passed,
-        "reference": _side(check.reference),
-        "candidate": _side(check.candidate),
-        "versions": dict(check.versions),
-        "runs": [_run(check, run) for run in check.runs],
-        "notes": [{"code": note.code, "message": note.message} for note in check.notes],
-    }
+    return {**_CHECK(check), "runs": [_run(check, run) for run in check.runs]}
 
 
 def _side(side: CheckSide) -> dict[str, Any]:
-    return {
-        "path": side.path,
-        "policy": side.policy,
-        "policies": dict(side.policies),
-        "kept": [{"path": path, "reason": reason} for path, reason in side.kept.items()],
-        "library": side.library,
-        "weights": side.weights,
-    }
+    kept = [{"path": path, "reason": reason} for path, reason in side.kept.items()]
+    return {**_SIDE(side), "kept": kept}
 
 
 def _run(check: Check, run: CheckRun) -> dict[str, Any]:
     judged = {(one.about, one.path): one for one in run.verdict.judgements}
     return {
-        "device": asdict(run.device),
+        "device": run.device,
         "signature": run.signature,
-        "inputs": _inputs(run.inputs),
+        "inputs": run.inputs,
         "verdict": {
             "passed": passes(run),
             "sentence": verdict(check, run),
@@ -82,85 +76,67 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
         "outputs": [
             {
                 "name": one.name,
-                **_output(one),
+                **_OUTPUT(one),
                 "top_1": one.top_1,
-                **_judged(judged.get((JudgementSubject.OUTPUT, one.name or ""))),
+                "judgement": judged.get((JudgementSubject.OUTPUT, one.name or "")),
             }
             for one in run.outputs
         ],
         "calls": [
             _call(call, judged.get((JudgementSubject.LAYER, call.place))) for call in run.calls
         ],
-        "rewrite": asdict(run.rewrite) if run.rewrite is not None else None,
-        "missing": [asdict(one) for one in run.missing],
-        "fallbacks": [asdict(one) for one in run.fallbacks],
-        "gradients": gradients(run.gradients) if run.gradients is not None else None,
-        "timings": {
-            name: {**asdict(one), "spread": list(one.spread)} for name, one in run.timings.items()
-        },
-        "unmatched": list(run.unmatched),
-    }
-
-
-def _inputs(found: CheckInputs) -> dict[str, Any]:
-    return {
-        "kind": found.kind.value,
-        "seed": found.seed,
-        "batches": found.batches,
-        "batch_size": found.batch_size,
-        "inputs": [
-            {
-                "name": one.name,
-                "shape": list(one.shape) if one.shape is not None else None,
-                "dtype": one.dtype,
-                "how": one.how,
-            }
-            for one in found.inputs
-        ],
-        "notes": list(found.notes),
+        "rewrite": run.rewrite,
+        "missing": run.missing,
+        "fallbacks": run.fallbacks,
+        "gradients": run.gradients,
+        "timings": run.timings,
+        "unmatched": run.unmatched,
     }
 
 
 def _call(call: LayerCall, judgement: Judgement | None) -> dict[str, Any]:
     return {
-        "path": call.path,
-        "number": call.number,
-        "class_name": call.class_name,
-        "compute_reference": call.compute_reference,
-        "compute_candidate": call.compute_candidate,
-        "inputs": list(call.inputs),
-        "depth": call.depth,
-        "children": call.children,
-        "is_model": call.is_model,
-        **_judged(judgement),
-        "outputs": [
-            {**_output(output), "isolated": metrics(output.isolated)} for output in call.outputs
-        ],
+        **_CALL(call),
+        "judgement": judgement,
+        "outputs": [{**_OUTPUT(output), "isolated": output.isolated} for output in call.outputs],
     }
 
 
-def _output(output: CheckedOutput) -> dict[str, Any]:
+def _metrics(found: Metrics) -> dict[str, Any]:
     return {
-        "shape": list(output.shape),
-        "dtype_reference": output.dtype_reference,
-        "dtype_candidate": output.dtype_candidate,
-        "accumulated": metrics(output.accumulated),
-        "tf32": metrics(output.tf32),
+        **_METRICS(found),
+        "nan": _sides(found.nan),
+        "infinite": _sides(found.infinite),
+        "pair": _sides(found.pair),
     }
 
 
-def _judged(judgement: Judgement | None) -> dict[str, Any]:
-    """Return how something was judged; nothing where it was not."""
-    if judgement is None:
-        return {"judgement": None}
+def _sides(found: tuple[float, float] | None) -> dict[str, float] | None:
+    return found and {"reference": found[0], "candidate": found[1]}
+
+
+def _gradients(found: Gradients) -> dict[str, Any]:
+    """
+    Return what a backward step gave under every scale that was tried, and what follows from it.
+    """
+    lowest, highest = found.workable or (None, None)
     return {
-        "judgement": {
-            "ruling": judgement.ruling.value,
-            "error": judgement.error,
-            "tolerance": judgement.tolerance,
-            "given": judgement.given,
-        }
+        **_GRADIENTS(found),
+        "workable": found.workable and {"lowest": lowest, "highest": highest},
+        "decision": loss_scales.decision(found),
     }
 
+
+_FORMS: Final[Forms] = {
+    **FAILURES,
+    Dynamic: loss_scale_values,
+    Fixed: loss_scale_values,
+    Gradients: _gradients,
+    Judgement: attributes("ruling", "error", "tolerance", "given"),
+    Metrics: _metrics,
+    GradientReductions: attributes(*GradientReductions.__dataclass_fields__, "relative_error"),
+    CheckSide: _side,
+    Trial: attributes("scale", "loss", "total", "variables"),
+}
 
 REPORTER: Final = CheckReporter(name="json", render=render)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import marked, rules_of, totals
-from policytool.reports.json_writing import written
-from policytool.support.version import version
+from policytool.reports.json_writing import FAILURES, json_text, versioned
+from policytool.rules.finding import Finding, Remedy
+from policytool.rules.fixes import Unmended
+from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from policytool.commands.audit import Audit
     from policytool.reports.layout import View
     from policytool.rules import Rule
-    from policytool.rules.finding import Audited, Finding, Remedy
-    from policytool.rules.fixes import Mended
+    from policytool.rules.finding import Audited
+    from policytool.support.text.codec import Forms
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
@@ -26,31 +28,24 @@ VERSION: Final = 1
 
 def render(audit: Audit, view: View) -> str:
     """Return the report as JSON text."""
-    return written(document(audit), view)
-
-
-def document(audit: Audit) -> dict[str, Any]:
-    """Return the report as JSON values."""
     rules = rules_of(audit)
-    return {
-        "version": VERSION,
-        "tool": {"name": "policytool", "version": version()},
+    values = {
         "models": [_model(audited, rules) for audited in audit.audited],
-        "mended": [_mended(done) for done in audit.mended],
-        "failures": [
-            {"path": failure.path, "code": failure.code, "message": failure.message}
-            for failure in audit.failures
-        ],
+        "mended": audit.mended,
+        "failures": audit.failures,
         "summary": _summary(audit),
     }
+    return json_text(versioned(VERSION, values), _FORMS, unicode=view.unicode)
+
+
+_MODEL: Final = attributes("path", "format", "generation", "layers")
+_FINDING: Final = attributes("severity", "message", "path", "detail", "address", "remedy", "advice")
+_SHORT: Final = attributes("rule", "path", "detail")
 
 
 def _model(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
     return {
-        "path": audited.path,
-        "format": audited.format,
-        "generation": audited.generation,
-        "layers": audited.layers,
+        **_MODEL(audited),
         "findings": [
             _finding(finding, fingerprint, rules) for finding, fingerprint in marked(audited)
         ],
@@ -65,37 +60,9 @@ def _finding(finding: Finding, fingerprint: str, rules: Mapping[str, Rule]) -> d
     return {
         "rule": finding.rule,
         "name": rules[finding.rule].name,
-        "severity": finding.severity.value,
-        "message": finding.message,
-        "path": finding.path,
-        "detail": finding.detail,
-        "address": {"part": finding.address.part, "pointer": finding.address.pointer}
-        if finding.address
-        else None,
-        "remedy": _remedy(finding.remedy) if finding.remedy else None,
-        "advice": finding.advice,
+        **_FINDING(finding),
         "fingerprint": fingerprint,
     }
-
-
-def _mended(done: Mended) -> dict[str, Any]:
-    return {
-        "path": done.path,
-        "outcome": done.outcome.value,
-        "arguments": list(done.arguments),
-        "gone": [_short(finding) for finding in done.gone],
-        "left": [{**_short(one.finding), "reason": one.reason} for one in done.left],
-        "warnings": list(done.warnings),
-        "backup": done.backup,
-    }
-
-
-def _short(finding: Finding) -> dict[str, Any]:
-    return {"rule": finding.rule, "path": finding.path, "detail": finding.detail}
-
-
-def _remedy(remedy: Remedy) -> dict[str, Any]:
-    return {"fix": remedy.fix.value, "arguments": list(remedy.arguments)}
 
 
 def _summary(audit: Audit) -> dict[str, Any]:
@@ -103,12 +70,19 @@ def _summary(audit: Audit) -> dict[str, Any]:
     return {
         "models": count.models,
         "clean": count.clean,
-        "findings": {severity.value: number for severity, number in count.severities.items()},
-        "fixable": {fix.value: number for fix, number in count.fixes.items()},
+        "findings": count.severities,
+        "fixable": count.fixes,
         "suppressed": count.suppressed,
         "failures": count.failures,
         "passed_over": audit.passed_over,
     }
 
+
+_FORMS: Final[Forms] = {
+    **FAILURES,
+    Finding: _SHORT,
+    Remedy: attributes("fix", "arguments"),
+    Unmended: lambda one: {**_SHORT(one.finding), "reason": one.reason},
+}
 
 REPORTER: Final = FindingReporter(name="json", render=render)

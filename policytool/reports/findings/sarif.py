@@ -15,7 +15,7 @@ from urllib.parse import quote
 from policytool.reports import rule_reference
 from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import marked, mending
-from policytool.reports.json_writing import written
+from policytool.reports.json_writing import json_text
 from policytool.reports.layout import clean
 from policytool.support.version import documentation, version
 
@@ -35,7 +35,7 @@ _REGION: Final = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1
 
 def render(audit: Audit, view: View) -> str:
     """Return the report as JSON text."""
-    return written(document(audit, suppressed=view.suppressed), view)
+    return json_text(document(audit, suppressed=view.suppressed), unicode=view.unicode)
 
 
 def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:

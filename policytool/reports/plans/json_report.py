@@ -5,26 +5,24 @@ The versioned JSON of ``migrate``, which ``--plan`` reads again; its schema is
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.discovery import shown
-from policytool.reports.json_writing import strict
+from policytool.formats.edits import Edit
+from policytool.migration.plan import Change, Conversion
+from policytool.model.model import Verdict
+from policytool.numerics.predictions import PredictionComparison
+from policytool.numerics.tensorflow_run import Reexport
+from policytool.reports.json_writing import FAILURES, json_text, versioned
 from policytool.reports.plans._base import PlanReporter
-from policytool.support.text.jsontext import ABSENT
-from policytool.support.version import version
+from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from policytool.commands.migrate import Migration
-    from policytool.formats.edits import Cast, Edit, Slot
-    from policytool.migration.plan import Conversion
-    from policytool.model.model import Verdict
-    from policytool.numerics.predictions import PredictedOutput, PredictionComparison
-    from policytool.numerics.tensorflow_run import Reexport
+    from policytool.formats.edits import Cast
     from policytool.reports.layout import View
     from policytool.reports.plans._base import Migrations
+    from policytool.support.text.codec import Forms
 
 VERSION: Final = 1
 """Additive changes keep it; anything else raises it."""
@@ -32,20 +30,18 @@ VERSION: Final = 1
 
 def render(found: Migrations, _view: View) -> str:
     """Return the report as JSON text; escapes keep it valid whatever names the files hold."""
-    return json.dumps(strict(document(found)), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
-
-
-def document(found: Migrations) -> dict[str, Any]:
-    """Return the report as JSON values."""
-    return {
-        "version": VERSION,
-        "tool": {"name": "policytool", "version": version()},
+    values = {
         "plans": [_plan(migration) for migration in found.migrations],
-        "failures": [
-            {"path": failure.path, "code": failure.code, "message": failure.message}
-            for failure in found.failures
-        ],
+        "failures": found.failures,
     }
+    return json_text(versioned(VERSION, values), _FORMS, unicode=False)
+
+
+_PLAN: Final = attributes("format", "generation", "suffix", "base_policy", "edits")
+_NOTES: Final = attributes("state", "kept", "notes", "refusals")
+_CAST: Final = attributes("tensor", "path", "before", "after", "through", "reason")
+_COUNTS: Final = ("values", "overflow", "subnormal", "flushed")
+_EDIT: Final = attributes("path", "before", "after", "reason")
 
 
 def _plan(migration: Migration) -> dict[str, Any]:
@@ -54,40 +50,15 @@ def _plan(migration: Migration) -> dict[str, Any]:
         "path": plan.path,
         "output": shown(migration.target) if migration.target else None,
         "backup": shown(written.backup) if written and written.backup else None,
-        "status": migration.status.value,
-        "format": plan.format,
-        "generation": plan.generation,
-        "suffix": plan.suffix,
-        "base_policy": plan.base_policy,
-        "edits": [_edit(edit) for edit in plan.edits],
+        "status": migration.status,
+        **_PLAN(plan),
         "casts": [_cast(cast, migration) for cast in plan.casts],
-        "state": None if plan.state is None else [_slot(slot) for slot in plan.state],
-        "kept": [
-            {"path": kept.path, "policy": kept.policy, "reason": kept.reason} for kept in plan.kept
-        ],
-        "notes": [
-            {
-                "severity": note.severity.value,
-                "code": note.code,
-                "message": note.message,
-                "path": note.path,
-            }
-            for note in plan.notes
-        ],
-        "refusals": [
-            {"code": refusal.code, "message": refusal.message, "path": refusal.path}
-            for refusal in plan.refusals
-        ],
-        "loaders": {
-            "before": _verdicts(plan.loaders_before),
-            "after": _verdicts(plan.loaders_after),
-        },
-        "conversion": None if plan.conversion is None else _conversion(plan.conversion),
+        **_NOTES(plan),
+        "loaders": {"before": plan.loaders_before, "after": plan.loaders_after},
+        "conversion": plan.conversion,
         "retrace": plan.retrace,
-        "retraced": None if migration.retraced is None else _retraced(migration.retraced),
-        "verification": None
-        if migration.comparison is None
-        else _verification(migration.comparison),
+        "retraced": migration.retraced,
+        "verification": migration.comparison,
     }
 
 
@@ -97,107 +68,52 @@ def _conversion(conversion: Conversion) -> dict[str, Any]:
         "container": conversion.content.container,
         "variables": len(conversion.content.placements),
         "optimizer_variables": len(conversion.content.state),
-        "changes": [
-            {"code": change.code, "path": change.path, "text": change.text}
-            for change in conversion.changes
-        ],
+        "changes": conversion.changes,
         "proofs": [
-            {"class_name": class_name, "proof": proof.value}
-            for class_name, proof in conversion.proofs
+            {"class_name": class_name, "proof": proof} for class_name, proof in conversion.proofs
         ],
     }
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
     """Return an edit; ``before`` is missing for an addition and ``after`` for a removal."""
-    found: dict[str, Any] = {
-        "kind": edit.kind.value,
-        "part": edit.address.part,
-        "pointer": edit.address.pointer,
-        "path": edit.path,
+    address = edit.address
+    return {
+        "kind": edit.kind,
+        "part": address.part,
+        "pointer": address.pointer,
+        **_EDIT(edit),
     }
-    if edit.before is not ABSENT:
-        found["before"] = edit.before
-    if edit.after is not ABSENT:
-        found["after"] = edit.after
-    return {**found, "reason": edit.reason}
 
 
 def _cast(cast: Cast, migration: Migration) -> dict[str, Any]:
     counts = migration.counts.get(cast.tensor)
-    return {
-        "tensor": list(cast.tensor),
-        "path": cast.path,
-        "before": cast.before,
-        "after": cast.after,
-        "through": cast.through,
-        "reason": cast.reason,
-        "values": counts.values if counts else None,
-        "overflow": counts.overflow if counts else None,
-        "subnormal": counts.subnormal if counts else None,
-        "flushed": counts.flushed if counts else None,
-    }
+    return {**_CAST(cast), **{name: getattr(counts, name, None) for name in _COUNTS}}
 
 
 def _retraced(retraced: Reexport) -> dict[str, Any]:
-    held = retraced.held
+    held, state = retraced.held, retraced.optimizer
     return {
-        "versions": dict(retraced.versions),
+        "versions": retraced.versions,
         "traces": retraced.traces,
-        "signatures": list(retraced.signatures),
+        "signatures": retraced.signatures,
         "variables": held.variables,
         "identical": held.identical,
         "judged_layers": held.judged,
-        "optimizer_state": None
-        if retraced.optimizer is None
-        else {"restored": retraced.optimizer["restored"], "lost": retraced.optimizer["lost"]},
+        "optimizer_state": state and {"restored": state["restored"], "lost": state["lost"]},
     }
 
 
-def _verification(comparison: PredictionComparison) -> dict[str, Any]:
-    return {
-        "tolerance": comparison.tolerance,
-        "samples": comparison.samples,
-        "versions": dict(comparison.versions),
-        "versions_after": None
-        if comparison.versions_after is None
-        else dict(comparison.versions_after),
-        "missed": list(comparison.missed),
-        "calls": [
-            {"signature": call.signature, "outputs": [_output(output) for output in call.outputs]}
-            for call in comparison.calls
-        ],
-    }
-
-
-def _output(output: PredictedOutput) -> dict[str, Any]:
-    return {
-        "name": output.name,
-        "dtype_before": output.dtype_before,
-        "dtype_after": output.dtype_after,
-        "values": output.values,
-        "equal": output.equal,
-        "max_abs": output.max_abs,
-        "relative": output.relative,
-        "differing": output.differing,
-        "not_finite": list(output.not_finite),
-    }
-
-
-def _slot(slot: Slot) -> dict[str, Any]:
-    return {
-        "tensor": list(slot.tensor),
-        "source": list(slot.source) if slot.source else None,
-        "dtype": slot.dtype,
-        "value": slot.value,
-    }
-
-
-def _verdicts(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    return [
-        {"loader": verdict.loader, "reason": verdict.reason, "not_judged": verdict.not_judged}
-        for verdict in verdicts
-    ]
-
+_FORMS: Final[Forms] = {
+    **FAILURES,
+    Change: attributes("code", "path", "text"),
+    PredictionComparison: attributes(
+        "tolerance", "samples", "versions", "versions_after", "missed", "calls"
+    ),
+    Conversion: _conversion,
+    Edit: _edit,
+    Reexport: _retraced,
+    Verdict: attributes("loader", "reason", "not_judged"),
+}
 
 REPORTER: Final = PlanReporter(name="json", render=render)

@@ -1,11 +1,12 @@
 """
-Frozen dataclasses as JSON and back, by their type hints.
+Dataclasses as JSON and back: what processes of policytool send each other, what its reports print,
+and what saved plans hold.
 
-What one process of policytool hands to another goes this way: unlike pickle's, these bytes can do
-nothing but become the values that the type says. A dataclass is the list of its fields, a tuple or
-a set a list, an enum its value, a mapping an object or a list of pairs; where a type is one of
-several, the value stands behind its place among them. What is None stays null. A path is its text,
-and JSON is itself.
+A dataclass is an object of its fields, without those that are ``ABSENT``. A tuple or a set is a
+list, an enum its value, a path its text, and a mapping an object, or a list of pairs if its keys
+are not text. Reading follows the type hints and checks every value, so that, unlike pickle's, these
+bytes can do nothing but become the values that the type says. A hint is evaluated in the module of
+its class, which therefore has to import what the hint mentions at run time.
 """
 
 from __future__ import annotations
@@ -15,197 +16,229 @@ import os
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
+
+from policytool.support.text.jsontext import ABSENT, Absent, Json
 
 Value = TypeVar("Value")
-_Way = Callable[[Any], Any] | None
-"""What makes one form of the other; None where both are the same."""
+Read = Callable[[Any], Any]
+"""
+Returns the value of a type that JSON stands for, and raises KeyError, TypeError or ValueError if it
+stands for none.
+"""
 
-_PRIMITIVES: Final[frozenset[type]] = frozenset({str, int, float, bool, type(None)})
+Form = Callable[[Any], Any]
+"""Returns what stands for a value in JSON; values in it have forms of their own."""
 
+Forms = Mapping[Any, Form]
+"""What stands for classes."""
 
-class AnyJson:
-    """Stands in annotations for whatever JSON has, which goes the way as it is."""
-
-
-class Codec(NamedTuple, Generic[Value]):
-    """Text of one line for each value of a type, and the other way round."""
-
-    encoded: Callable[[Value], str]
-    decoded: Callable[[str | bytes], Value]
-
-
-class _Ways(NamedTuple):
-    encode: _Way
-    decode: _Way
-    kinds: frozenset[type]
-    """The classes of the type's values, which tell the members of a union apart."""
+_NONE: Final[Forms] = types.MappingProxyType({})
+_WORDS: Final[Mapping[type, str]] = types.MappingProxyType(
+    {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+)
 
 
-def codec(hint: object, names: Mapping[str, object]) -> Codec[Any]:
+def attributes(*names: str) -> Form:
+    """Return the form that is an object of these attributes, without those that are ``ABSENT``."""
+
+    def form(value: object) -> dict[str, Any]:
+        return {
+            name: _entries(found) if type(found) is dict else found
+            for name in names
+            if (found := getattr(value, name)) is not ABSENT
+        }
+
+    return form
+
+
+def encode(
+    value: object, forms: Forms = _NONE, *, ascii_only: bool = True, nan: bool = True
+) -> str:
     """
-    Return the codec of a type.
+    Return a value as one line of JSON; ``forms`` say what stands for a class in place of all of its
+    fields.
 
-    ``names`` are what annotations mention that their own modules import for type checkers alone.
-
-    :raises TypeError: for a type that has no form here.
+    :param nan: whether NaN and infinities are written as Python writes them, which JSON does not
+        allow; otherwise they are strings
+    :raises TypeError: for a class that has no form.
     """
-    ways = _Compiler(names).ways(hint)
-    encode, decode = ways.encode or _same, ways.decode or _same
-    return Codec(
-        encoded=lambda value: json.dumps(encode(value), separators=(",", ":")),
-        decoded=lambda text: decode(json.loads(text)),
-    )
+
+    def form(found: Any) -> Any:  # noqa: ANN401
+        cls: Any = type(found)
+        return (forms.get(cls) or _form(cls))(found)
+
+    try:
+        return json.dumps(value, default=form, ensure_ascii=ascii_only, allow_nan=nan)
+    except ValueError:  # rare, and known only here
+        if nan:
+            raise
+    named = _with_names(json.loads(json.dumps(value, default=form)))
+    return json.dumps(named, ensure_ascii=ascii_only, allow_nan=False)
 
 
-def _same(value: Any) -> Any:  # whatever JSON has  # noqa: ANN401  # whatever JSON has
+@cache
+def _form(cls: type) -> Form:
+    if is_dataclass(cls):
+        return attributes(*(field.name for field in fields(cls)))
+    if issubclass(cls, Enum):
+        return attrgetter("value")
+    if issubclass(cls, Path):
+        return os.fspath
+    if issubclass(cls, frozenset):
+        return sorted
+    if issubclass(cls, Mapping):
+        return _entries
+    raise TypeError(f"{cls} has no form in JSON")
+
+
+def _entries(found: Mapping[Any, Any]) -> Any:  # noqa: ANN401
+    return dict(found) if all(isinstance(key, str) for key in found) else list(found.items())
+
+
+def _with_names(value: Any) -> Any:  # noqa: ANN401
+    """Return JSON values in which numbers that JSON lacks are their names."""
+    match value:
+        case float() if value - value != 0:  # NaN or an infinity
+            return json.dumps(value)
+        case list():
+            return [_with_names(item) for item in value]
+        case dict():
+            return {key: _with_names(item) for key, item in value.items()}
     return value
 
 
-_PLAIN: Final[Mapping[object, _Ways]] = {
-    AnyJson: _Ways(None, None, frozenset({dict, list, *_PRIMITIVES})),
-    Path: _Ways(os.fspath, Path, frozenset({type(Path())})),
-}
+def read(cls: type[Value], found: object) -> Value:
+    """
+    Return the value of a class that JSON values stand for.
+
+    :raises KeyError: if a field is missing that has no default.
+    :raises TypeError: if a value has another type, or the class has a field without a form.
+    :raises ValueError: if an enum has no such value.
+    """
+    hint: Any = cls
+    value: Value = reader(hint)(found)
+    return value
 
 
-class _Compiler:
-    """The ways of each type, made once."""
+@cache
+def reader(hint: object) -> Read:
+    """
+    Return what reads the values of a type.
 
-    def __init__(self, names: Mapping[str, object]) -> None:
-        self._names = dict(names)
-        self._made: dict[type, _Ways] = {}
+    :raises TypeError: for a type that has no form.
+    """
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in {typing.Union, types.UnionType}:
+        return _union(arguments)
+    if origin is tuple:
+        return _tuple(arguments)
+    if origin is frozenset:
+        items = _tuple((*arguments, Ellipsis))
+        return lambda found: frozenset(items(found))
+    if origin is Mapping:
+        return _mapping(*arguments)
+    if hint is Json:
+        return lambda found: found
+    if hint is None or hint is type(None):
+        return lambda found: _checked(found, type(None), "null")
+    if isinstance(hint, type):
+        return _class(hint)
+    raise TypeError(f"{hint} has no form in JSON")
 
-    def ways(self, hint: object) -> _Ways:
-        """Return the ways of a type."""
-        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-        if origin in {typing.Union, types.UnionType}:
-            return self._union([self.ways(argument) for argument in arguments])
-        if origin is tuple:
-            return self._tuple(arguments)
-        if origin is frozenset:
-            encode, decode, _ = self._tuple((*arguments, Ellipsis))
-            return _Ways(
-                lambda value: (encode or _same)(sorted(value)),
-                lambda found: frozenset((decode or _same)(found)),
-                frozenset({frozenset}),
-            )
-        if origin is Mapping:
-            return self._mapping(*map(self.ways, arguments))
-        if hint in _PLAIN:
-            return _PLAIN[hint]
-        if hint is None or (isinstance(hint, type) and hint in _PRIMITIVES):
-            # what says float may hold an int; both come back as they were
-            return _Ways(
-                None,
-                None,
-                frozenset({int, float})
-                if hint is float
-                else frozenset({type(None) if hint is None else hint}),
-            )
-        if isinstance(hint, type) and issubclass(hint, Enum):
-            return _Ways(attrgetter("value"), hint, frozenset({hint}))
-        if isinstance(hint, type) and is_dataclass(hint):
-            if hint not in self._made:
-                self._made[hint] = self._dataclass(hint)
-            return self._made[hint]
-        raise TypeError(f"{hint} has no form in JSON here")
 
-    def _dataclass(self, cls: type) -> _Ways:
-        hints = typing.get_type_hints(cls, localns=self._names)
-        names = tuple(field.name for field in fields(cls))
-        ways = [self.ways(hints[name]) for name in names]
-        encoders = [(index, one.encode) for index, one in enumerate(ways) if one.encode is not None]
-        decoders = [(index, one.decode) for index, one in enumerate(ways) if one.decode is not None]
-        taken: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
-
-        def encode(value: Any) -> list[Any]:  # noqa: ANN401
-            found = list(taken(value)) if len(names) != 1 else [taken(value)]
-            for index, way in encoders:
-                found[index] = way(found[index])
-            return found
-
-        def decode(found: list[Any]) -> Any:  # noqa: ANN401
-            for index, way in decoders:
-                found[index] = way(found[index])
-            return cls(**dict(zip(names, found, strict=True)))
-
-        return _Ways(encode, decode, frozenset({cls}))
-
-    def _tuple(self, arguments: tuple[Any, ...]) -> _Ways:
-        kinds = frozenset({tuple})
-        if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
-            encode, decode, _ = self.ways(arguments[0])
-            return _Ways(
-                None if encode is None else lambda value: [encode(item) for item in value],
-                tuple if decode is None else lambda found: tuple([decode(item) for item in found]),
-                kinds,
-            )
-        ways = [self.ways(argument) for argument in arguments]
-        encoders, decoders = (
-            [one.encode or _same for one in ways],
-            [one.decode or _same for one in ways],
+def _class(cls: type) -> Read:
+    if cls in _WORDS:
+        kinds = (int, float) if cls is float else cls  # a number that is whole comes as it was
+        return lambda found: (
+            found if type(found) is cls else _checked(found, kinds, _WORDS[cls], cls)
         )
-        return _Ways(
-            lambda value: [way(item) for way, item in zip(encoders, value, strict=True)],
-            lambda found: tuple([way(item) for way, item in zip(decoders, found, strict=True)]),
-            kinds,
-        )
+    if issubclass(cls, Path):
+        return lambda found: Path(_checked(found, str, _WORDS[str]))
+    if issubclass(cls, Enum):
+        return cls
+    if is_dataclass(cls):
+        return _dataclass(cls)
+    raise TypeError(f"{cls} has no form in JSON")
 
-    def _mapping(self, key: _Ways, item: _Ways) -> _Ways:
-        encode, decode = item.encode or _same, item.decode or _same
-        kinds = frozenset({dict, types.MappingProxyType})
-        if key.kinds == {str} and key.encode is None:
-            return _Ways(
-                lambda value: {name: encode(one) for name, one in value.items()},
-                lambda found: {name: decode(one) for name, one in found.items()},
-                kinds,
-            )
-        encode_key, decode_key = key.encode or _same, key.decode or _same
-        return _Ways(
-            lambda value: [(encode_key(name), encode(one)) for name, one in value.items()],
-            lambda found: {decode_key(name): decode(one) for name, one in found},
-            kinds,
-        )
 
-    @staticmethod
-    def _union(members: list[_Ways]) -> _Ways:
-        """
-        Return the ways of one type among several; what is None, or the same in JSON, needs no
-        number before it.
-        """
-        kinds = frozenset().union(*(one.kinds for one in members))
-        others = [one for one in members if one.kinds != {type(None)}]
-        if all(one.encode is None and one.decode is None for one in others):
-            return _Ways(None, None, kinds)
-        if len(others) == 1:
-            encode, decode = others[0].encode or _same, others[0].decode or _same
-            return _Ways(
-                lambda value: None if value is None else encode(value),
-                lambda found: None if found is None else decode(found),
-                kinds,
-            )
-        if len(kinds) < sum(len(one.kinds) for one in members):
-            raise TypeError(
-                "members of a union that no class tells apart have no form in JSON here"
-            )
-        places = {
-            kind: (place, one.encode or _same)
-            for place, one in enumerate(others)
-            for kind in one.kinds
+def _checked(
+    found: Value, kinds: type | tuple[type, ...], words: str, cls: type | None = None
+) -> Value:
+    """
+    Return a value that is of a kind; a truth value is no number.
+
+    :raises TypeError: for any other.
+    """
+    if not isinstance(found, kinds) or (isinstance(found, bool) and cls is not bool):
+        raise TypeError(f"{words} was expected")
+    return found
+
+
+def _dataclass(cls: type) -> Read:
+    hints = typing.get_type_hints(cls)
+    readers = {field.name: reader(hints[field.name]) for field in fields(cls)}
+    absent = dict.fromkeys(
+        (name for name in readers if Absent in typing.get_args(hints[name])), ABSENT
+    )
+    needed = {
+        field.name
+        for field in fields(cls)
+        if field.default is MISSING and field.default_factory is MISSING
+    } - absent.keys()
+
+    def read_fields(found: Any) -> Any:  # noqa: ANN401
+        _checked(found, dict, "an object")
+        if not found.keys() >= needed:
+            raise KeyError(min(needed - found.keys()))
+        given = {name: read(found[name]) for name, read in readers.items() if name in found}
+        return cls(**{**absent, **given})
+
+    return read_fields
+
+
+def _tuple(arguments: tuple[Any, ...]) -> Read:
+    if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
+        item = reader(arguments[0])
+        return lambda found: tuple([item(one) for one in _checked(found, list, "a list")])
+    items = [reader(argument) for argument in arguments]
+    return lambda found: tuple(
+        [item(one) for item, one in zip(items, _checked(found, list, "a list"), strict=True)]
+    )
+
+
+def _mapping(key: object, value: object) -> Read:
+    read_key, read_value = reader(key), reader(value)
+    if key is str:
+        return lambda found: {
+            name: read_value(one) for name, one in _checked(found, dict, "an object").items()
         }
-        decoders = [one.decode or _same for one in others]
+    # an empty one looks like any other
+    return lambda found: {read_key(name): read_value(one) for name, one in found or ()}
 
-        def encode_one(value: Any) -> Any:  # noqa: ANN401
-            if value is None:
-                return None
-            place, way = places[type(value)]
-            return [place, way(value)]
 
-        def decode_one(found: Any) -> Any:  # noqa: ANN401
-            return None if found is None else decoders[found[0]](found[1])
-
-        return _Ways(encode_one, decode_one, kinds)
+def _union(members: tuple[Any, ...]) -> Read:
+    """Return what reads one type among several, which its JSON has to tell apart."""
+    others = [one for one in members if one not in {type(None), Absent}]
+    if Json in others:
+        return reader(Json)
+    if all(one in _WORDS for one in others):
+        kinds = frozenset({*members, int} if float in others else members)
+        words = " or ".join(_WORDS[one] for one in others)
+        return lambda found: found if type(found) in kinds else _checked(found, (), words)
+    if len(others) == 1:
+        only = reader(others[0])
+        return lambda found: None if found is None else only(found)
+    by_keys: dict[frozenset[str], Read] = {}
+    if all(map(is_dataclass, others)):
+        by_keys = {frozenset(field.name for field in fields(one)): reader(one) for one in others}
+    if len(by_keys) < len(others):
+        raise TypeError("members of a union that no field tells apart have no form in JSON")
+    return lambda found: (
+        None if found is None else by_keys[frozenset(_checked(found, dict, "an object"))](found)
+    )

@@ -17,7 +17,11 @@ from policytool.support import limits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+    Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+else:
+
+    class Json:
+        """Whatever JSON has, for annotations that are evaluated (policytool.support.text.codec)."""
 
 
 class Absent(Enum):

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from policytool.formats import creating, format_detection
+from policytool.formats.edits import WriteOptions
 from policytool.formats.new_model import Content
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
@@ -92,10 +93,9 @@ class Scenario:
             document,
             target,
             content,
-            in_place=self.in_place,
-            backup=self.backup,
-            overwrite=self.overwrite,
-            verify=verify,
+            options=WriteOptions(
+                in_place=self.in_place, backup=self.backup, overwrite=self.overwrite, verify=verify
+            ),
         )
 
 

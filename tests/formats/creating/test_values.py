@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from policytool.formats import casting, creating, format_detection
 from policytool.formats.creating import values as _values
 from policytool.formats.document import Tensor
+from policytool.formats.edits import WriteOptions
 from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.new_model import Content, Placement
 from policytool.formats.stored_values import open_values
@@ -68,7 +69,9 @@ def copied(
     content = Content(
         container=container, config=sequential(), keras_version="3.15.0", placements=placements
     )
-    new = creating.build(source, document, target, content, overwrite=True).target
+    new = creating.build(
+        source, document, target, content, options=WriteOptions(overwrite=True)
+    ).target
     found = format_detection.document(new, "new")
     assert found == creating.document(content, "new")
     with open_values(new, found) as values:
@@ -144,7 +147,11 @@ def test_cast_values_are_those_of_a_cast(
     assert found["v"].tobytes() == expected.tobytes()
     content = Content(container="h5", config={}, placements=(placement,))
     written = creating.build(
-        source, format_detection.document(source, "x"), tmp_path / "new", content, overwrite=True
+        source,
+        format_detection.document(source, "x"),
+        tmp_path / "new",
+        content,
+        options=WriteOptions(overwrite=True),
     )
     assert written.counts == ({("v",): counts} if after != "float32" or through else {})
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from policytool.formats import casting, rewriting
+from policytool.formats.edits import WriteOptions
 from policytool.formats.hdf5.rewrite import REWRITER
 from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting import storage
@@ -43,7 +44,9 @@ CONFIG: Final = json.dumps(sequential())
 def rewrite(path: Path, changes: Changes) -> Path:
     """Write a changed copy beside a model."""
     target = path.with_name("new.h5")
-    return rewriting.write(path, target, changes, document_format="h5", overwrite=True).target
+    return rewriting.write(
+        path, target, changes, document_format="h5", options=WriteOptions(overwrite=True)
+    ).target
 
 
 def _edited() -> Changes:
@@ -152,7 +155,7 @@ def test_every_releases_texts_keep_their_type(release: str, tmp_path: Path) -> N
             tmp_path / "new.h5",
             Changes(edits=tuple(edits)),
             document_format="h5",
-            overwrite=True,
+            options=WriteOptions(overwrite=True),
         ).target
         for each in edits:
             assert _kind(new, each.address.part) == _kind(path, each.address.part)
@@ -440,7 +443,11 @@ def test_cast_tensors_hold_the_cast_values(
         file.create_dataset("model_weights/w", data=values, **layout)
     wanted = cast(("w",), str(values.dtype), after, through)
     written = rewriting.write(
-        path, tmp_path / "new.h5", Changes(casts=(wanted,)), document_format="h5", overwrite=True
+        path,
+        tmp_path / "new.h5",
+        Changes(casts=(wanted,)),
+        document_format="h5",
+        options=WriteOptions(overwrite=True),
     )
     expected, counts = casting.cast(values, str(values.dtype), after, through)
     with h5py.File(written.target) as file:

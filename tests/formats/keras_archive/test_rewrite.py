@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from policytool.formats import casting, rewriting
-from policytool.formats.edits import Cast, Slot
+from policytool.formats.edits import Cast, Slot, WriteOptions
 from policytool.formats.keras_archive.rewrite import REWRITER
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
@@ -43,7 +43,11 @@ OPTIMIZER: Final = ("optimizer", "inner_optimizer", "vars")
 def rewrite(path: Path, changes: Changes) -> Path:
     """Write a changed copy beside a model."""
     return rewriting.write(
-        path, path.with_name("new.keras"), changes, document_format="keras", overwrite=True
+        path,
+        path.with_name("new.keras"),
+        changes,
+        document_format="keras",
+        options=WriteOptions(overwrite=True),
     ).target
 
 
@@ -370,7 +374,11 @@ def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
     """The directory is renamed to its backup."""
     before = held(unpacked)
     written = rewriting.write(
-        unpacked, unpacked, all_changes(unpacked), document_format="keras", in_place=True
+        unpacked,
+        unpacked,
+        all_changes(unpacked),
+        document_format="keras",
+        options=WriteOptions(in_place=True),
     )
     assert written.backup == unpacked.with_name("model.keras.d.bak")
     assert held(written.backup) == before
@@ -381,7 +389,7 @@ def test_several_files_in_place_keep_the_whole_original(unpacked: Path) -> None:
             unpacked,
             Changes(casts=all_changes(unpacked).casts, edits=all_changes(unpacked).edits),
             document_format="keras",
-            in_place=True,
+            options=WriteOptions(in_place=True),
         )
     assert caught.value.code == "target-exists"
 
@@ -396,7 +404,7 @@ def test_one_file_in_place_is_replaced_alone(unpacked: Path) -> None:
         unpacked,
         Changes(edits=all_changes(unpacked).edits),
         document_format="keras",
-        in_place=True,
+        options=WriteOptions(in_place=True),
     )
     assert (written.target, written.backup) == (config, config.with_name("config.json.bak"))
     after = held(unpacked)
@@ -417,9 +425,7 @@ def test_a_directory_without_backup(in_place: bool, unpacked: Path) -> None:  # 
         target,
         all_changes(unpacked),
         document_format="keras",
-        in_place=in_place,
-        backup=False,
-        overwrite=True,
+        options=WriteOptions(in_place=in_place, backup=False, overwrite=True),
     )
     assert written.backup is None
     assert sorted(file.name for file in unpacked.parent.iterdir()) == sorted(

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from policytool.formats import rewriting
+from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
@@ -117,9 +118,9 @@ class Scenario:
             else source.with_name(f"other{source.suffix}"),
             Changes(edits=changes.edits, casts=() if self.edits_only else changes.casts),
             document_format=document.format,
-            in_place=self.in_place,
-            backup=self.backup,
-            overwrite=self.overwrite,
+            options=WriteOptions(
+                in_place=self.in_place, backup=self.backup, overwrite=self.overwrite
+            ),
         )
 
 
@@ -325,7 +326,9 @@ def test_a_killed_process_leaves_the_original_or_the_new_file(casts: bool, large
             Path(f"{large}.bak").unlink()
         kill_after(
             draw.uniform(0, longest),
-            lambda: rewriting.write(large, large, wanted, document_format="h5", in_place=True),
+            lambda: rewriting.write(
+                large, large, wanted, document_format="h5", options=WriteOptions(in_place=True)
+            ),
         )
         atomic.remove_stale(directory)
         found = held(directory)
@@ -380,7 +383,7 @@ def test_a_file_that_may_not_grow_is_told_as_a_full_disk(
             path,
             Changes(edits=changes.edits, casts=changes.casts if casts else ()),
             document_format=format_,
-            in_place=True,
+            options=WriteOptions(in_place=True),
         )
     assert caught.value.code == "no-space"
     assert held(tmp_path) == before
@@ -395,7 +398,13 @@ def test_a_directory_that_is_not_writable_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(ModelFileError) as caught:
-            rewriting.write(path, path, all_changes(path), document_format="h5", in_place=True)
+            rewriting.write(
+                path,
+                path,
+                all_changes(path),
+                document_format="h5",
+                options=WriteOptions(in_place=True),
+            )
     finally:
         tmp_path.chmod(0o700)
     assert caught.value.code == "not-writable"
@@ -430,7 +439,13 @@ def test_a_draft_that_does_not_read_back_is_refused(
 
         monkeypatch.setattr(atomic.Draft, "flush", spoil)
         with pytest.raises(ModelFileError) as caught:
-            rewriting.write(path, path, wanted, document_format=document.format, in_place=True)
+            rewriting.write(
+                path,
+                path,
+                wanted,
+                document_format=document.format,
+                options=WriteOptions(in_place=True),
+            )
         monkeypatch.undo()
         assert caught.value.code in {"write-differs", "write-failed"}
         assert held(tmp_path) == before
@@ -468,7 +483,9 @@ def test_a_source_that_changes_meanwhile_is_not_published(
 
     monkeypatch.setattr(atomic.Draft, "flush", touch)
     with pytest.raises(ModelFileError) as caught:
-        rewriting.write(path, path, changes, document_format="h5", in_place=True)
+        rewriting.write(
+            path, path, changes, document_format="h5", options=WriteOptions(in_place=True)
+        )
     assert caught.value.code == "source-changed"
     assert list(held(tmp_path)) == ["model.h5"]
 
@@ -558,7 +575,7 @@ def test_shards_that_someone_takes_away_meanwhile_are_missed(tmp_path: Path) -> 
             new / "model.json",
             Changes(edits=all_changes(source).edits),
             document_format="tfjs",
-            verify=take_away,
+            options=WriteOptions(verify=take_away),
         )
     assert caught.value.code == "write-failed"
     assert held(new) == {}

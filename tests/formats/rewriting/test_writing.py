@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.formats import rewriting
+from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
 from policytool.support.files import atomic
@@ -46,9 +47,7 @@ def write(
         target,
         Changes(edits=(EDIT,)),
         document_format="json",
-        in_place=in_place,
-        backup=backup,
-        overwrite=overwrite,
+        options=WriteOptions(in_place=in_place, backup=backup, overwrite=overwrite),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.formats import rewriting
+from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting import Changes
 from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.formats.saved_model.rewrite import REWRITER
@@ -108,7 +109,11 @@ def test_one_changed_file_is_replaced_alone(tmp_path: Path) -> None:
     before = held(source)
     inodes = {name: (source / name).stat().st_ino for name in before}
     written = rewriting.write(
-        source, source, all_changes(source), document_format="savedmodel", in_place=True
+        source,
+        source,
+        all_changes(source),
+        document_format="savedmodel",
+        options=WriteOptions(in_place=True),
     )
     assert written.backup == source / f"{KERAS}.bak"
     assert {name for name in before if (source / name).stat().st_ino != inodes[name]} == {KERAS}
@@ -122,7 +127,11 @@ def test_two_changed_files_make_a_new_directory(tmp_path: Path) -> None:
     source = copied(SAMPLES["both"], tmp_path)
     before = held(source)
     written = rewriting.write(
-        source, source, all_changes(source), document_format="savedmodel", in_place=True
+        source,
+        source,
+        all_changes(source),
+        document_format="savedmodel",
+        options=WriteOptions(in_place=True),
     )
     assert written.backup == tmp_path / f"{source.name}.bak"
     assert held(written.backup) == before
@@ -205,7 +214,13 @@ def test_a_draft_that_does_not_read_back_is_refused(
 
     monkeypatch.setattr(atomic.Draft, "flush", spoil)
     with pytest.raises(ModelFileError) as caught:
-        rewriting.write(source, source, changes, document_format="savedmodel", in_place=True)
+        rewriting.write(
+            source,
+            source,
+            changes,
+            document_format="savedmodel",
+            options=WriteOptions(in_place=True),
+        )
     assert caught.value.code == "write-differs"
     monkeypatch.undo()
     assert held(tmp_path) == before

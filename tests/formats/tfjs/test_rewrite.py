@@ -10,6 +10,7 @@ import pytest
 
 import policytool
 from policytool.formats import format_detection, rewriting
+from policytool.formats.edits import WriteOptions
 from policytool.formats.rewriting import Changes
 from policytool.migration import planning
 from policytool.migration.planning.options import Assignment, Options
@@ -42,7 +43,11 @@ def model(tmp_path: Path) -> Path:
 def write(source: Path, target: Path, **options: Any) -> rewriting.Written:
     """Write a model with one edit."""
     return rewriting.write(
-        source, target, Changes(edits=all_changes(source).edits), document_format="tfjs", **options
+        source,
+        target,
+        Changes(edits=all_changes(source).edits),
+        document_format="tfjs",
+        options=WriteOptions(**options),
     )
 
 

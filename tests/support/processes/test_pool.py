@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands.batch import parallel, tasks
+from policytool.commands import inspect
+from policytool.commands.batch import parallel
 from policytool.commands.inspect import Failure
 from policytool.formats.discovery import Input
 from policytool.model.model import Model
@@ -72,7 +73,7 @@ def every(directory: Path) -> list[Input]:
 
 def inspected(inputs: list[Input], jobs: int) -> list[Model | Failure | None]:
     """Return what ``inspect`` makes of the inputs."""
-    return list(parallel.each(tasks.inspect(), inputs, None, jobs))
+    return list(parallel.run_all(inspect.TASK, inputs, None, jobs))
 
 
 def children(parent: int) -> list[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-# the codec looks annotations up
+import importlib
+import json
 from collections.abc import Mapping  # noqa: TC003  # the codec looks annotations up
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.commands.batch import tasks
+from policytool.commands import audit, fix, inspect, migrate, saved_plans
 from policytool.commands.inspect import Failure
 from policytool.formats import discovery
 from policytool.formats.document import Address, Signature
@@ -30,11 +31,15 @@ from policytool.model.model import (
 from policytool.releases.policy import Dynamic, Fixed, Quantization
 from policytool.rules import AuditOptions, Device
 from policytool.rules.finding import Finding, Fix, Remedy, Severity, Suppressed
-from policytool.support.text.codec import codec
+from policytool.support.text import codec
+from policytool.support.text.jsontext import ABSENT, Absent, Json
 from tests.helpers.marks import SLOW
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from policytool.commands.batch.task import Task
     from policytool.formats.discovery import Input
 
 
@@ -108,9 +113,8 @@ TREES = st.builds(
 @given(TREES)
 def test_what_is_encoded_comes_back(tree: Tree) -> None:
     """Equal, of the same types, in the same order; and as one line."""
-    way = codec(Tree, {})
-    text = way.encoded(tree)
-    found = way.decoded(text)
+    text = codec.encode(tree)
+    found = codec.read(Tree, json.loads(text))
     assert found == tree
     assert repr(replace(found, marks=frozenset())) == repr(replace(tree, marks=frozenset()))
     assert text.isascii()
@@ -171,18 +175,16 @@ MODELS = st.builds(
 @given(MODELS | st.builds(Failure, path=TEXT, code=TEXT, message=TEXT, details=TEXT) | st.none())
 def test_models_come_back(result: Model | Failure | None) -> None:
     """Whatever is in them."""
-    way = tasks.inspect().wire().result
-    found = way.decoded(way.encoded(result))
+    found = inspect.TASK.readers().result(json.loads(codec.encode(result)))
     assert found == result
     assert repr(found) == repr(result)
 
 
 def test_what_a_float_cannot_be_in_json_comes_back() -> None:
     """NaN and infinities, which a loss scale of a file from a stranger may be."""
-    way = codec(Leaf, {})
     assert repr(
         [
-            way.decoded(way.encoded(Leaf(size=size)))
+            codec.read(Leaf, json.loads(codec.encode(Leaf(size=size))))
             for size in (float("nan"), float("inf"), float("-inf"))
         ]
     ) == repr([Leaf(size=float("nan")), Leaf(size=float("inf")), Leaf(size=float("-inf"))])
@@ -196,18 +198,19 @@ def inputs() -> tuple[Input, ...]:
 
 @SLOW
 @pytest.mark.parametrize(
-    ("name", "asked"), [("inspect", None), ("audit", AuditOptions(targets=("keras3.15", "tf2.15")))]
+    ("task", "request_"),
+    [(inspect.TASK, None), (audit.TASK, AuditOptions(targets=("keras3.15", "tf2.15")))],
+    ids=["inspect", "audit"],
 )
 def test_results_of_every_fixture_come_back(
-    name: str, asked: Any, inputs: tuple[Input, ...]
+    task: Task[Any, Any, Any], request_: Any, inputs: tuple[Input, ...]
 ) -> None:
     """Models, audits, failures, and what was passed over."""
-    task = tasks.TASKS[name]()
-    way = task.wire().result
+    read = task.readers().result
     kinds = set()
     for found in inputs:
-        result = task.attempt(found, asked)
-        again = way.decoded(way.encoded(result))
+        result = task.attempt(found, request_)
+        again = read(json.loads(codec.encode(result)))
         assert again == result
         assert repr(again) == repr(result)
         kinds.add(type(result))
@@ -235,9 +238,8 @@ def test_every_field_of_a_finding_comes_back() -> None:
         remedy=remedy,
         advice="do",
     )
-    way = codec(Suppressed, {"Address": Address})
     suppressed = Suppressed(finding=finding, reason="r", by="baseline")
-    assert way.decoded(way.encoded(suppressed)) == suppressed
+    assert codec.read(Suppressed, json.loads(codec.encode(suppressed))) == suppressed
 
 
 def test_a_question_comes_back() -> None:
@@ -255,21 +257,85 @@ def test_a_question_comes_back() -> None:
         weights=True,
         signatures={"model": (signature,)},
     )
-    way = tasks.audit().wire().asked
-    assert way.decoded(way.encoded(question)) == question
+    assert audit.TASK.readers().request(json.loads(codec.encode(question))) == question
 
 
 @pytest.mark.parametrize(
     "hint", [object, list[int], dict[str, int], set[int], bytes, tuple[str, ...] | tuple[int, str]]
 )
 def test_a_type_without_a_form_is_refused(hint: object) -> None:
-    """When the codec is made, not when a value comes along."""
+    """When its reader is made, not when a value comes along."""
     with pytest.raises(TypeError, match="form in JSON"):
-        codec(hint, {})
+        codec.reader(hint)
 
 
-def test_every_task_can_be_asked_for() -> None:
-    """All annotations of its values are found."""
-    assert {name: task().name for name, task in tasks.TASKS.items()} == {
-        name: name for name in tasks.TASKS
-    }
+def test_a_value_without_a_form_is_refused() -> None:
+    """Rather than written as something else."""
+    with pytest.raises(TypeError, match="form in JSON"):
+        codec.encode([object()])
+
+
+@pytest.mark.parametrize("module", [audit, fix, inspect, migrate, saved_plans])
+def test_every_task_is_found_by_its_module(module: ModuleType) -> None:
+    """Another process imports the module by its name, and reads what the annotations say."""
+    assert importlib.import_module(module.TASK.module).TASK is module.TASK
+    assert all(module.TASK.readers())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Changed:
+    """A dataclass with values that may be absent."""
+
+    before: Json | Absent
+    after: Json | Absent
+    marks: tuple[Colour, ...] = ()
+
+
+def test_what_is_absent_is_left_out() -> None:
+    """And null is not absent."""
+    text = codec.encode(Changed(before=ABSENT, after=None))
+    assert text == '{"after": null, "marks": []}'
+    assert codec.read(Changed, json.loads(text)) == Changed(before=ABSENT, after=None)
+    assert codec.read(Changed, {"before": [1]}) == Changed(before=[1], after=ABSENT)
+
+
+@pytest.mark.parametrize(
+    ("cls", "found", "error"),
+    [
+        (Leaf, [], "an object was expected"),
+        (Leaf, {}, "size"),
+        (Leaf, {"size": "1"}, "a number was expected"),
+        (Leaf, {"size": True}, "a number was expected"),
+        (Other, {"name": 1, "colour": "red"}, "text was expected"),
+        (Other, {"name": None, "colour": "green"}, "green"),
+        (Changed, {"marks": "red"}, "a list was expected"),
+        (Address, {"part": "a", "pointer": None}, "text was expected"),
+    ],
+)
+def test_what_is_no_such_value_is_refused(cls: type, found: object, error: str) -> None:
+    """Whoever wrote it."""
+    with pytest.raises((KeyError, TypeError, ValueError), match=error):
+        codec.read(cls, found)
+
+
+def test_more_keys_than_fields_are_no_matter() -> None:
+    """A report says more of a value than reading it needs."""
+    assert codec.read(Leaf, {"size": 1.5, "colour": "red"}) == Leaf(size=1.5)
+
+
+def test_a_form_stands_for_a_class() -> None:
+    """In place of all of its fields, wherever a value of it stands."""
+    forms = {Other: codec.attributes("colour"), Leaf: lambda leaf: leaf.size}
+    value = {"a": (Leaf(size=2.5),), "b": Other(name="n", colour=Colour.BLUE)}
+    assert codec.encode(value, forms) == '{"a": [2.5], "b": {"colour": "blue"}}'
+
+
+def test_numbers_that_json_lacks_are_named() -> None:
+    """Where the text has to be JSON."""
+    value = [Leaf(size=size) for size in (float("nan"), float("inf"), float("-inf"), 1.0)]
+    assert [one["size"] for one in json.loads(codec.encode(value, nan=False))] == [
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        1.0,
+    ]

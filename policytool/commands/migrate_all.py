@@ -1,0 +1,126 @@
+"""``migrate`` for many files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.commands import inspect, migrate, saved_plans
+from policytool.commands.batch import parallel
+from policytool.commands.destinations import without_outputs
+from policytool.commands.inspect import LOST, Failure
+from policytool.commands.migrate import MigrateRequest, Migration
+from policytool.commands.saved_plans import SavedPlanRequest
+from policytool.formats import discovery
+from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.shorten import some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from policytool.commands.destinations import Destination
+    from policytool.commands.migrate import Result
+    from policytool.formats.discovery import Input
+    from policytool.migration.planning.options import Options
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+
+
+def migrate_all(
+    inputs: Sequence[Input],
+    options: Options,
+    destination: Destination,
+    tools: TensorFlowTools | None = None,
+    *,
+    jobs: int | None = 1,
+    parts: bool = True,
+) -> Iterator[Result]:
+    """
+    Yield, for each input, what became of it; ``tools`` are for what needs TensorFlow, and nothing
+    else starts them.
+
+    What needs TensorFlow is done in this process, one file after the other, because TensorFlow has
+    a process of its own; all else by as many as ``jobs`` says. Inputs that have to do with each
+    other, such as two with one output, are done in their order.
+
+    :raises UsageError: for options that contradict a model: a pattern that matches no layer, one
+        output for many inputs. It comes after what was done.
+    :raises WorkerError: where processes are wanted and cannot be started.
+    """
+    chosen = without_outputs(inputs, options.suffix, destination)
+    request = MigrateRequest(
+        options=options, destination=destination, several=len(chosen) > 1, parts=parts
+    )
+    if tools is not None and (options.retrace or tools.verify):
+        yield from parallel.run_serially(
+            migrate.TASK, chosen, request, lambda found: migrate.attempt(found, request, tools)
+        )
+    else:
+        yield from parallel.run_all(migrate.TASK, chosen, request, jobs)
+
+
+def migrate_saved(
+    file: Path,
+    paths: tuple[str, ...],
+    destination: Destination,
+    tools: TensorFlowTools | None = None,
+    *,
+    jobs: int | None = 1,
+    parts: bool = True,
+) -> Iterator[Result]:
+    """
+    Yield what became of each plan in a file; with one path and one plan, that path is migrated in
+    place of the plan's own.
+
+    Which process does what is said at :func:`migrate_all`.
+
+    :raises UsageError: for what is no saved plan, and for paths that it has no plan for.
+    :raises WorkerError: where processes are wanted and cannot be started.
+    """
+    every = saved_plans.pair(saved_plans.read_plans(file), paths)
+    request = SavedPlanRequest(destination=destination, parts=parts)
+    if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
+        yield from parallel.run_serially(
+            saved_plans.TASK, every, request, lambda one: saved_plans.attempt(one, request, tools)
+        )
+    else:
+        yield from parallel.run_all(saved_plans.TASK, every, request, jobs)
+
+
+def migrate_one(path: str, options: Options, destination: Destination) -> Migration:
+    """
+    Return what became of one model.
+
+    :raises ModelFileError: for what cannot be read, migrated or written.
+    :raises UsageError: for patterns that match no layer.
+    """
+    match next(migrate_all([discovery.one(path)], options, destination)):
+        case Migration() as done:
+            return done
+        case Failure() as failure:
+            raise ModelFileError(failure.path, failure.code, failure.message)
+    raise ModelFileError(path, "no-model", "is no model")
+
+
+def the_one_model(
+    inputs: Iterable[Input], options: Options, destination: Destination, several: str = ""
+) -> list[Input]:
+    """
+    Return the one model among the inputs that were found; none where there is none.
+
+    :param several: what a sentence about several goes on with: what else the command takes.
+    :raises UsageError: where there are several, with their names.
+    :raises ModelFileError: where the process that read the one ended over it.
+    """
+    candidates = without_outputs(list(inputs), options.suffix, destination)
+    read = list(parallel.run_all(inspect.TASK, candidates, None, None))
+    models = [found for found, result in zip(candidates, read, strict=True) if result is not None]
+    if len(models) > 1:
+        listed = some([found.shown for found in models], 10)
+        raise UsageError(
+            f"there are {len(models)} models here ({listed}); name the one that is meant{several}"
+        )
+    for result in read:
+        # it would be again, and only after as long
+        if isinstance(result, Failure) and result.code in LOST:
+            raise ModelFileError(result.path, result.code, result.message)
+    return models
