@@ -23,6 +23,7 @@ from policytool.cli.options import BoundOption
 from policytool.commands.batch import parallel
 from tests.conftest import FIXED_SCALE_H5, run, run_process
 from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import ROOT
 from tests.helpers.small_models import h5_model, sequential
 
 if TYPE_CHECKING:
@@ -105,9 +106,7 @@ def test_the_allow_list_is_that_of_the_security_page() -> None:
     assert ISSUE == settings.ALLOWED
     row = next(
         line
-        for line in (Path(__file__).parent.parent / "docs/security.md")
-        .read_text(encoding="utf-8")
-        .splitlines()
+        for line in (ROOT / "docs/security.md").read_text(encoding="utf-8").splitlines()
         if "merely found" in line
     )
     assert all(f"`{key}`" in row for key in ISSUE)

@@ -27,7 +27,7 @@ from policytool.releases.releases import LOADERS
 from policytool.reports._words import loader_lines
 from tests.conftest import MIXED_SAVEDMODEL, run
 from tests.helpers.marks import THOROUGH
-from tests.helpers.paths import FIXTURES
+from tests.helpers.paths import FIXTURES, ROOT
 from tests.model.compatibility.test_configs import REFUSED_CONFIGS
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ What it leaves open are custom classes, Lambda and op layers, in the main.
 MADE: Final = "a part of its checkpoint is missing"
 """The row that no fixture shows: a test takes the files away."""
 
-PUBLISHED: Final = Path(__file__).parents[2] / "shared" / "reference" / "load-matrix.md"
+PUBLISHED: Final = ROOT.parent / "shared" / "reference" / "load-matrix.md"
 """The published matrix beside the checkout, where there is one."""
 
 
