@@ -57,7 +57,7 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
 
     :param config: the layer's config as the source has it
     """
-    facts = measured()[direction(to_keras3=to_keras3)].get(class_name)
+    facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None or not any(agrees(case) for case in facts["cases"].values()):
         return Proof.BEST_EFFORT
     shown = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
@@ -78,7 +78,7 @@ def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool)
 
     :param config: the layer's config as the source has it
     """
-    facts = measured()[direction(to_keras3=to_keras3)].get(class_name)
+    facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None:
         return None
     said = arguments(config, facts["default"])
@@ -101,7 +101,7 @@ def differs_in_16_bits(*, to_keras3: bool) -> tuple[str, ...]:
     Return the cases that agree in float32 and not under a 16-bit policy: what the two libraries
     compute in float32 inside is not the same.
     """
-    found = measured()[direction(to_keras3=to_keras3)]
+    found = measurements()[direction(to_keras3=to_keras3)]
     return tuple(
         name
         for facts in found.values()
@@ -156,7 +156,7 @@ def _differs(case: Facts) -> str | None:
 
 
 @cache
-def measured() -> Facts:
+def measurements() -> Facts:
     """Return the data."""
     facts: Facts = data.read("layer_behaviour")
     return facts

@@ -82,7 +82,7 @@ def _converted(path: Path) -> str | None:
     log = Log()
     target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
     subject = Subject(reading.analysed(format_detection.document(path, str(path))))
-    root = conversion_plan.rewritten(
+    root = conversion_plan.rewrite_model(
         decoding.decode(subject), Situation(subject=subject, target=target, log=log)
     )
     text = json.dumps(encoding.encode(root, target, log))

@@ -14,7 +14,7 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding
-from policytool.migration.convert.conversion_plan import rewritten
+from policytool.migration.convert.conversion_plan import rewrite_model
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import Situation
 from policytool.migration.convert.target import Target
@@ -54,6 +54,6 @@ def test_variables_of_several_of_them_are_refused(
     situation = Situation(
         subject=subject, target=Target(loader="tf2.15", container="h5"), log=Log()
     )
-    root = rewritten(decoding.decode(subject), situation)
+    root = rewrite_model(decoding.decode(subject), situation)
     placed(root, Situation(subject=subject, target=situation.target, log=log))
     assert ("whose order among each other" in told(log)) is refused

@@ -116,7 +116,7 @@ def converted(
     path.write_text(json.dumps(model), encoding="utf-8")
     log, target = Log(), Target(loader=loader, container=container)
     subject = Subject(reading.analysed(format_detection.document(path, str(path))))
-    root = conversion_plan.rewritten(
+    root = conversion_plan.rewrite_model(
         decoding.decode(subject), Situation(subject=subject, target=target, log=log)
     )
     found: Any = encoding.encode(root, target, log)
