@@ -203,7 +203,7 @@ def behaviour_page() -> str:
         ),
         row(["---"] * 9),
     ]
-    sides = [behaviour.measured()[behaviour.direction(to_keras3=way)] for way in _DIRECTIONS]
+    sides = [behaviour.measurements()[behaviour.direction(to_keras3=way)] for way in _DIRECTIONS]
     lines += [
         row((name, *(cell for side in sides for cell in _class(side.get(name)))))
         for name in sorted(set().union(*sides))
@@ -251,7 +251,7 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
         row(("case", "under", "what happens")),
         row(["---"] * 3),
     )
-    for facts in behaviour.measured()[behaviour.direction(to_keras3=to_keras3)].values():
+    for facts in behaviour.measurements()[behaviour.direction(to_keras3=to_keras3)].values():
         told: dict[tuple[str, str], list[str]] = {}
         for name, case in facts["cases"].items():
             for what in _told(case):

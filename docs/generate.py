@@ -170,7 +170,7 @@ def loaders_page() -> str:
         *(
             row
             for kind in ("layers", "initializers", "regularizers", "constraints", "activations")
-            for row in _class_rows(known_arguments.measured()[kind])
+            for row in _class_rows(known_arguments.measurements()[kind])
         ),
     ]
     return "\n".join(lines) + "\n"

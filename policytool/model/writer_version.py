@@ -150,13 +150,15 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
     """
     found = _of_version(writer)
     shown = [mark for mark in MARKS if mark.shows(seen)]
-    if narrowed := _narrowed(found, shown):
+    if narrowed := _releases_with_marks(found, shown):
         return narrowed, False
-    lasting = () if writer.keras else _narrowed(found, [mark for mark in shown if mark.lasts])
+    lasting = (
+        () if writer.keras else _releases_with_marks(found, [mark for mark in shown if mark.lasts])
+    )
     return lasting or found, True
 
 
-def _narrowed(found: tuple[Release, ...], marks: Iterable[Mark]) -> tuple[Release, ...]:
+def _releases_with_marks(found: tuple[Release, ...], marks: Iterable[Mark]) -> tuple[Release, ...]:
     """Return those of some releases that write all of these marks."""
     for mark in marks:
         found = tuple(
@@ -205,10 +207,10 @@ def _of_keras(version: str) -> tuple[Release, ...]:
         for release in RELEASES
         if release.keras_version.endswith(".") and version.startswith(release.keras_version)
     )
-    return whole or begun or _unknown(version)
+    return whole or begun or _newer_release(version)
 
 
-def _unknown(version: str) -> tuple[Release, ...]:
+def _newer_release(version: str) -> tuple[Release, ...]:
     """
     Return a release newer than those known, read as the newest of its family; every release for
     what is no version at all.

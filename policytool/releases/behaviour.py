@@ -56,7 +56,7 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
 
     :param config: the layer's config as the source has it
     """
-    facts = measured()[direction(to_keras3=to_keras3)].get(class_name)
+    facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None or not any(agrees(case) for case in facts["cases"].values()):
         return Proof.BEST_EFFORT
     shown = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
@@ -77,7 +77,7 @@ def objection(class_name: str, config: Mapping[str, object], *, to_keras3: bool)
 
     :param config: the layer's config as the source has it
     """
-    facts = measured()[direction(to_keras3=to_keras3)].get(class_name)
+    facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None:
         return None
     said = arguments(config, facts["default"])
@@ -140,7 +140,7 @@ def _differs(case: Facts) -> str | None:
 
 
 @cache
-def measured() -> Facts:
+def measurements() -> Facts:
     """Return the data."""
     facts: Facts = data.read("layer_behaviour")
     return facts

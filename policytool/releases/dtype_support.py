@@ -23,7 +23,7 @@ _ORDINARY = "float32"
 
 
 @cache
-def measured() -> Facts:
+def measurements() -> Facts:
     """
     Return the data; releases that were not measured are not in it, and nothing is said of them.
     """
@@ -67,7 +67,7 @@ def undrawable(library: str, initializer: str, dtype: str) -> str | None:
     Return why an initialiser cannot make variables of a dtype, which loading asks of it; None where
     it can.
     """
-    found = measured()["initializers"].get(library, {}).get(initializer, {}).get(dtype)
+    found = measurements()["initializers"].get(library, {}).get(initializer, {}).get(dtype)
     return str(found) if found else None
 
 
@@ -135,9 +135,9 @@ def _index(library: str) -> Mapping[str, Mapping[str, Facts]]:
     Return every measured case of a library by its class; looked up, not searched, because files
     from strangers name the classes.
     """
-    different: Facts = measured().get(library, {})
+    different: Facts = measurements().get(library, {})
     found: dict[str, dict[str, Facts]] = defaultdict(dict)
-    for case in measured()["measured"].get(library, []):
+    for case in measurements()["measured"].get(library, []):
         found[case.partition("[")[0]][case] = different.get(case, {})
     return found
 

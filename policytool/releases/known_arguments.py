@@ -64,7 +64,7 @@ class Objection:
 
 def is_known(kind: str, class_name: str) -> bool:
     """Return whether some release has the class; of others nothing is known."""
-    return _name(class_name) in measured().get(kind, {})
+    return _name(class_name) in measurements().get(kind, {})
 
 
 def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def objection(
     Return why a loader does not take the config of a class that some release has; None where it
     does.
     """
-    facts: Facts = measured()[kind][_name(class_name)]
+    facts: Facts = measurements()[kind][_name(class_name)]
     column = loader + _MODULE if module and loader + _MODULE in _position() else loader
     if column in _columns(facts.get("missing", "")):
         return Objection(missing=True)
@@ -114,7 +114,7 @@ def objection(
 
 def may_fail(kind: str, class_name: str, *, module: bool) -> frozenset[str]:
     """Return the loaders that refused the one config that they write for the class."""
-    facts: Facts = measured()[kind][_name(class_name)]
+    facts: Facts = measurements()[kind][_name(class_name)]
     found = _columns(facts.get("may_fail", ""))
     return frozenset(
         loader
@@ -130,7 +130,7 @@ def computes(activation: str, release: str) -> tuple[float, ...] | None:
 
     A release that was not asked computes what all of its Keras, 2 or 3, do.
     """
-    groups: Facts = measured()["activations"].get(activation, {}).get("computes", {})
+    groups: Facts = measurements()["activations"].get(activation, {}).get("computes", {})
     found = []
     for values, ranges in groups.items():
         releases = _columns(ranges)
@@ -147,7 +147,7 @@ def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozens
     Return what default instances of a class have for a key, as JSON, and the releases that write
     it.
     """
-    writes: Facts = measured().get(kind, {}).get(_name(class_name), {}).get("writes", {})
+    writes: Facts = measurements().get(kind, {}).get(_name(class_name), {}).get("writes", {})
     return {value: _columns(releases) for value, releases in writes.get(key, {}).items()}
 
 
@@ -159,7 +159,7 @@ def text(value: object) -> str:
 
 
 @cache
-def measured() -> Facts:
+def measurements() -> Facts:
     """Return the data."""
     facts: Facts = data.read("layer_arguments")
     return facts
@@ -167,13 +167,13 @@ def measured() -> Facts:
 
 @cache
 def _position() -> Mapping[str, int]:
-    return {column: index for index, column in enumerate(measured()["columns"])}
+    return {column: index for index, column in enumerate(measurements()["columns"])}
 
 
 @cache
 def _columns(ranges: str) -> frozenset[str]:
     """Return what ranges such as ``tf1.15..tf2.4 keras3.6`` stand for."""
-    every: list[str] = measured()["columns"]
+    every: list[str] = measurements()["columns"]
     found: set[str] = set()
     for part in ranges.split():
         first, _, last = part.partition("..")
@@ -183,7 +183,7 @@ def _columns(ranges: str) -> frozenset[str]:
 
 @cache
 def _written(kind: str, name: str) -> frozenset[str]:
-    facts: Facts = measured()[kind][name]
+    facts: Facts = measurements()[kind][name]
     return frozenset(
         {*_LEFT_OUT, "batch_input_shape", *facts.get("writes", {}), *facts.get("also", {})}
     )
@@ -191,7 +191,7 @@ def _written(kind: str, name: str) -> frozenset[str]:
 
 @cache
 def _valued(kind: str, name: str) -> tuple[str, ...]:
-    refuses: Facts = measured().get(kind, {}).get(name, {}).get("refuses", {})
+    refuses: Facts = measurements().get(kind, {}).get(name, {}).get("refuses", {})
     return tuple(key for key, values in refuses.items() if set(values) != {ANY})
 
 

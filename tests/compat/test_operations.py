@@ -81,7 +81,7 @@ def _converted(path: Path) -> str | None:
     log = Log()
     target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
     loaded = reading.load_model(format_detection.document(path, str(path)))
-    root = conversion_plan.rewritten(
+    root = conversion_plan.rewrite_model(
         decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log)
     )
     text = json.dumps(encoding.encode(root, target, log))

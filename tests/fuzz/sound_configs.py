@@ -180,7 +180,7 @@ def arguments(rng: Random, generation: int, kind: str, class_name: str) -> Confi
     """Return the arguments of a class as its release writes them."""
     found: Config = {}
     for key, values in (
-        known_arguments.measured()[kind].get(class_name, {}).get("writes", {}).items()
+        known_arguments.measurements()[kind].get(class_name, {}).get("writes", {}).items()
     ):
         fitting = [
             value
@@ -197,7 +197,7 @@ def _value(rng: Random, generation: int, text: str) -> Any:
     if not text.startswith("@"):
         return json.loads(text)
     name = text[1:]
-    if name in known_arguments.measured()[_LAYERS]:
+    if name in known_arguments.measurements()[_LAYERS]:
         return layer(rng, generation, name)
     kind, module = (
         ("optimizers", "keras.optimizers")
@@ -277,7 +277,7 @@ def _input(generation: int, layers: list[Config]) -> Config:
 @cache
 def layer_classes(generation: int) -> tuple[str, ...]:
     """Return the layers that only compute and stand for themselves, of a generation."""
-    known = known_arguments.measured()[_LAYERS].keys() - HOLDERS - _wrapped.WRAPPERS
+    known = known_arguments.measurements()[_LAYERS].keys() - HOLDERS - _wrapped.WRAPPERS
     return tuple(
         sorted(
             name
@@ -289,7 +289,7 @@ def layer_classes(generation: int) -> tuple[str, ...]:
 
 def is_released(class_name: str, *generations: int) -> bool:
     """Return whether one of the releases whose arguments are written has a layer."""
-    row = known_arguments.measured()[_LAYERS][class_name]
+    row = known_arguments.measurements()[_LAYERS][class_name]
     missing = known_arguments._columns(row.get("missing", ""))  # noqa: SLF001
     return any(RELEASES[generation] not in missing for generation in generations or RELEASES)
 

@@ -110,7 +110,7 @@ KEYS: Final = tuple(
             *sorted(
                 {
                     key
-                    for facts in known_arguments.measured()["layers"].values()
+                    for facts in known_arguments.measurements()["layers"].values()
                     for key in facts.get("writes", {})
                 }
             ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding, encoding
-from policytool.migration.convert.conversion_plan import rewritten
+from policytool.migration.convert.conversion_plan import rewrite_model
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import Situation
 from policytool.migration.convert.target import Target
@@ -148,7 +148,7 @@ def converted(
     document = format_detection.document(file, str(file))
     loaded = reading.load_model(replace(document, tensors=()) if stored else document)
     log, target = Log(), Target(loader=loader, container="keras")
-    root = rewritten(
+    root = rewrite_model(
         decoding.decode(loaded),
         Situation(loaded=loaded, target=target, log=log, allow_weight_rewrite=weights),
     )

@@ -17,7 +17,7 @@ def test_every_loader_was_asked() -> None:
     The data has a column for each loader that verdicts are about, and a release that nobody was
     asked about has none.
     """
-    assert set(LOADERS) < set(known_arguments.measured()["columns"])
+    assert set(LOADERS) < set(known_arguments.measurements()["columns"])
 
 
 def test_a_key_is_refused_by_those_that_do_not_know_it() -> None:

@@ -591,7 +591,7 @@ class TestNoKernel(MadeContract):
         """
         failed = {
             (case, policy, facts["message"].rpartition(" ")[2])
-            for case, policies in dtype_support.measured()[library].items()
+            for case, policies in dtype_support.measurements()[library].items()
             for policy, facts in policies.items()
             if policy not in {"float32", "integers"}
             and "Could not find device" in facts.get("message", "")

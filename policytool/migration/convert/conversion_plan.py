@@ -245,7 +245,7 @@ def _attempt(
         log.refuse("config", None, str(error))
     else:
         content, proven = (
-            _content(rewritten(root, situation), situation, casts),
+            _content(rewrite_model(root, situation), situation, casts),
             proofs(root, situation),
         )
     conversion = Conversion(
@@ -264,14 +264,14 @@ def _attempt(
     )
 
 
-def rewritten(root: Unit, situation: Situation) -> Unit:
+def rewrite_model(root: Unit, situation: Situation) -> Unit:
     """
     Return a file's model as the target has it; what it cannot have goes to the log as refusals.
     """
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)
-    return ordering.ordered(
+    return ordering.order_layers(
         arguments.judged(root, situation.target, situation.log), situation.target
     )
 

@@ -36,7 +36,7 @@ _AS_GIVEN: Final = releases_in("after tf2.15")
 _NONE: Final[Edges] = MappingProxyType({})
 
 
-def ordered(root: Unit, target: Target) -> Unit:
+def order_layers(root: Unit, target: Target) -> Unit:
     """
     Return a model with the units of it, and of all functional models in it, in the order in which
     the target has them.

@@ -32,7 +32,7 @@ FACTS = {
 
 @pytest.fixture(autouse=True)
 def _facts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(behaviour, "measured", lambda: FACTS)
+    monkeypatch.setattr(behaviour, "measurements", lambda: FACTS)
 
 
 def config(**more: object) -> dict[str, object]:

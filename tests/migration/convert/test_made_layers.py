@@ -14,7 +14,7 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding
-from policytool.migration.convert.conversion_plan import rewritten
+from policytool.migration.convert.conversion_plan import rewrite_model
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import Situation
 from policytool.migration.convert.target import Target
@@ -51,6 +51,6 @@ def test_variables_of_several_of_them_are_refused(
             group[name] = np.zeros((4, 4), np.float32)
     loaded, log = reading.load_model(format_detection.document(path, "model.h5")), Log()
     situation = Situation(loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log())
-    root = rewritten(decoding.decode(loaded), situation)
+    root = rewrite_model(decoding.decode(loaded), situation)
     placed(root, Situation(loaded=loaded, target=situation.target, log=log))
     assert ("whose order among each other" in told(log)) is refused

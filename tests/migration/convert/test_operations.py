@@ -115,7 +115,7 @@ def converted(
     path.write_text(json.dumps(model), encoding="utf-8")
     log, target = Log(), Target(loader=loader, container=container)
     loaded = reading.load_model(format_detection.document(path, str(path)))
-    root = conversion_plan.rewritten(
+    root = conversion_plan.rewrite_model(
         decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log)
     )
     found: Any = encoding.encode(root, target, log)

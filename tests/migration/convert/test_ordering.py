@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from policytool.migration.convert._walking import inbound
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
-from policytool.migration.convert.ordering import order, ordered
+from policytool.migration.convert.ordering import order, order_layers
 from policytool.migration.convert.target import Target
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def test_chains_keep_their_order_and_nested_models_do_not() -> None:
     """A Sequential is what its config says; a functional model within it is sorted as any other."""
     inner = Network(units=(unit("b", to("a")), unit("a")), inputs=to("a"), outputs=to("b"))
     nested = Unit(class_name="Functional", name="f", config={}, role=Role.MODEL, network=inner)
-    root = ordered(
+    root = order_layers(
         Unit(
             class_name="Sequential",
             name="s",

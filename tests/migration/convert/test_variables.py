@@ -12,7 +12,7 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration.convert import decoding
-from policytool.migration.convert.conversion_plan import rewritten
+from policytool.migration.convert.conversion_plan import rewrite_model
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import Situation
 from policytool.migration.convert.target import Target
@@ -57,7 +57,7 @@ def place(
 ) -> tuple[tuple[Group, ...], tuple[Placement, ...], Log]:
     """Return where a fixture's variables go."""
     loaded, target, log = load_fixture(path), Target(loader=loader, container=container), Log()
-    root = rewritten(decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log))
+    root = rewrite_model(decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log))
     log = Log()  # what the config cannot say is not asked here
     groups, placements = placed(root, Situation(loaded=loaded, target=target, log=log))
     return groups, placements, log
@@ -179,7 +179,7 @@ def test_a_layer_without_its_variables_is_refused() -> None:
     )
     loaded = reading.load_model(replace(document, tensors=(document.tensors or ())[2:]))
     situation = Situation(loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log())
-    placed(rewritten(decoding.decode(loaded), situation), situation)
+    placed(rewrite_model(decoding.decode(loaded), situation), situation)
     assert {refusal.path for refusal in situation.log.refusals} == {"functional/dense"}
 
 
@@ -206,7 +206,7 @@ def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
     situation = Situation(
         loaded=loaded, target=Target(loader="keras3.3", container="keras"), log=Log()
     )
-    root = rewritten(decoding.decode(loaded), situation)
+    root = rewrite_model(decoding.decode(loaded), situation)
     _, placements = placed(root, situation)
     assert not situation.log.refusals
     found = {

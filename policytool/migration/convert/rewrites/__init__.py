@@ -3,7 +3,8 @@ What is written otherwise on the way from one library or release to another, one
 
 A rewrite gets the whole model and returns it changed; it logs what it did, and refuses what it
 cannot do. They run in this order, before the keys are judged
-(:mod:`policytool.migration.convert.arguments`). To add one, write its module and add one line.
+(:mod:`policytool.migration.convert.arguments`). To add one, write its module and add one line
+behind those that it names in ``after``; all others can change places.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     attention.REWRITE,
     activations.REWRITE,
     builds.REWRITE,
-    measured.REWRITE,
+    measured.REWRITE,  # last: it says nothing of layers that another refuses
 )
 
 __all__ = ["REWRITES", "Rewrite", "Situation"]

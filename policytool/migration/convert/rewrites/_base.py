@@ -54,3 +54,5 @@ class Rewrite:
     name: str
     applies: Callable[[Situation], bool]
     apply: Callable[[Unit, Situation], Unit]
+    after: tuple[str, ...] = ()
+    """The names of the rewrites whose work it needs, which stand before it."""

@@ -279,6 +279,7 @@ def _what(unit: Unit) -> str:
 
 REWRITE: Final = Rewrite(
     name="activations",
+    after=("calls", "renamed", "operations"),  # puts layers into the target's graph
     applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
     apply=_apply,
 )

@@ -96,6 +96,7 @@ def _makes_follow_loader(situation: Situation) -> bool:
 
 REWRITE: Final = Rewrite(
     name="attention",
+    after=("policies",),  # looks at the one policy of a layer
     applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
     apply=_apply,
 )

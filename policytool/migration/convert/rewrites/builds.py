@@ -31,4 +31,9 @@ def _changed(unit: Unit) -> Unit:
     return replace(unit, build={_SHAPE: shape} if chain and shape is not None else None)
 
 
-REWRITE: Final = Rewrite(name="builds", applies=lambda situation: situation.crosses, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="builds",
+    after=("attention",),  # which takes shapes from what is dropped here
+    applies=lambda situation: situation.crosses,
+    apply=_apply,
+)

@@ -178,4 +178,9 @@ def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
     return Call(args=tuple(args), kwargs=kwargs)
 
 
-REWRITE: Final = Rewrite(name="calls", applies=lambda situation: situation.crosses, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="calls",
+    after=("applications",),  # the layers put in have calls of their own
+    applies=lambda situation: situation.crosses,
+    apply=_apply,
+)

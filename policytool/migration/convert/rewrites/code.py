@@ -61,4 +61,9 @@ def _apply(root: Unit, situation: Situation) -> Unit:
     return root
 
 
-REWRITE: Final = Rewrite(name="code", applies=lambda situation: situation.crosses, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="code",
+    after=("applications",),  # of those, no class is someone else's
+    applies=lambda situation: situation.crosses,
+    apply=_apply,
+)

@@ -103,5 +103,8 @@ def _judge(network: Network, situation: Situation) -> None:
 
 
 REWRITE: Final = Rewrite(
-    name="directions", applies=lambda situation: situation.crosses, apply=_apply
+    name="directions",
+    after=("calls", "policies"),  # looks at states where Keras 2 has them, and at one policy
+    applies=lambda situation: situation.crosses,
+    apply=_apply,
 )

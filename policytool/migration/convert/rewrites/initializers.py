@@ -58,6 +58,7 @@ def _is_missing(class_name: str, target: Target) -> bool:
 
 REWRITE: Final = Rewrite(
     name="initializers",
+    after=("keras1", "keras2"),  # judges the initialisers that these make
     applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 3 differ too
     apply=_apply,
 )

@@ -89,5 +89,8 @@ def _dtype(first: Unit) -> str:
 
 
 REWRITE: Final = Rewrite(
-    name="inputs", applies=lambda situation: situation.crosses or situation.to_keras3, apply=_apply
+    name="inputs",
+    after=("keras1", "keras2"),  # an input has the shape and dtype that these give a layer
+    applies=lambda situation: situation.crosses or situation.to_keras3,
+    apply=_apply,
 )

@@ -168,4 +168,9 @@ def _applies(situation: Situation) -> bool:
     ) and situation.target.since("tf2.0")
 
 
-REWRITE: Final = Rewrite(name="keras2", applies=_applies, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="keras2",
+    after=("keras1",),  # has the words of Keras 2 from there on
+    applies=_applies,
+    apply=_apply,
+)

@@ -92,4 +92,9 @@ def _relu(unit: Unit, situation: Situation) -> Unit:
     )
 
 
-REWRITE: Final = Rewrite(name="renamed", applies=lambda situation: situation.crosses, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="renamed",
+    after=("keras1",),  # knows classes of Keras 2 alone
+    applies=lambda situation: situation.crosses,
+    apply=_apply,
+)

@@ -156,5 +156,8 @@ def _in_bfloat16(root: Unit, situation: Situation) -> Iterator[Unit]:
 
 
 REWRITE: Final = Rewrite(
-    name="storage", applies=lambda situation: situation.target.container != "json", apply=_apply
+    name="storage",
+    after=("inputs", "policies"),  # looks for an input shape, and for the one policy of each layer
+    applies=lambda situation: situation.target.container != "json",
+    apply=_apply,
 )
