@@ -151,7 +151,7 @@ def command(
     audit = auditing.gathered(
         counted(parallel.each(tasks.audit(), found, question, jobs), len(found), progress, "audit")
     )
-    audit = replace(audit, rules=rules.asked(question))
+    audit = replace(audit, rules=rules.chosen_rules(question))
     passing = baselines.added(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:

@@ -194,7 +194,7 @@ def read_by(weights: Subject, other: Subject) -> Subject:
 def _undescribed(document: Document) -> Subject:
     model = reading.model_of(document)
     held = zip(
-        model.layers, reading.grouped(document).items(), strict=False
+        model.layers, reading.group_variables(document).items(), strict=False
     )  # scopes of a graph without variables come last, and are not compared
     layers = tuple(_scope(layer, names, tensors) for layer, (names, tensors) in held)
     return Subject(document=document, model=model, layers=layers, described=False)

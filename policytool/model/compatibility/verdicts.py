@@ -111,7 +111,7 @@ def _objections(loader: str, found: Sequence[Alike]) -> Iterator[Cause]:
             loader, alike.kind, alike.class_name, alike.config, module=alike.module
         )
         if objection is not None:
-            for obstacle, reason, keys in _told(alike, objection):
+            for obstacle, reason, keys in _objection_parts(alike, objection):
                 gathered.setdefault((obstacle, reason, alike.class_name, keys), []).extend(
                     alike.layers
                 )
@@ -125,7 +125,7 @@ def _objections(loader: str, found: Sequence[Alike]) -> Iterator[Cause]:
         )
 
 
-def _told(
+def _objection_parts(
     alike: Alike, objection: known_arguments.Objection
 ) -> Iterator[tuple[Obstacle, str, tuple[str, ...]]]:
     """Yield an objection's parts, each with its reason and its keys."""
