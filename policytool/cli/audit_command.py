@@ -153,7 +153,7 @@ def command(
             parallel.run_all(auditing.TASK, found, question, jobs), len(found), progress, "audit"
         )
     )
-    audit = replace(audit, rules=rules.asked(question))
+    audit = replace(audit, rules=rules.chosen_rules(question))
     passing = baselines.added(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:

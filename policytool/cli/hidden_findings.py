@@ -61,7 +61,7 @@ def _skipped(question: AuditOptions) -> Iterator[str]:
         for key in ("select", "ignore")
     }
     without = replace(question, rules=selectors.chosen(given["select"], given["ignore"]))
-    if skipped := len(rules.asked(without)) - len(rules.asked(question)):
+    if skipped := len(rules.chosen_rules(without)) - len(rules.chosen_rules(question)):
         keys = [repr(key) for key in given if settings.found_source(key)]
         yield (
             f"{skipped} rule{'s' if skipped > 1 else ''} not checked because of "

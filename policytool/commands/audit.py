@@ -76,7 +76,7 @@ def audit_input(found: Input, options: AuditOptions) -> Audited:
         loaded = reading.load_model(document)
         model = loaded.model
     case = rules.RuleInput(model=model, document=document, loaded=loaded)
-    if any(rule.needs is Needs.WEIGHTS for rule in rules.asked(options)):
+    if any(rule.needs is Needs.WEIGHTS for rule in rules.chosen_rules(options)):
         case = _with_values(case, found.path, options)
     return Audited(
         path=model.path,
@@ -136,10 +136,10 @@ def _with_values(case: RuleInput, path: Path, asked: AuditOptions) -> RuleInput:
     from policytool.rules import stored_values  # NumPy, and h5py for most files
 
     libraries = libraries_of(case.loaded.loader, asked.targets) if case.loaded is not None else ()
-    counts, unread = stored_values.counted(
+    counts, unread = stored_values.count_values(
         path,
         case.document,
-        rounded_weights.narrowed(case.loaded, libraries) if case.loaded is not None else {},
+        rounded_weights.narrower_dtypes(case.loaded, libraries) if case.loaded is not None else {},
     )
     return replace(case, counts=counts, unread=unread)
 

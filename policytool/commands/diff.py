@@ -84,7 +84,7 @@ class _Read:
     """One of the two files."""
 
     path: Path
-    subject: comparing.Subject
+    subject: comparing.ComparedModel
 
 
 def _read(path: str) -> _Read:
@@ -95,7 +95,7 @@ def _read(path: str) -> _Read:
         )
     return _Read(
         path=found.path,
-        subject=comparing.subject(format_detection.document(found.path, found.shown)),
+        subject=comparing.compared_model(format_detection.document(found.path, found.shown)),
     )
 
 
@@ -114,7 +114,9 @@ def _compared(sides: list[_Read], *, values: bool, layer: str | None) -> Compari
         return comparing.compared(subjects[0], subjects[1], opened, keep)
 
 
-def _pattern(pattern: str, subjects: list[comparing.Subject]) -> Callable[[frozenset[str]], bool]:
+def _pattern(
+    pattern: str, subjects: list[comparing.ComparedModel]
+) -> Callable[[frozenset[str]], bool]:
     """Return a test of a layer's paths: one of them is the pattern, or else matches it in full."""
     paths = {
         path

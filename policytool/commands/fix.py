@@ -151,7 +151,7 @@ def _plan_fixes(
     """
     Return the merged remedies with what migrate would do, or with the reason why it does nothing.
     """
-    merged = fixes.merged(audited.findings, unsafe=unsafe)
+    merged = fixes.merge_remedies(audited.findings, unsafe=unsafe)
     if merged.options is None:
         return merged, "nothing is left to be done"
     destination = Destination(in_place=True, backup=options.backup, write=False)

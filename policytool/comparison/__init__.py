@@ -7,6 +7,6 @@ Nothing here reads files.
 from __future__ import annotations
 
 from policytool.comparison.models import compared
-from policytool.comparison.sides import Subject, subject
+from policytool.comparison.sides import ComparedModel, compared_model
 
-__all__ = ["Subject", "compared", "subject"]
+__all__ = ["ComparedModel", "compared", "compared_model"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.comparison.pairing import Pairs
-    from policytool.comparison.sides import Held, Subject
+    from policytool.comparison.sides import ComparedLayer, ComparedModel
     from policytool.model.model import Layer
     from policytool.releases.policy import Quantization
     from policytool.support.text.jsontext import Json
@@ -39,7 +39,9 @@ from.
 """
 
 
-def changes(a: Subject, b: Subject, held: tuple[Held, Held], by: Pairing) -> Iterator[Change]:
+def changes(
+    a: ComparedModel, b: ComparedModel, held: tuple[ComparedLayer, ComparedLayer], by: Pairing
+) -> Iterator[Change]:
     """Yield what differs in two layers, policies before configs."""
     one, other = (side.layer for side in held)
     if a.is_traced and b.is_traced and one.traced_dtypes != other.traced_dtypes:
@@ -104,7 +106,7 @@ def configs(
             )
 
 
-def is_asset(change: Change, a: Subject, b: Subject) -> bool:
+def is_asset(change: Change, a: ComparedModel, b: ComparedModel) -> bool:
     """
     Return whether a vocabulary is missing from a SavedModel's config because it lies in the assets,
     which are not read.
@@ -117,14 +119,18 @@ def is_asset(change: Change, a: Subject, b: Subject) -> bool:
     }  # the vocabulary is null, has_input_vocabulary is true
 
 
-def _is_same_axis(change: Change, a: Subject, b: Subject, held: tuple[Held, Held]) -> bool:
+def _is_same_axis(
+    change: Change, a: ComparedModel, b: ComparedModel, held: tuple[ComparedLayer, ComparedLayer]
+) -> bool:
     """Return whether a change is of one axis counted from either end."""
     if change.key != "axis" or change.a is ABSENT or change.b is ABSENT:
         return False
     return ranks.is_same_axis(change.a, change.b, ((a, held[0]), (b, held[1])))
 
 
-def wiring(held: tuple[Held, Held], a: Subject, b: Subject, pairs: Pairs) -> Iterator[Change]:
+def wiring(
+    held: tuple[ComparedLayer, ComparedLayer], a: ComparedModel, b: ComparedModel, pairs: Pairs
+) -> Iterator[Change]:
     """
     Yield what feeds two layers differently; for functional models also other inputs and outputs.
     """
@@ -136,7 +142,7 @@ def wiring(held: tuple[Held, Held], a: Subject, b: Subject, pairs: Pairs) -> Ite
             yield from _wired(one.ends[key], other.ends.get(key, ()), key, (a, b, pairs))
 
 
-def _identity(held: tuple[Held, Held], by: Pairing) -> Iterator[Change]:
+def _identity(held: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterator[Change]:
     one, other = (side.layer for side in held)
     ones, others = (one.class_name, one.registered_name), (other.class_name, other.registered_name)
     if one.class_name != other.class_name:
@@ -244,7 +250,7 @@ def _wired(
     one: tuple[int | str, ...],
     other: tuple[int | str, ...],
     key: str | None,
-    sides: tuple[Subject, Subject, Pairs],
+    sides: tuple[ComparedModel, ComparedModel, Pairs],
 ) -> Iterator[Change]:
     a, b, pairs = sides
     ones = [pairs.as_a(source) if isinstance(source, int) else source for source in one]
@@ -253,7 +259,7 @@ def _wired(
         yield Change(aspect=Aspect.WIRING, key=key, a=_names(a, one), b=_names(b, other))
 
 
-def _names(subject: Subject, sources: tuple[int | str, ...]) -> Json:
+def _names(subject: ComparedModel, sources: tuple[int | str, ...]) -> Json:
     return [
         subject.layers[source].layer.name if isinstance(source, int) else source
         for source in sources

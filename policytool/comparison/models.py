@@ -17,7 +17,7 @@ from policytool.comparison.result import (
     Side,
     VariablePair,
 )
-from policytool.comparison.sides import Held, Subject, read_by
+from policytool.comparison.sides import ComparedLayer, ComparedModel, read_by
 from policytool.formats.document import Layout
 from policytool.model.tree import INPUT_CLASS, LAYERS
 
@@ -32,7 +32,10 @@ _NAMED_BY_CONFIG: Final = frozenset({Layout.LEGACY_H5, Layout.OBJECT_PATHS})
 
 
 def compared(
-    a: Subject, b: Subject, opened: Opened, keep: Callable[[frozenset[str]], bool] | None = None
+    a: ComparedModel,
+    b: ComparedModel,
+    opened: Opened,
+    keep: Callable[[frozenset[str]], bool] | None = None,
 ) -> Comparison:
     """
     Return all that was compared of two models.
@@ -54,14 +57,14 @@ def compared(
     )
 
 
-def _side(subject: Subject) -> Side:
+def _side(subject: ComparedModel) -> Side:
     model = subject.model
     return Side(
         path=model.path, format=model.format, generation=model.generation, writer=model.writer
     )
 
 
-def _read_by_each_other(a: Subject, b: Subject) -> tuple[Subject, Subject]:
+def _read_by_each_other(a: ComparedModel, b: ComparedModel) -> tuple[ComparedModel, ComparedModel]:
     """
     Return weights alone as the layers of the other file, where their names can be told by its
     config.
@@ -76,7 +79,7 @@ def _read_by_each_other(a: Subject, b: Subject) -> tuple[Subject, Subject]:
 class _Work:
     """The comparison of two models' layers."""
 
-    def __init__(self, a: Subject, b: Subject, pairs: Pairs, opened: Opened) -> None:
+    def __init__(self, a: ComparedModel, b: ComparedModel, pairs: Pairs, opened: Opened) -> None:
         self._a, self._b, self._pairs, self._opened = a, b, pairs, opened
         self._alone_a = _alone(a, b, pairs.of_a.keys() | pairs.further_a.keys())
         self._alone_b = _alone(b, a, pairs.of_b.keys() | pairs.further_b.keys())
@@ -184,7 +187,7 @@ class _Work:
             variables=pairs,
         ), _paths(held)
 
-    def _further(self, a: Held, b: Held) -> LayerPair:
+    def _further(self, a: ComparedLayer, b: ComparedLayer) -> LayerPair:
         """Return a further place of a shared layer, whose variables the file stores again."""
         return LayerPair(
             a=a.layer.path,
@@ -243,7 +246,7 @@ class _Work:
             )
         return found
 
-    def _places(self, one: Held, other: Held) -> Iterator[Change]:
+    def _places(self, one: ComparedLayer, other: ComparedLayer) -> Iterator[Change]:
         """Yield the places of a shared layer that are no layer's in the other file."""
         ones = sorted(
             "/".join(place) for place in one.places - other.places if place not in self._names_b
@@ -255,20 +258,20 @@ class _Work:
             yield Change(aspect=Aspect.SHARED, a=list(ones), b=list(others))
 
 
-def _paths(*held: Held) -> frozenset[str]:
+def _paths(*held: ComparedLayer) -> frozenset[str]:
     return frozenset(path for one in held for path in (one.layer.path, *one.layer.also_at))
 
 
-def _is_listed_there(subject: Subject, index: int) -> bool:
+def _is_listed_there(subject: ComparedModel, index: int) -> bool:
     """Return whether a layer stands in a list whose order means something: attributes have none."""
     return subject.layers[index].attribute == LAYERS
 
 
-def _named(held: Held) -> list[Named]:
+def _named(held: ComparedLayer) -> list[Named]:
     return list(zip(held.layer.variables, held.tensors, strict=True))
 
 
-def _alone(subject: Subject, other: Subject, known: set[int]) -> dict[int, bool]:
+def _alone(subject: ComparedModel, other: ComparedModel, known: set[int]) -> dict[int, bool]:
     """Return the layers that are in one file only, and whether the other file could list them."""
     found: dict[int, bool] = {}
     for index, held in enumerate(subject.layers):
@@ -288,7 +291,7 @@ def _alone(subject: Subject, other: Subject, known: set[int]) -> dict[int, bool]
 
 
 def _folded(
-    subject: Subject, alone: dict[int, bool], known: dict[int, int]
+    subject: ComparedModel, alone: dict[int, bool], known: dict[int, int]
 ) -> dict[int, list[Named]]:
     """
     Return the variables of layers that the other file does not list, by the layer that holds them:

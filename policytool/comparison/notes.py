@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.comparison.result import LayerPair
-    from policytool.comparison.sides import Subject
+    from policytool.comparison.sides import ComparedModel
 
 _WORDS: Final = {**TITLES, "savedmodel": "a SavedModel", "tfjs": "a TensorFlow.js model"}
 
@@ -22,7 +22,7 @@ _NAMED: Final = 3
 """How many layers a note names."""
 
 
-def of(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> Iterator[Note]:
+def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Iterator[Note]:
     """Yield a note for each thing that one file has and the comparison left out."""
     yield from _of_side("A", a, b)
     yield from _of_side("B", b, a)
@@ -66,7 +66,7 @@ def of(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> Iterator[Note]:
     yield from _unread(layers)
 
 
-def _computes_alike(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> bool:
+def _computes_alike(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> bool:
     """
     Return whether policies differ and graphs do not: what migrate leaves, which traces nothing anew
     by itself.
@@ -75,7 +75,7 @@ def _computes_alike(a: Subject, b: Subject, layers: Sequence[LayerPair]) -> bool
     return a.is_traced and b.is_traced and Aspect.POLICY in aspects and Aspect.TRACED not in aspects
 
 
-def _of_side(name: str, side: Subject, other: Subject) -> Iterator[Note]:
+def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[Note]:
     """Yield a note for each thing that the other file has and this one cannot hold."""
     here = _WORDS.get(side.document.format, side.document.format)
     if not side.has_variables and other.has_variables:

@@ -15,7 +15,7 @@ from policytool.comparison.result import Pairing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-    from policytool.comparison.sides import Subject
+    from policytool.comparison.sides import ComparedModel
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Pairs:
         self.of_a[a], self.of_b[b], self.by[a] = b, a, by
 
 
-def paired(a: Subject, b: Subject) -> Pairs:
+def paired(a: ComparedModel, b: ComparedModel) -> Pairs:
     """Return which layers belong together."""
     work = _Work(a, b)
     if a.is_rooted and b.is_rooted:
@@ -65,7 +65,7 @@ def paired(a: Subject, b: Subject) -> Pairs:
 class _Work:
     """The pairing of two models."""
 
-    def __init__(self, a: Subject, b: Subject) -> None:
+    def __init__(self, a: ComparedModel, b: ComparedModel) -> None:
         self._a, self._b = a, b
         self._below_a, self._below_b = a.children(), b.children()
         self._has_shapes = a.has_variables and b.has_variables
@@ -144,7 +144,7 @@ class _Work:
         ones: Iterable[int],
         others: Iterable[int],
         by: Pairing,
-        key: Callable[[Subject, int], Hashable],
+        key: Callable[[ComparedModel, int], Hashable],
         *,
         only: bool = False,
     ) -> None:
@@ -167,10 +167,10 @@ class _Work:
 
     @staticmethod
     def _grouped(
-        subject: Subject,
+        subject: ComparedModel,
         indices: Iterable[int],
         taken: dict[int, int],
-        key: Callable[[Subject, int], Hashable],
+        key: Callable[[ComparedModel, int], Hashable],
     ) -> dict[Hashable, list[int]]:
         groups: dict[Hashable, list[int]] = defaultdict(list)
         for index in indices:
@@ -184,7 +184,7 @@ class _Work:
             self.pairs.add(a, b, by)
             self.below(a, b)
 
-    def _kind(self, subject: Subject, index: int) -> Hashable:
+    def _kind(self, subject: ComparedModel, index: int) -> Hashable:
         held = subject.layers[index]
         shapes = (
             sorted(str(variable.shape) for variable in held.layer.variables)
@@ -193,7 +193,7 @@ class _Work:
         )
         return held.layer.class_name, tuple(shapes)
 
-    def _named_kind(self, subject: Subject, index: int) -> Hashable:
+    def _named_kind(self, subject: ComparedModel, index: int) -> Hashable:
         return subject.layers[index].layer.name, self._kind(subject, index)
 
 

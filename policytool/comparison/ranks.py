@@ -11,7 +11,7 @@ from policytool.comparison import normalization
 from policytool.model.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
-    from policytool.comparison.sides import Held, Subject
+    from policytool.comparison.sides import ComparedLayer, ComparedModel
     from policytool.support.text.jsontext import Json
 
 _SEQUENTIAL: Final = "Sequential"
@@ -78,7 +78,9 @@ _KEEPS: Final = frozenset(
 
 
 def is_same_axis(
-    one: Json, other: Json, sides: tuple[tuple[Subject, Held], tuple[Subject, Held]]
+    one: Json,
+    other: Json,
+    sides: tuple[tuple[ComparedModel, ComparedLayer], tuple[ComparedModel, ComparedLayer]],
 ) -> bool:
     """Return whether two values of ``axis`` are proven to be the same."""
     first, second = (
@@ -88,7 +90,7 @@ def is_same_axis(
     return first is not None and first == second
 
 
-def of_input(subject: Subject, held: Held) -> int | None:
+def of_input(subject: ComparedModel, held: ComparedLayer) -> int | None:
     """Return how many dimensions a layer's input has; None where nothing proves it."""
     for _ in range(_STEPS):
         parent = subject.layers[held.parent] if held.parent is not None else None
@@ -116,12 +118,12 @@ def of_input(subject: Subject, held: Held) -> int | None:
     return None
 
 
-def _shape_rank(held: Held) -> int | None:
+def _shape_rank(held: ComparedLayer) -> int | None:
     shape = normalization.keys(held.config or {}).get("batch_shape", ("", None, None))[2]
     return len(shape) if isinstance(shape, list) else None
 
 
-def _resolved(value: Json, subject: Subject, held: Held) -> tuple[int, ...] | None:
+def _resolved(value: Json, subject: ComparedModel, held: ComparedLayer) -> tuple[int, ...] | None:
     """Return axes counted from the start; None where that cannot be known."""
     axes = normalization.normal(value)
     numbers = [

@@ -14,7 +14,7 @@ from policytool.support.text.jsontext import ABSENT
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.comparison.sides import Subject
+    from policytool.comparison.sides import ComparedModel
     from policytool.comparison.variables import Named, Opened
     from policytool.formats.document import Signature
     from policytool.support.text.jsontext import Absent, Json
@@ -25,7 +25,7 @@ _STATE: Final = "optimizer"
 _MAX_WRAPPERS: Final = 8
 
 
-def holds_optimizer(subject: Subject) -> bool:
+def holds_optimizer(subject: ComparedModel) -> bool:
     """Return whether the format can hold an optimizer."""
     document = subject.document
     if (
@@ -35,7 +35,7 @@ def holds_optimizer(subject: Subject) -> bool:
     return document.format in {"h5", "keras", "savedmodel"} and document.config_part is not None
 
 
-def state_of(subject: Subject) -> list[Named]:
+def state_of(subject: ComparedModel) -> list[Named]:
     """Return the optimizer's stored variables, by their whole path."""
     document = subject.document
     below = [
@@ -56,7 +56,7 @@ def state_of(subject: Subject) -> list[Named]:
     ]
 
 
-def optimizer(a: Subject, b: Subject, opened: Opened) -> Section | None:
+def optimizer(a: ComparedModel, b: ComparedModel, opened: Opened) -> Section | None:
     """
     Return how the optimizers differ; None where neither file has one, or one of them could have
     none.
@@ -85,12 +85,12 @@ def optimizer(a: Subject, b: Subject, opened: Opened) -> Section | None:
     return Section(name="optimizer", presence=Presence.BOTH, changes=tuple(found), variables=state)
 
 
-def has_like_state(a: Subject, b: Subject) -> bool:
+def has_like_state(a: ComparedModel, b: ComparedModel) -> bool:
     """Return whether both files store an optimizer's variables under names that can be compared."""
     return a.document.format == b.document.format and a.document.format in {"h5", "keras"}
 
 
-def signatures(a: Subject, b: Subject) -> tuple[Section, ...]:
+def signatures(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...]:
     """Return how the signatures differ of two files that can have some."""
     if not (a.document.format == b.document.format == "savedmodel"):
         return ()

@@ -34,7 +34,7 @@ them.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class ComparedLayer:
     """One layer and what the file holds of it."""
 
     layer: Layer
@@ -72,12 +72,12 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
+class ComparedModel:
     """One model."""
 
     document: Document
     model: Model
-    layers: tuple[Held, ...]
+    layers: tuple[ComparedLayer, ...]
     sites: tuple[Site, ...] = ()
     described: bool = True
     """Whether the file describes its layers; False where it holds variables alone."""
@@ -126,7 +126,7 @@ class Subject:
         return found
 
 
-def subject(document: Document) -> Subject:
+def compared_model(document: Document) -> ComparedModel:
     """
     Return a document as it is compared.
 
@@ -139,7 +139,7 @@ def subject(document: Document) -> Subject:
     fed, ends, operations = _wired(sites)
     before = _before(sites)
     layers = tuple(
-        Held(
+        ComparedLayer(
             layer=layer,
             parent=site.parent,
             names=site.names[1:],
@@ -155,7 +155,7 @@ def subject(document: Document) -> Subject:
         )
         for index, (site, layer) in enumerate(zip(sites, loaded.layers, strict=True))
     )
-    return Subject(
+    return ComparedModel(
         document=document,
         model=loaded.description,
         layers=layers,
@@ -164,7 +164,7 @@ def subject(document: Document) -> Subject:
     )
 
 
-def read_by(weights: Subject, other: Subject) -> Subject:
+def read_by(weights: ComparedModel, other: ComparedModel) -> ComparedModel:
     """
     Return variables alone as those of another file's layers: what a loader does that is given both.
     """
@@ -191,20 +191,20 @@ def read_by(weights: Subject, other: Subject) -> Subject:
     return replace(weights, layers=layers, sites=other.sites, is_rooted=other.is_rooted)
 
 
-def _undescribed(document: Document) -> Subject:
+def _undescribed(document: Document) -> ComparedModel:
     model = reading.model_of(document)
     held = zip(
-        model.layers, reading.grouped(document).items(), strict=False
+        model.layers, reading.group_variables(document).items(), strict=False
     )  # scopes of a graph without variables come last, and are not compared
     layers = tuple(_scope(layer, names, tensors) for layer, (names, tensors) in held)
-    return Subject(document=document, model=model, layers=layers, described=False)
+    return ComparedModel(document=document, model=model, layers=layers, described=False)
 
 
-def _scope(layer: Layer, names: tuple[str, ...], tensors: list[Tensor]) -> Held:
+def _scope(layer: Layer, names: tuple[str, ...], tensors: list[Tensor]) -> ComparedLayer:
     """
     Return a group of variables; several may have one name, as in what ``tf.Module`` leaves unnamed.
     """
-    return Held(
+    return ComparedLayer(
         layer=layer,
         parent=None,
         names=names,

@@ -105,7 +105,7 @@ def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
     )
 
 
-def told(layers: Sequence[str]) -> str:
+def describe_stuck(layers: Sequence[str]) -> str:
     """
     Return what is wrong with a model that has these stuck layers, as a part of a sentence: the
     first of them, and how many more there are.

@@ -53,7 +53,7 @@ class Graph:
     outputs: tuple[str, ...]
 
     @cached_property
-    def ordered(self) -> tuple[Node, ...]:
+    def nodes_in_order(self) -> tuple[Node, ...]:
         """
         The nodes, each after those that feed it; a circle, which no model has, is broken where the
         config begins it.

@@ -223,7 +223,7 @@ class LoadedModel:
         return graphs(self.sites)
 
     @cached_property
-    def spelled(self) -> Mapping[int, Policy | PolicyMap]:
+    def own_policies(self) -> Mapping[int, Policy | PolicyMap]:
         """
         The policy, or the map of policies, that each site's own config spells; nothing for those
         that spell none.
@@ -306,14 +306,14 @@ class LoadedModel:
         layer = self.layers[index]
         if layer.quantization is not None:
             return layer.quantization.source
-        return replaced(layer.policy)
+        return current_name(layer.policy)
 
     def config(self, index: int) -> Mapping[str, object]:
         """Return the layer's config; an empty one where it has none."""
         return self.sites[index].config or {}
 
 
-def replaced(name: str | None) -> str | None:
+def current_name(name: str | None) -> str | None:
     """
     Return what computes the same as a removed name; the name itself where it is current, or where
     nothing does.

@@ -243,7 +243,7 @@ def _without_config(document: Document) -> Model:
     """
     Return a model of variables alone, grouped by the layer or scope that their names begin with.
     """
-    groups = grouped(document)
+    groups = group_variables(document)
     others = (
         len(document.state)
         + len(document.tensors or ())
@@ -313,7 +313,7 @@ def _about_others(count: int) -> Iterator[Observation]:
         )
 
 
-def grouped(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
+def group_variables(document: Document) -> dict[tuple[str, ...], list[Tensor]]:
     """
     Return the variables of a document without a config, by the layer or scope that their names
     begin with.

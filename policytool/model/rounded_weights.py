@@ -37,7 +37,7 @@ def compute_dtype(loaded: LoadedModel, index: int) -> str | None:
     return loaded.layers[deciding(loaded, index)].compute_dtype
 
 
-def narrowed(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tuple[str, ...], str]:
+def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tuple[str, ...], str]:
     """
     Return the stored variables that a layer rounds, by their paths, and to which dtype.
 

@@ -88,7 +88,7 @@ class Tally:
         )
 
     @property
-    def judged(self) -> frozenset[str]:
+    def judged_dtypes(self) -> frozenset[str]:
         """The dtypes of matrix products, convolutions and RNN kernels."""
         return frozenset(
             dtype for op, dtype in self.listed if graph_ops.amp_list(op, dtype) == graph_ops.ALLOW
@@ -189,9 +189,11 @@ def disagreements(
 ) -> Iterator[Observation]:
     """Yield what the graph computes otherwise than the layers declare."""
     judged = {
-        index: tally.judged
+        index: tally.judged_dtypes
         for index, tally in own.items()
-        if tally.judged and not sites[index].is_model and layers[index].compute_dtype is not None
+        if tally.judged_dtypes
+        and not sites[index].is_model
+        and layers[index].compute_dtype is not None
     }
     wrong = [
         index

@@ -85,7 +85,7 @@ def reasons(loaded: LoadedModel, *, compiles: bool = False) -> Iterator[Reason]:
                 "keeps its files"
             )
     yield from of_file(loaded.document)
-    for hazard in needed(loaded, found, compiles=compiles):
+    for hazard in needed_objects(loaded, found, compiles=compiles):
         yield Reason(what=f"{_where(loaded, hazard)} {hazard.what}", is_custom=True)
 
 
@@ -108,7 +108,7 @@ def of_file(document: Document) -> Iterator[Reason]:
     )
 
 
-def needed(
+def needed_objects(
     loaded: LoadedModel, found: tuple[Hazard, ...], *, compiles: bool = False
 ) -> Iterator[Hazard]:
     """
@@ -131,7 +131,7 @@ def needed(
 
 def names_needed(loaded: LoadedModel) -> list[str]:
     """Return the names by which the file calls what ``--custom-objects`` has to define."""
-    return sorted({hazard.name for hazard in needed(loaded, loaded.hazards)})
+    return sorted({hazard.name for hazard in needed_objects(loaded, loaded.hazards)})
 
 
 def refusal(found: Iterator[Reason], *, custom_objects: bool = False) -> str | None:

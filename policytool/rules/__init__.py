@@ -45,9 +45,9 @@ def is_met(need: Needs, options: AuditOptions) -> bool:
     assert_never(need)
 
 
-def asked(options: AuditOptions) -> tuple[Rule, ...]:
+def chosen_rules(options: AuditOptions) -> tuple[Rule, ...]:
     """
-    Return the rules that are asked: those chosen whose option, where they need one, was given.
+    Return the rules that look at a model: those chosen whose option, if they need one, was given.
     """
     return tuple(
         rule
@@ -58,8 +58,8 @@ def asked(options: AuditOptions) -> tuple[Rule, ...]:
 
 
 def findings(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
-    """Yield what the rules that are asked find in a model, in the order of the rules."""
-    for rule in asked(options):
+    """Yield what the chosen rules find in a model, in the order of the rules."""
+    for rule in chosen_rules(options):
         yield from rule.check(case, options)
 
 
@@ -72,7 +72,7 @@ __all__ = [
     "Needs",
     "Rule",
     "RuleInput",
-    "asked",
+    "chosen_rules",
     "findings",
     "is_met",
 ]

@@ -105,7 +105,7 @@ class Merged:
         ).arguments
 
 
-def merged(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
+def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
     """
     Return the remedies of a model's findings as one migration.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policytool.formats.stored_values import Values
 
 
-def counted(
+def count_values(
     path: Path, document: Document, narrowed: Mapping[tuple[str, ...], str]
 ) -> tuple[Mapping[tuple[str, ...], Counts], Mapping[tuple[str, ...], str]]:
     """

@@ -336,12 +336,12 @@ def test_variables_of_one_name_are_all_compared() -> None:
     others.
     """
 
-    def module(*shapes: tuple[int, ...]) -> comparing.Subject:
+    def module(*shapes: tuple[int, ...]) -> comparing.ComparedModel:
         tensors = tuple(
             Tensor(path=("Variable",), shape=shape, dtype="float32", node=index)
             for index, shape in enumerate(shapes)
         )
-        return comparing.subject(
+        return comparing.compared_model(
             Document(path="module", format="savedmodel", layout=Layout.SCOPES, tensors=tensors)
         )
 
@@ -462,14 +462,14 @@ def test_signatures_are_compared_between_savedmodels() -> None:
     said.
     """
 
-    def exported(dtype: str, *signatures: Signature) -> comparing.Subject:
+    def exported(dtype: str, *signatures: Signature) -> comparing.ComparedModel:
         trace = Trace(
             entry="serve",
             signature=True,
             ops=((GraphOp(scope=(), op="MatMul", dtypes=(dtype,)), 1),),
             reads={},
         )
-        return comparing.subject(
+        return comparing.compared_model(
             Document(
                 path="export",
                 format="savedmodel",
@@ -578,7 +578,7 @@ def test_a_graph_that_was_not_read_is_a_note() -> None:
     """One beyond the bounds, say: the other file's is not compared."""
     trace = Trace(entry="serve", signature=True, ops=(), reads={})
     one, other = (
-        comparing.subject(
+        comparing.compared_model(
             Document(path="x", format="savedmodel", layout=Layout.SCOPES, tensors=(), traces=traces)
         )
         for traces in ((trace,), ())

@@ -14,7 +14,7 @@ import policytool
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.rules import BY_ID
 from policytool.rules.finding import Finding, Fix, Remedy, Severity
-from policytool.rules.fixes import merged
+from policytool.rules.fixes import merge_remedies
 from tests.conftest import Ended, run
 from tests.helpers import stand_in_rules
 from tests.helpers.paths import FIXTURES
@@ -323,7 +323,7 @@ def test_remedies_that_go_together_are_one() -> None:
         ),
         finding("PT303", None),
     )
-    found = merged(parts, unsafe=True)
+    found = merge_remedies(parts, unsafe=True)
     assert found.options == Options(
         to="mixed_bfloat16",
         assignments=(
@@ -369,29 +369,29 @@ def test_remedies_that_contradict_each_other_are_left(
         finding(rule, Remedy(fix=Fix.UNSAFE, **asked))
         for rule, asked in (("PT301", one), ("PT302", other))
     )
-    found = merged((SAFE, first, second), unsafe=True)
+    found = merge_remedies((SAFE, first, second), unsafe=True)
     assert found.taken == (SAFE,)
     assert {left.reason for left in found.left} == {f"the remedies contradict each other: {words}"}
-    alone = merged((first, second), unsafe=True)
+    alone = merge_remedies((first, second), unsafe=True)
     assert (alone.options, alone.arguments) == (None, ())
 
 
 def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
     """Writing the policies anew would drop it."""
     saving = finding("PT201", Remedy(fix=Fix.UNSAFE, keep_loss_scale=True))
-    found = merged((SAFE, saving), unsafe=False)
+    found = merge_remedies((SAFE, saving), unsafe=False)
     assert found.options is None
     assert [left.finding for left in found.left] == [SAFE, saving]
     assert found.left[0].reason == (
         "it would drop the loss scale that PT201 is about; --unsafe-fixes keeps that in the "
         "optimizer"
     )
-    assert merged((SAFE, saving), unsafe=True).left == ()
+    assert merge_remedies((SAFE, saving), unsafe=True).left == ()
 
 
 def test_what_needs_tensorflow_is_never_done() -> None:
     """Audit reads; the command that does it is named."""
-    found = merged((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
+    found = merge_remedies((finding("PT401", Remedy(fix=Fix.UNSAFE, retrace=True)),), unsafe=True)
     assert found.options is None
     assert (
         found.left[0].reason

@@ -40,7 +40,7 @@ def kernel(layer: str, *shape: int, dtype: str = "float32") -> Tensor:
 
 def compared(a: Document, b: Document) -> Comparison:
     """Return what differs, values left out."""
-    return comparing.compared(comparing.subject(a), comparing.subject(b), Opened())
+    return comparing.compared(comparing.compared_model(a), comparing.compared_model(b), Opened())
 
 
 def pairs(found: Comparison) -> list[tuple[str, str, str]]:

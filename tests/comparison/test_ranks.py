@@ -50,7 +50,7 @@ def functional(*layers: Layer) -> Layer:
 def differs(before: tuple[Layer, ...], one: Any, other: Any, model: Any = functional) -> bool:
     """Return whether models with these two axes behind the same layers differ."""
     a, b = (
-        comparing.subject(
+        comparing.compared_model(
             Document(
                 path="model.json",
                 format="json",
@@ -96,7 +96,7 @@ def test_what_a_custom_layer_gives_is_unknown() -> None:
 def test_the_first_layer_of_a_sequential_may_say_its_own_shape() -> None:
     """As it does without an input layer."""
     a, b = (
-        comparing.subject(
+        comparing.compared_model(
             Document(
                 path="model.json",
                 format="json",

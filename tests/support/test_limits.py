@@ -19,7 +19,7 @@ import pytest
 import policytool
 from policytool.formats import format_detection
 from policytool.numerics.workers import Interpreter, Worker
-from policytool.rules.stored_values import counted
+from policytool.rules.stored_values import count_values
 from policytool.support import limits
 from policytool.support.errors import UsageError, WorkerError
 from policytool.support.limits import LIMITS
@@ -594,7 +594,7 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
                 )
     document = format_detection.document(path, path.name)
     says = "stored bytes would become" if kind == "one" else "all datasets together would become"
-    _, unread = counted(path, document, {})
+    _, unread = count_values(path, document, {})
     assert set(unread) == {
         tensor.path
         for tensor in document.tensors or ()
@@ -605,7 +605,7 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
     assert found is not None
     assert found[1] == "h5-ratio"
     with limits.given({"h5-ratio": int(found[2].partition("=")[2])}):
-        counts, unread = counted(path, document, {})
+        counts, unread = count_values(path, document, {})
     assert not unread
     assert set(counts) == {tensor.path for tensor in document.tensors or ()}
     if kind == "one":

@@ -240,7 +240,7 @@ class _Reader:
         if "output_layers" not in config:
             return Network(units=units)
         if stuck := inbound_nodes.stuck(config):
-            raise SpellingError(f"a model in the file has {inbound_nodes.told(stuck)}")
+            raise SpellingError(f"a model in the file has {inbound_nodes.describe_stuck(stuck)}")
         nodes = [_listed(entry.get("inbound_nodes")) for entry in entries]
         keras3 = any(isinstance(node, dict) and "args" in node for found in nodes for node in found)
         decoded = (

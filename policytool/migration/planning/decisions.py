@@ -135,7 +135,7 @@ def _decide_followers(loaded: LoadedModel, options: Options, decisions: Decision
             or not loaded.can_say(index)
         ):
             continue
-        if isinstance(loaded.spelled.get(index), PolicyMap):
+        if isinstance(loaded.own_policies.get(index), PolicyMap):
             stays = kept.get(index) if _follows(loaded, index, options, decisions) else None
             _decide_map(loaded, index, target, stays, decisions)
         elif _follows(loaded, index, options, decisions):
@@ -173,7 +173,7 @@ def _decide_map(
     Change the entries of a layer's policy map that follow the base: to the target, or to float32
     where the layer is kept.
     """
-    spelled = loaded.spelled[index]
+    spelled = loaded.own_policies[index]
     assert isinstance(spelled, PolicyMap)  # the caller asked  # noqa: S101  # the caller asked
     wanted = FLOAT32 if reason is not None else target
     changed = tuple(
@@ -204,7 +204,7 @@ def _retargeted(
     """
     Return the policy for a layer that is to follow ``target``: a quantised layer keeps its mode.
     """
-    spelled = loaded.spelled.get(index)
+    spelled = loaded.own_policies.get(index)
     current = spelled if isinstance(spelled, Policy) else None
     return _requantized(loaded, index, current, target, decisions)
 

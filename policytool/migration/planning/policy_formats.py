@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.document import Address
 from policytool.formats.edits import Edit, Kind
 from policytool.migration.plan import Refusal
-from policytool.model.loaded_model import replaced
+from policytool.model.loaded_model import current_name
 from policytool.model.model_cache import once_per_model
 from policytool.model.tree import Unspelled
 from policytool.releases import generations, policy
@@ -129,7 +129,7 @@ def _add_decided(
     """Add the edits of every place where a layer's policy stands."""
     loaded, wanted = speller.loaded, decision.policy
     site, layer = loaded.sites[index], loaded.layers[index]
-    changes = _differs(loaded.spelled.get(index), wanted, layer.policy) or (
+    changes = _differs(loaded.own_policies.get(index), wanted, layer.policy) or (
         isinstance(site.spelled, Unspelled) and decisions.change_something(loaded)
     )
     for address in loaded.addresses[index]:
@@ -173,7 +173,7 @@ def _differs(
 ) -> bool:
     if isinstance(wanted, PolicyMap) or isinstance(spelled, PolicyMap):
         return spelled != wanted
-    return replaced(name) != wanted.name
+    return current_name(name) != wanted.name
 
 
 def policies_elsewhere(config: Json) -> Iterator[str]:
@@ -274,7 +274,7 @@ def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
     """Return the policy by its current name; None where no name of today computes the same."""
     if isinstance(found, PolicyMap) or not policy.is_removed(found):
         return found
-    name = replaced(found.name)
+    name = current_name(found.name)
     return policy.named(name, found.loss_scale) if name is not None and name != found.name else None
 
 

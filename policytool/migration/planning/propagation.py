@@ -79,7 +79,7 @@ class _Dtypes:
         """
         before = _flow_before(self.loaded, graph.model, within) if self.decisions.by_site else {}
         found: Flow = {}
-        for node in graph.ordered:
+        for node in graph.nodes_in_order:
             known = before.get(node.name)
             if (
                 known is None

@@ -85,7 +85,7 @@ def of(
     about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
     return (
         *_untried(origins),
-        *_merged((*about, *_axes(evidence.document, sites))),
+        *_merge((*about, *_axes(evidence.document, sites))),
         *_deep(evidence.traits),
         *_operations(evidence.traits),
         *_calibrated(evidence.traits),
@@ -226,7 +226,7 @@ def _axes(document: Document, sites: Sequence[Site]) -> Iterator[Doubt]:
             yield Doubt(cause=cause, loaders=_KERAS3 if several else _BEFORE_AXES)
 
 
-def _merged(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
+def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
     """Yield the doubts, those of one reason as one with the layers of all."""
     layers: dict[tuple[str, frozenset[str] | None], list[str]] = {}
     first: dict[tuple[str, frozenset[str] | None], Doubt] = {}

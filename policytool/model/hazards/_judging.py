@@ -109,7 +109,7 @@ def found(value: dict[str, Json]) -> Iterator[Found]:
         and "output_layers" in config
         and (stuck := inbound_nodes.stuck(config))
     ):
-        yield Harm.ENDLESS, "graph", f"has {inbound_nodes.told(stuck)}"
+        yield Harm.ENDLESS, "graph", f"has {inbound_nodes.describe_stuck(stuck)}"
 
 
 def _of_object(value: dict[str, Json], class_name: str, config: dict[str, Json]) -> Iterator[Found]:

@@ -54,15 +54,15 @@ def detail(verdict: Verdict, cause: Cause) -> str:
 
 def at(cause: Cause) -> str:
     """Return the layers of a cause in words."""
-    return f" ({_listed(cause.layers)})" if cause.layers else ""
+    return f" ({_join_layers(cause.layers)})" if cause.layers else ""
 
 
 def also(cause: Cause) -> str:
     """Return the layers of a cause but the first, at which the finding about it stands."""
-    return f" (also {_listed(cause.layers[1:])})" if cause.layers[1:] else ""
+    return f" (also {_join_layers(cause.layers[1:])})" if cause.layers[1:] else ""
 
 
-def _listed(layers: tuple[str, ...]) -> str:
+def _join_layers(layers: tuple[str, ...]) -> str:
     more = len(layers) - _SHOWN
     return f"{', '.join(layers[:_SHOWN])}{f' and {more} more' if more > 0 else ''}"
 

@@ -36,7 +36,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     if case.loaded is None or not options.targets:
         return
     writer = case.loaded.origins[-1].id
-    for name, layers in _used(case).items():
+    for name, layers in _activations(case).items():
         written = known_arguments.computes(name, writer)
         for target in options.targets:
             computed = known_arguments.computes(name, target)
@@ -56,7 +56,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                 )
 
 
-def _used(case: RuleInput) -> dict[str, tuple[str, ...]]:
+def _activations(case: RuleInput) -> dict[str, tuple[str, ...]]:
     """
     Return the activations of a model whose function is not the same everywhere, and the layers that
     have them.

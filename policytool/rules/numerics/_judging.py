@@ -77,7 +77,7 @@ class Rounded:
         return self.loaded.layers[self.index]
 
 
-def rounded(case: RuleInput, options: AuditOptions) -> Iterator[Rounded]:
+def rounded_variables(case: RuleInput, options: AuditOptions) -> Iterator[Rounded]:
     """
     Yield the stored variables that layers round, in model order; nothing where values were not
     read.

@@ -80,13 +80,13 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                     in _USED.get(library, {}).get(site.class_name, ())
                     for library in asked
                 ):
-                    yield _used(loaded, index, epsilon)
+                    yield _used_finding(loaded, index, epsilon)
             elif epsilon <= ROUNDS_TO_ZERO:
-                yield _declared(loaded, index, epsilon)
+                yield _declared_finding(loaded, index, epsilon)
     yield from _of_optimizer(loaded)
 
 
-def _used(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
+def _used_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
     layer = loaded.layers[index]
     lost = epsilon <= ROUNDS_TO_ZERO
     comes = "is 0 there: a constant input gives NaN" if lost else "has few digits there"
@@ -100,7 +100,7 @@ def _used(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
     )
 
 
-def _declared(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
+def _declared_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
     layer = loaded.layers[index]
     message = (
         f"{layer.path} ({layer.class_name}) computes in float16 and declares an epsilon of "

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model.rounded_weights import compute_dtype
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Fix, Severity
-from policytool.rules.numerics._judging import rounded, to_float32
+from policytool.rules.numerics._judging import rounded_variables, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ _ADDED: Final = frozenset({"bias", "beta", "moving_mean"})
 
 def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the variables whose values are too small."""
-    for found in rounded(case, options):
+    for found in rounded_variables(case, options):
         layer, name, counts = found.layer, found.name, found.counts
         if name not in _ADDED and _is_lost(
             counts, each=layer.class_name == "Normalization" and name == "variance"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model.rounded_weights import compute_dtype
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Fix, Severity
-from policytool.rules.numerics._judging import rounded, to_float32
+from policytool.rules.numerics._judging import rounded_variables, to_float32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield the variables with such values."""
-    for found in rounded(case, options):
+    for found in rounded_variables(case, options):
         layer, counts = found.layer, found.counts
         if counts.overflow:
             become = "value becomes" if counts.overflow == 1 else "values become"

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the datasets."""
-    for observation in _told.observed(case, "unstored-values"):
-        yield _told.finding(
+    for observation in _observations.select(case, "unstored-values"):
+        yield _observations.finding(
             RULE, case, observation, advice="do not load the file; find out where it is from"
         )
 

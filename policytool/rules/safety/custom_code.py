@@ -33,7 +33,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield each such class or function once."""
     if case.loaded is None:
         return
-    for name, (count, first) in _needed(case.loaded).items():
+    for name, (count, first) in _needed_classes(case.loaded).items():
         layer = case.model.layers[first] if first is not None else None
         used = (
             f"{count} layers need"
@@ -51,7 +51,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         )
 
 
-def _needed(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
+def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
     """Return name to how many layers have it, and the first of them."""
     found: dict[str, dict[int | None, None]] = defaultdict(dict)
     for index, site in enumerate(loaded.sites):

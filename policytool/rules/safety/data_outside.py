@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import hazards
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -34,9 +34,9 @@ _SOFT: Final = "soft-link"
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield what readers saw and did not follow."""
-    for observation in _told.observed(case, *hazards.OUTSIDE, _SOFT):
+    for observation in _observations.select(case, *hazards.OUTSIDE, _SOFT):
         severity = Severity.WARNING if observation.code == _SOFT else None
-        yield _told.finding(
+        yield _observations.finding(
             RULE,
             case,
             observation,

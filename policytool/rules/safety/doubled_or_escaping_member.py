@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield what readers saw."""
-    for observation in _told.observed(
+    for observation in _observations.select(
         case,
         "escaping-member",
         "duplicate-member",
@@ -38,7 +38,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         "several-models",
         "stray-metadata",
     ):
-        yield _told.finding(
+        yield _observations.finding(
             RULE, case, observation, advice="do not load the file; find out who packed it"
         )
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.hazards import Harm
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 from policytool.rules.safety._found import findings
@@ -45,15 +45,15 @@ _ADVICE: Final = (
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield what holds byte code."""
     yield from findings(RULE, case, Harm.CODE, advice=_ADVICE)
-    for observation in _told.observed(case, "pickled-weights"):
-        yield _told.finding(
+    for observation in _observations.select(case, "pickled-weights"):
+        yield _observations.finding(
             RULE,
             case,
             observation,
             advice="do not load the file; save the model anew with its weights in HDF5",
         )
-    for observation in _told.observed(case, "python-objects"):
-        yield _told.finding(RULE, case, observation, severity=Severity.NOTE)
+    for observation in _observations.select(case, "python-objects"):
+        yield _observations.finding(RULE, case, observation, severity=Severity.NOTE)
 
 
 RULE: Final = Rule(

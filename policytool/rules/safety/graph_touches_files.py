@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import hazards
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -33,8 +33,8 @@ _ADVICE: Final = "run the model in a sandbox, or not at all"
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield each kind of op."""
-    for observation in _told.observed(case, "op-path"):
-        yield _told.finding(RULE, case, observation, advice=_ADVICE)
+    for observation in _observations.select(case, "op-path"):
+        yield _observations.finding(RULE, case, observation, advice=_ADVICE)
     for name in sorted(case.document.ops):
         op = hazards.op(name)
         if op is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield what the reader left out."""
-    for observation in _told.observed(case, "graph-limit", "several-graphs"):
-        yield _told.finding(RULE, case, observation)
+    for observation in _observations.select(case, "graph-limit", "several-graphs"):
+        yield _observations.finding(RULE, case, observation)
 
 
 RULE: Final = Rule(

@@ -113,7 +113,7 @@ def where(loaded: LoadedModel, address: Address) -> str:
     return owner(loaded, address) or f"{address.part}{address.pointer}"
 
 
-def told(found: Sequence[Spelled]) -> tuple[str | None, str]:
+def describe_layers(found: Sequence[Spelled]) -> tuple[str | None, str]:
     """
     Return the layer that findings are about, None where they are several, and the words for them.
     """

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.planning.loss_scale import spells_scale
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.spelling._spelled import everywhere, told
+from policytool.rules.spelling._spelled import describe_layers, everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         else []
     )
     if found:
-        path, layers = told(found)
+        path, layers = describe_layers(found)
         names = ", ".join(sorted({str(one.name) for one in found}))
         classes = " and ".join(sorted({str(one.class_name) for one in found}))
         scaled = " with a loss scale" if any(spells_scale(one.value) for one in found) else ""

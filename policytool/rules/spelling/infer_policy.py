@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
-from policytool.rules.spelling._spelled import by_name, everywhere, told
+from policytool.rules.spelling._spelled import by_name, describe_layers, everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         else []
     )
     for name, those in by_name(found):
-        path, layers = told(those)
+        path, layers = describe_layers(those)
         severity, loaders = _who(name, those)
         message = (
             f"{layers} {'has' if path else 'have'} the policy {name}, by which the first input "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.spelling._spelled import everywhere, told
+from policytool.rules.spelling._spelled import describe_layers, everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     )
     plain = [one for one in found if not (one.is_experimental or one.is_removed or one.is_inferred)]
     if plain:
-        path, layers = told(plain)
+        path, layers = describe_layers(plain)
         names = ", ".join(sorted({str(one.name) for one in plain}))
         message = (
             f"{layers} {'spells' if path else 'spell'} {names} as a dict of Keras 2, which Keras 3 "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.planning.policy_formats import OUTDATED
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.spelling._spelled import everywhere, told
+from policytool.rules.spelling._spelled import describe_layers, everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         [one for one in found if (one.class_name in OUTDATED) is wanted] for wanted in (True, False)
     )
     if old and new:
-        (_, in_keras2), (_, in_keras3) = told(old), told(new)
+        (_, in_keras2), (_, in_keras3) = describe_layers(old), describe_layers(new)
         message = (
             f"policies are spelled as Keras 2 does at {in_keras2} and as Keras 3 does at "
             f"{in_keras3}, and no loader reads both"

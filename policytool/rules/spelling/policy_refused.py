@@ -22,7 +22,7 @@ from policytool.model.model import Obstacle
 from policytool.releases.policy import PolicyMap
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.spelling._spelled import everywhere, told
+from policytool.rules.spelling._spelled import describe_layers, everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,8 +45,8 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     for target in options.targets:
         reason = _reason(case.model.loaders, target)
         if reason is not None:
-            path, layers = told(_those(loaded, reason))
-            remedy, advice = _mended(loaded, target)
+            path, layers = describe_layers(_those(loaded, reason))
+            remedy, advice = _find_remedy(loaded, target)
             message = f"{target} does not read the policy of {layers}: {reason}"
             yield RULE.finding(message, path=path, detail=target, remedy=remedy, advice=advice)
 
@@ -79,13 +79,15 @@ def _those(loaded: LoadedModel, reason: str) -> list[Spelled]:
     return alone or list(found)
 
 
-def _mended(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str | None]:
+def _find_remedy(loaded: LoadedModel, target: str) -> tuple[Remedy | None, str | None]:
     """
     Return the migration after which the target reads the policies, to the spelling of the newest or
     else to its own; or else what to know.
     """
     advice = f"{target} refuses the file for more than its policies, which PT501 tells"
-    if any(isinstance(found, PolicyMap) or found.quantization for found in loaded.spelled.values()):
+    if any(
+        isinstance(found, PolicyMap) or found.quantization for found in loaded.own_policies.values()
+    ):
         advice = "no spelling of it is read there"
     for asked in (None, target):
         made = planning.plan(loaded, planning.Options(target=asked))

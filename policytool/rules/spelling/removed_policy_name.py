@@ -18,11 +18,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.options import RETARGETS
-from policytool.model.loaded_model import replaced
+from policytool.model.loaded_model import current_name
 from policytool.releases import policy
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.spelling._spelled import by_name, everywhere, told
+from policytool.rules.spelling._spelled import by_name, describe_layers, everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         else []
     )
     for name, those in by_name(found):
-        path, layers = told(those)
+        path, layers = describe_layers(those)
         life = policy.lifecycle(policy.named(name))
         message = (
             f"{layers} {'has' if path else 'have'} the policy {name}, a name that {life.removed} "
@@ -58,7 +58,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
 
 
 def _remedy(name: str, replacement: str, those: list[Spelled]) -> Remedy | None:
-    if replaced(name) != name:
+    if current_name(name) != name:
         return Remedy(fix=Fix.SAFE)
     if replacement not in RETARGETS or not all(one.is_layer for one in those):
         return None

@@ -51,7 +51,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         case.document.format == "keras" and {release.id for release in loaded.origins} != {_SHARING}
     ):
         return
-    for objects in _numbered(loaded).values():
+    for objects in _objects_by_number(loaded).values():
         first = objects[0]
         unlike = [found for found in objects[1:] if found[1] != first[1]]
         others = [found for found in unlike if _what(found[1]) != _what(first[1])]
@@ -63,8 +63,8 @@ def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
     place, other = where(loaded, first[0]), others[0]
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     message = (
-        f"{_shown(other[1])} at {where(loaded, other[0])}{more} has the {_ID} {first[1][_ID]} of "
-        f"{_shown(first[1])} at {place}, "
+        f"{_describe(other[1])} at {where(loaded, other[0])}{more} has the {_ID} "
+        f"{first[1][_ID]} of {_describe(first[1])} at {place}, "
         "which loaders take instead of it"
     )
     policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))
@@ -74,7 +74,7 @@ def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
     return RULE.finding(message, address=other[0], detail=classes, remedy=remedy, advice=advice)
 
 
-def _numbered(loaded: LoadedModel) -> dict[tuple[str, Json], list[Found]]:
+def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Found]]:
     """
     Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files
     are two worlds.
@@ -121,7 +121,7 @@ def _bare(value: Json) -> Json:
     return [_bare(item) for item in value] if isinstance(value, list) else value
 
 
-def _shown(value: dict[str, Any]) -> str:
+def _describe(value: dict[str, Any]) -> str:
     config = value.get("config")
     name = config.get("name") if isinstance(config, dict) else None
     text = (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield one finding for such a file."""
-    for observation in _told.observed(case, "policy-not-stored"):
-        yield _told.finding(
+    for observation in _observations.select(case, "policy-not-stored"):
+        yield _observations.finding(
             RULE,
             case,
             observation,

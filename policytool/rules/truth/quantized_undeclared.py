@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield the layers."""
-    for observation in _told.observed(case, "quantized-undeclared"):
-        yield _told.finding(
+    for observation in _observations.select(case, "quantized-undeclared"):
+        yield _observations.finding(
             RULE,
             case,
             observation,

@@ -39,7 +39,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     if case.loaded is None or not stored_dtypes.stores_dtypes(case.loaded):
         return
     for layer in case.model.layers:
-        expected = _expected(case.loaded, layer)
+        expected = _expected_dtypes(case.loaded, layer)
         stored = (
             sorted(
                 {variable.dtype for variable in layer.variables if dtypes.is_float(variable.dtype)}
@@ -60,7 +60,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             yield RULE.finding(message, path=layer.path, address=layer.address, advice=advice)
 
 
-def _expected(loaded: LoadedModel, layer: Layer) -> frozenset[str]:
+def _expected_dtypes(loaded: LoadedModel, layer: Layer) -> frozenset[str]:
     """
     Return the dtypes that a layer's variables may be stored in; nothing where that cannot be told.
     """

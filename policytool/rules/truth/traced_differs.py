@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.rules import _told
+from policytool.rules import _observations
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
 
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     """Yield each group of layers that declare one policy and compute in the same other dtypes."""
-    for observation in _told.observed(case, "traced-differs"):
-        yield _told.finding(RULE, case, observation, remedy=Remedy(fix=Fix.UNSAFE, retrace=True))
+    for observation in _observations.select(case, "traced-differs"):
+        yield _observations.finding(
+            RULE, case, observation, remedy=Remedy(fix=Fix.UNSAFE, retrace=True)
+        )
 
 
 RULE: Final = Rule(

@@ -12,7 +12,6 @@ from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import REWRITES, Rewrite, Situation
 from policytool.migration.convert.target import Target
 from policytool.model import reading
-from policytool.model.loaded_model import Subject
 from policytool.releases.releases import KERAS2, KERAS3, newest
 from tests.helpers.paths import FIXTURES
 
@@ -99,12 +98,9 @@ def another_order() -> tuple[Rewrite, ...]:
 
 def outcome(file: str, target: Target, rewrites: Sequence[Rewrite]) -> tuple[object, ...]:
     """Return a file's model after rewrites in an order, and what they told, in any order."""
-    subject, log = (
-        Subject(reading.analysed(format_detection.document(FIXTURES / file, file))),
-        Log(),
-    )
-    situation = Situation(subject=subject, target=target, log=log, allow_weight_rewrite=True)
-    root = decoding.decode(subject)
+    loaded, log = reading.load_model(format_detection.document(FIXTURES / file, file)), Log()
+    situation = Situation(loaded=loaded, target=target, log=log, allow_weight_rewrite=True)
+    root = decoding.decode(loaded)
     for rewrite in rewrites:
         root = rewrite.apply(root, situation) if rewrite.applies(situation) else root
     root = arguments.judged(root, target, log)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import shutil
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -32,6 +31,7 @@ from tests.model.compatibility.test_configs import REFUSED_CONFIGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
 MEASURED: Final = json.loads((FIXTURES / "loads.json").read_text(encoding="utf-8"))
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from policytool.rules.finding import Finding, Remedy, Severity
 
 
-def observed(case: RuleInput, *codes: str) -> Iterator[Observation]:
+def select(case: RuleInput, *codes: str) -> Iterator[Observation]:
     """Yield the observations of these codes."""
     yield from (observation for observation in case.model.observations if observation.code in codes)
 
