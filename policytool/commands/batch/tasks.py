@@ -79,10 +79,12 @@ def inspect() -> Task[Input, None, Model | Failure | None]:
     from policytool.commands import inspect as inspection
 
     def wire() -> Wire[Input, None, Model | Failure | None]:
+        from policytool.formats import document
         from policytool.model import model
         from policytool.releases import policy
 
-        names = {"Mapping": Mapping, **_classes(policy.Dynamic, policy.Fixed, policy.Quantization)}
+        named = (document.Address, policy.Dynamic, policy.Fixed, policy.Quantization)
+        names = {"Mapping": Mapping, **_classes(*named)}
         return Wire(
             item=_input(),
             asked=codec(None, {}),
