@@ -233,7 +233,7 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
     yield from ("", f"## Not the same, or not converted, to Keras {3 if to_keras3 else 2}", "")
     coarse = [
         name
-        for facts in behaviour.measured()[behaviour.direction(to_keras3=to_keras3)].values()
+        for facts in behaviour.measurements()[behaviour.direction(to_keras3=to_keras3)].values()
         for name, case in facts["cases"].items()
         if behaviour.agrees(case)
         and any(
