@@ -439,7 +439,7 @@ def test_an_interrupted_run_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> No
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("policytool.commands.audit.audited", interrupted)
+    monkeypatch.setattr("policytool.commands.audit.audit_input", interrupted)
     assert run("audit", "b.h5").code == 130
 
 
