@@ -184,7 +184,10 @@ def test_commands_of_the_readme_run(command: str, models: Path) -> None:
     assert done.returncode == (1 if arguments[0] in {"audit", "diff"} and not known else 0), (
         done.stderr
     )
-    assert len(done.stdout.splitlines()) > (0 if known else 5)
+    if "json" in arguments:
+        assert json.loads(done.stdout)["models"]
+    else:
+        assert len(done.stdout.splitlines()) > (0 if known else 5)
 
 
 def test_the_audit_of_the_readme_is_what_is_printed(

@@ -16,7 +16,7 @@ from policytool.migration.planning.options import Options, Outputs
 from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
-from policytool.numerics.check_results.devices import TensorFlowDevice, device_from_json
+from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.verdicts import answers, recorded_training
 from policytool.numerics.verdicts.tolerances import Tolerances
@@ -26,6 +26,7 @@ from policytool.releases.releases import KERAS2
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
 from policytool.support.processes import crash_guard
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,7 +146,7 @@ def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
     :raises WorkerError: where there is no TensorFlow.
     """
     answer = worker.run({"job": "devices", "family": KERAS2, "path": []})
-    return tuple(device_from_json(found) for found in answer["devices"])
+    return tuple(codec.read(TensorFlowDevice, found) for found in answer["devices"])
 
 
 def _check_readable(wanted: CheckOptions) -> None:

@@ -17,6 +17,7 @@ from policytool.numerics.check_results import graphs
 from policytool.numerics.verdicts import answers as answering
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.releases import graph_ops
+from policytool.support.text import codec
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.helpers.paths import FIXTURES
 
@@ -100,7 +101,7 @@ def reductions(one: dict[str, Any]) -> dict[str, float]:
 def test_rewritten(answers: Answers, case: str, policy: str) -> None:
     """Nothing changed that TensorFlow's lists deny, and everything is measured that was found."""
     found = signature(answers, case, policy)
-    rewrite = graphs.rewrite_from_json(found["rewrite"])
+    rewrite = codec.read(graphs.GraphRewrite, found["rewrite"])
     assert rewrite.ops == sum(rewrite.by_type.values())
     assert bool(rewrite.ops) == (rewrite.unchanged is None) == bool(rewrite.casts)
     assert "deny" not in {

@@ -17,8 +17,8 @@ import pytest
 from policytool.numerics.check_results.metrics import (
     TensorReductions,
     metrics,
-    reductions_from_json,
 )
+from policytool.support.text import codec
 from tests.compat.asking import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -173,4 +173,4 @@ def test_the_account_is_read_as_a_value(reduced: Mapping[str, Sequence[Any]]) ->
         if one["kind"] == "constant" and one["of"] == ["float32", "float16"]
     )
     assert set(one["found"]) == set(TensorReductions.__dataclass_fields__)
-    assert metrics(reductions_from_json(one["found"]), "float16").pair == (10.0, 2.0)
+    assert metrics(codec.read(TensorReductions, one["found"]), "float16").pair == (10.0, 2.0)

@@ -16,6 +16,7 @@ from policytool.numerics.check_results.verdicts import Judgement, JudgementSubje
 from policytool.numerics.verdicts import judgements
 from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.reports.checks import Checks
+from policytool.support.text import codec
 
 CPU: Final = TensorFlowDevice(
     name="cpu:0",
@@ -94,7 +95,7 @@ def measured(relative: float, dtype: str = "float16", **other: Any) -> metrics.M
         "differing": None,
         **other,
     }
-    return metrics.metrics(metrics.reductions_from_json(found), dtype)
+    return metrics.metrics(codec.read(metrics.TensorReductions, found), dtype)
 
 
 def call(
@@ -531,7 +532,8 @@ def whole(differing: int) -> CheckedOutput:
     """Return an output of integers."""
     fields = dict.fromkeys(metrics.TensorReductions.__dataclass_fields__)
     found = metrics.metrics(
-        metrics.reductions_from_json({**fields, "elements": 80, "differing": differing}), "int64"
+        codec.read(metrics.TensorReductions, {**fields, "elements": 80, "differing": differing}),
+        "int64",
     )
     return CheckedOutput(
         shape=(None, 10), dtype_reference="int64", dtype_candidate="int64", accumulated=found

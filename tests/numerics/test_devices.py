@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.numerics.check_results import devices as values
+from policytool.support.text import codec
 from policytool.tf_runtime.devices import available as devices
 from policytool.tf_runtime.devices import parallel_devices, timing
 from policytool.tf_runtime.library import Refused
@@ -170,7 +171,7 @@ def test_gpus_are_listed_with_what_is_known(
     monkeypatch.setattr(devices, "PROCESSOR", str(tmp_path / "cpuinfo"))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Cuda([40, 141]))
     cpu, first, second = (
-        values.device_from_json(one) for one in devices.list_devices(tensorflow(2))
+        codec.read(values.TensorFlowDevice, one) for one in devices.list_devices(tensorflow(2))
     )
     assert (cpu.name, cpu.kind, cpu.model, cpu.driver, cpu.cuda) == (
         "cpu:0",
@@ -399,8 +400,9 @@ def test_a_timing_waits_for_the_device_and_asks_it_for_memory(
     clock = iter(range(100))
     monkeypatch.setattr(timing, "SECONDS", 1000)
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    found = values.timing_from_json(
-        timing.time_calls(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3)  # type: ignore[arg-type]
+    found = codec.read(
+        values.Timing,
+        timing.time_calls(SimpleNamespace(tf=tf), function, Array([6, 2]), "/device:GPU:1", 3),  # type: ignore[arg-type]
     )  # the library's TensorFlow alone
     assert asked == ["GPU:1"]
     assert (found.peak_memory, found.how) == ((250, "device") if counts else (None, None))
@@ -418,5 +420,5 @@ def test_answers_become_values() -> None:
         "elsewhere": False,
         "in_float32": True,
     }
-    found = values.missing_kernel_from_json(told)
+    found = codec.read(values.MissingKernel, told)
     assert {name: getattr(found, name) for name in told} == told

@@ -204,6 +204,7 @@ def _converted(
             )
         ),
         refusals=tuple(dict.fromkeys((*base.refusals, *chosen.refusals))),
+        loaders_before=loaded.loaders,
         loaders_after=chosen.loaders,
         conversion=chosen.conversion,
         retrace=False,

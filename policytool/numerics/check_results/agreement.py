@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +19,3 @@ class Agreement:
     def share(self) -> float | None:
         """The share of rows that agree; None where there are none."""
         return self.agreed / self.rows if self.rows else None
-
-
-def agreement_from_json(found: Mapping[str, Any]) -> Agreement:
-    """Return the child's account of one output as a value."""
-    return Agreement(rows=found["rows"], agreed=found["agreed"])

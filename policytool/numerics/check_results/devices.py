@@ -6,10 +6,6 @@ what a call took there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,31 +82,3 @@ class Timing:
 
     how: str | None
     """``device`` where its allocator counted them."""
-
-
-def device_from_json(found: Mapping[str, Any]) -> TensorFlowDevice:
-    """Return one of the child's list of devices as a value."""
-    names = ("name", "kind", "model", "compute_capability", "memory", "driver", "cuda", "cudnn")
-    return TensorFlowDevice(**{name: found[name] for name in names})
-
-
-def missing_kernel_from_json(found: Mapping[str, Any]) -> MissingKernel:
-    """Return an op that the child found no kernel for as a value."""
-    return MissingKernel(
-        **{
-            name: found[name]
-            for name in ("op", "type", "dtype", "layer", "elsewhere", "in_float32")
-        }
-    )
-
-
-def timing_from_json(found: Mapping[str, Any]) -> Timing:
-    """Return what the child timed as a value."""
-    shortest, longest = found["spread"]
-    return Timing(
-        latency=found["latency"],
-        spread=(shortest, longest),
-        throughput=found["throughput"],
-        peak_memory=found["peak_memory"],
-        how=found["how"],
-    )

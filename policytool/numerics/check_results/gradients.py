@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from policytool.releases.policy import Dynamic, Fixed
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -229,9 +230,12 @@ def gradients_from_json(found: Mapping[str, Any]) -> Gradients:
     names: Sequence[str] = found["fields"]
     return Gradients(
         recorded=_recorded_scale(found["recorded"]),
-        outputs=tuple(OutputLoss(**output) for output in found["outputs"]),
+        outputs=tuple(codec.read(OutputLoss, output) for output in found["outputs"]),
         reference_loss=found["reference_loss"],
-        variables=tuple(_variable(variable) for variable in found["variables"]),
+        variables=tuple(
+            codec.read(TrainedVariable, {**one, "name": one["variable"]})
+            for one in found["variables"]
+        ),
         trials=tuple(
             Trial(
                 scale=trial["scale"],
@@ -240,7 +244,7 @@ def gradients_from_json(found: Mapping[str, Any]) -> Gradients:
             )
             for trial in found["trials"]
         ),
-        dynamic=DynamicScale(**found["dynamic"]),
+        dynamic=codec.read(DynamicScale, found["dynamic"]),
         workable=None
         if found["search"]["highest"] is None
         else (found["search"]["lowest"], found["search"]["highest"]),
@@ -263,16 +267,6 @@ def _recorded_scale(found: Mapping[str, Any] | None) -> Fixed | Dynamic | None:
         }:
             return Dynamic(initial=initial, growth_steps=steps, multiplier=multiplier)
     return None
-
-
-def _variable(found: Mapping[str, Any]) -> TrainedVariable:
-    return TrainedVariable(
-        layer=found["layer"],
-        name=found["variable"],
-        shape=tuple(found["shape"]),
-        dtype=found["dtype"],
-        flow=found["flow"],
-    )
 
 
 def _reductions(names: Sequence[str], row: Sequence[float]) -> GradientReductions:

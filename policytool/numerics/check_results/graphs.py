@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,17 +39,3 @@ class GraphRewrite:
     Why nothing differs, as a sentence, where it changed nothing; such a run shows nothing of the
     policy.
     """
-
-
-def rewrite_from_json(found: Mapping[str, Any]) -> GraphRewrite:
-    """Return what the child process says of a rewrite."""
-    return GraphRewrite(
-        option=found["option"],
-        said=found["said"],
-        ops=found["ops"],
-        total=found["total"],
-        casts=found["casts"],
-        narrow_before=found["narrow_before"],
-        by_type=dict(found["by_type"]),
-        unchanged=found["unchanged"],
-    )

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class InputKind(StrEnum):
@@ -55,24 +51,3 @@ class CheckInputs:
     What is to be said of them: arrays of the file that were passed over, a batch size that the
     model does not take.
     """
-
-
-def inputs_from_json(told: Mapping[str, Any]) -> CheckInputs:
-    """Return what the child told of the inputs as a value."""
-    return CheckInputs(
-        kind=InputKind(told["kind"]),
-        seed=told["seed"],
-        batches=told["batches"],
-        batch_size=told["batch_size"],
-        inputs=tuple(_input_from_json(one) for one in told["inputs"]),
-        notes=tuple(told.get("notes", ())),
-    )
-
-
-def _input_from_json(told: Mapping[str, Any]) -> CheckInput:
-    return CheckInput(
-        name=told["name"],
-        shape=None if told["shape"] is None else tuple(told["shape"]),
-        dtype=told["dtype"],
-        how=told["how"],
-    )

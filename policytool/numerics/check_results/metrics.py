@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,11 +154,6 @@ class Metrics:
 
     differing: int | None
     """How many elements are not equal, of tensors that are no floats."""
-
-
-def reductions_from_json(found: Mapping[str, Any]) -> TensorReductions:
-    """Return the child's account of one tensor as a value."""
-    return TensorReductions(**{name: found[name] for name in TensorReductions.__dataclass_fields__})
 
 
 def metrics(found: TensorReductions, dtype: str) -> Metrics:

@@ -8,6 +8,7 @@ from policytool.numerics.check_results import agreement, devices, gradients, gra
 from policytool.numerics.check_results.checks import CheckRun
 from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
 from policytool.numerics.verdicts import judgements
+from policytool.support.text import codec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,21 +43,21 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
     calls = tuple(_call(call) for call in found["calls"])
     outputs = tuple(_output(output) for output in found["outputs"])
     return CheckRun(
-        device=devices.device_from_json(found["device"]),
+        device=codec.read(devices.TensorFlowDevice, found["device"]),
         signature=found["signature"],
-        inputs=inputs.inputs_from_json(found["inputs"]),
+        inputs=codec.read(inputs.CheckInputs, found["inputs"]),
         calls=calls,
         outputs=outputs,
         verdict=judgements.judge_run(calls, outputs, tolerances),
-        rewrite=graphs.rewrite_from_json(found["rewrite"])
+        rewrite=codec.read(graphs.GraphRewrite, found["rewrite"])
         if found.get("rewrite") is not None
         else None,
-        fallbacks=tuple(devices.missing_kernel_from_json(one) for one in found["fallbacks"]),
-        missing=tuple(devices.missing_kernel_from_json(one) for one in found["missing"]),
+        fallbacks=tuple(codec.read(devices.MissingKernel, one) for one in found["fallbacks"]),
+        missing=tuple(codec.read(devices.MissingKernel, one) for one in found["missing"]),
         gradients=gradients.gradients_from_json(found["gradients"])
         if found["gradients"] is not None
         else None,
-        timings={name: devices.timing_from_json(one) for name, one in found["timings"].items()},
+        timings={name: codec.read(devices.Timing, one) for name, one in found["timings"].items()},
         unmatched=tuple(found["unmatched"]),
         random=tuple(found.get("random", ())),
     )
@@ -87,7 +88,7 @@ def _output(found: Mapping[str, Any]) -> CheckedOutput:
         accumulated=_metrics(found["accumulated"], dtype),
         isolated=_metrics(found["isolated"], dtype),
         name=found.get("name"),
-        top_1=agreement.agreement_from_json(found["top_1"]).share
+        top_1=codec.read(agreement.Agreement, found["top_1"]).share
         if found.get("top_1") is not None
         else None,
         tf32=_metrics(found["tf32"], found["dtype_reference"]),
@@ -95,4 +96,8 @@ def _output(found: Mapping[str, Any]) -> CheckedOutput:
 
 
 def _metrics(found: Mapping[str, Any] | None, dtype: str) -> metrics.Metrics | None:
-    return None if found is None else metrics.metrics(metrics.reductions_from_json(found), dtype)
+    return (
+        None
+        if found is None
+        else metrics.metrics(codec.read(metrics.TensorReductions, found), dtype)
+    )

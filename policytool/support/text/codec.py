@@ -205,10 +205,13 @@ def _dataclass(cls: type) -> Read:
 def _tuple(arguments: tuple[Any, ...]) -> Read:
     if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
         item = reader(arguments[0])
-        return lambda found: tuple([item(one) for one in _checked(found, list, "a list")])
+        return lambda found: tuple([item(one) for one in _checked(found, (list, tuple), "a list")])
     items = [reader(argument) for argument in arguments]
     return lambda found: tuple(
-        [item(one) for item, one in zip(items, _checked(found, list, "a list"), strict=True)]
+        [
+            item(one)
+            for item, one in zip(items, _checked(found, (list, tuple), "a list"), strict=True)
+        ]
     )
 
 

@@ -6,13 +6,14 @@ from policytool.numerics.check_results.inputs import (
     CheckInput,
     CheckInputs,
     InputKind,
-    inputs_from_json,
 )
+from policytool.support.text import codec
 
 
 def test_synthetic_inputs_are_told_with_their_seed() -> None:
     """And with what is to be said of them."""
-    found = inputs_from_json(
+    found = codec.read(
+        CheckInputs,
         {
             "kind": "synthetic",
             "seed": 7,
@@ -20,7 +21,7 @@ def test_synthetic_inputs_are_told_with_their_seed() -> None:
             "batch_size": 8,
             "inputs": [{"name": "ids", "shape": [8, 16], "dtype": "int32", "how": "ids below 100"}],
             "notes": ["the model takes batches of 8 alone"],
-        }
+        },
     )
     one = CheckInput(name="ids", shape=(8, 16), dtype="int32", how="ids below 100")
     assert found == CheckInputs(
@@ -36,8 +37,9 @@ def test_synthetic_inputs_are_told_with_their_seed() -> None:
 def test_given_inputs_have_no_seed() -> None:
     """And a shape that nobody knows is none."""
     inputs = [{"name": "x", "shape": None, "dtype": "string", "how": "x of the file"}]
-    found = inputs_from_json(
-        {"kind": "given", "seed": None, "batches": 1, "batch_size": 3, "inputs": inputs}
+    found = codec.read(
+        CheckInputs,
+        {"kind": "given", "seed": None, "batches": 1, "batch_size": 3, "inputs": inputs},
     )
     assert found.kind is InputKind.GIVEN
     assert found.seed is None

@@ -19,8 +19,8 @@ from policytool.numerics.check_results.metrics import (
     Metrics,
     TensorReductions,
     metrics,
-    reductions_from_json,
 )
+from policytool.support.text import codec
 from policytool.tf_runtime.engine import tensor_errors, top1_agreement
 
 FLOATS: Final = st.lists(
@@ -63,7 +63,7 @@ def reductions(reference: Any, candidate: Any, **changed: Any) -> TensorReductio
         "differing": None,
         **changed,
     }
-    return reductions_from_json(found)
+    return codec.read(TensorReductions, found)
 
 
 def found(reference: Any, candidate: Any, **changed: Any) -> Metrics:
@@ -232,8 +232,8 @@ def test_what_was_not_measured_stays_unknown() -> None:
         value.headroom,
     ) == (None,) * 6
     value = metrics(
-        reductions_from_json(
-            {**dict.fromkeys(tensor_errors.FIELDS), "elements": 7, "differing": 2}
+        codec.read(
+            TensorReductions, {**dict.fromkeys(tensor_errors.FIELDS), "elements": 7, "differing": 2}
         ),
         "int32",
     )
@@ -305,5 +305,7 @@ def test_a_batch_without_a_pair_leaves_the_other_s() -> None:
 
 def test_classifiers_agree_in_a_share_of_their_rows() -> None:
     """Of no rows there is no share."""
-    assert agreement.agreement_from_json(top1_agreement.to_json(np.array([8.0, 6.0]))).share == 0.75
-    assert agreement.agreement_from_json({"rows": 0, "agreed": 0}).share is None
+    assert (
+        codec.read(agreement.Agreement, top1_agreement.to_json(np.array([8.0, 6.0]))).share == 0.75
+    )
+    assert codec.read(agreement.Agreement, {"rows": 0, "agreed": 0}).share is None
