@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.checkpoint import bundle as checkpoints
 from policytool.formats.saved_model.files import CHECKPOINT
 from policytool.model.model import Source
 from policytool.model.tree import INPUT_CLASS
@@ -176,6 +175,8 @@ def _stored_variables(loaded: LoadedModel, directory: Path) -> dict[Key, StoredV
     Return where the values of each layer's variables are stored; an integer or a string has no
     policy, and is compared all the same.
     """
+    from policytool.formats.checkpoint import bundle as checkpoints  # protobuf, for SavedModels
+
     bundle = checkpoints.open_bundle(directory.joinpath(*CHECKPOINT))
     keys = checkpoints.keys_of(
         bundle, {number: node.children for number, node in loaded.document.nodes.items()}
