@@ -177,7 +177,7 @@ def _raise(error: BaseException) -> Callable[..., None]:
 
 def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody foresaw ends without a traceback, and asks for ``--debug``."""
-    monkeypatch.setattr(inspection, "narrowed", _raise(ZeroDivisionError("oops")))
+    monkeypatch.setattr(inspection, "select", _raise(ZeroDivisionError("oops")))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (70, "")
     assert "this is a bug in policytool (ZeroDivisionError: oops)" in ended.err
@@ -189,7 +189,7 @@ def test_bug_is_one_sentence_and_exit_code_70(monkeypatch: pytest.MonkeyPatch) -
 
 def test_interrupt_is_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is a word on stderr."""
-    monkeypatch.setattr(inspection, "narrowed", _raise(KeyboardInterrupt()))
+    monkeypatch.setattr(inspection, "select", _raise(KeyboardInterrupt()))
     ended = run("inspect", MIXED_H5)
     assert (ended.code, ended.out) == (130, "")
     assert "interrupted" in ended.err
