@@ -79,7 +79,7 @@ def policies_page() -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name in policy.LISTED:
-        known = policy.named(name)
+        known = policy.policy_from_name(name)
         life = policy.lifecycle(known)
         dtypes = (
             known.compute_dtype or "the first input's",
@@ -92,7 +92,7 @@ def policies_page() -> str:
         lines += [f"### {generation.title}", "", "| policy | in a config |", "| --- | --- |"]
         for name in policy.LISTED:
             try:
-                spelled = f"`{json.dumps(generation.render(policy.named(name)))}`"
+                spelled = f"`{json.dumps(generation.render(policy.policy_from_name(name)))}`"
             except SpellingError:
                 continue
             lines.append(f"| `{name}` | {spelled} |")

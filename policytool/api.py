@@ -34,9 +34,9 @@ def inspect(path: str | os.PathLike[str], *, limits: Mapping[str, int] | None = 
     from os import fspath
 
     from policytool.commands import inspect as inspection
-    from policytool.support.limits import given  # keeps `import policytool` free of everything
+    from policytool.support.limits import override  # keeps `import policytool` free of everything
 
-    with given(limits or {}):
+    with override(limits or {}):
         return inspection.inspect(fspath(path))
 
 
@@ -69,9 +69,9 @@ def audit(
     from os import fspath
 
     from policytool.commands import audit as auditing
-    from policytool.support.limits import given
+    from policytool.support.limits import override
 
-    with given(limits or {}):
+    with override(limits or {}):
         return auditing.audit(
             fspath(path),
             auditing.audit_options(
@@ -121,8 +121,8 @@ def migrate(
 
     from policytool.commands import migrate_all as migration
     from policytool.commands.destinations import Destination
-    from policytool.migration.planning.options import asked
-    from policytool.support.limits import given
+    from policytool.migration.planning.options import options_from_arguments
+    from policytool.support.limits import override
 
     destination = Destination(
         output=Path(output) if output is not None else None,
@@ -130,8 +130,10 @@ def migrate(
         overwrite=overwrite,
         write=not dry_run,
     )
-    options = asked(to, assignments or {}, target=target, allow_weight_rewrite=allow_weight_rewrite)
-    with given(limits or {}):
+    options = options_from_arguments(
+        to, assignments or {}, target=target, allow_weight_rewrite=allow_weight_rewrite
+    )
+    with override(limits or {}):
         return migration.migrate_one(fspath(path), options, destination)
 
 
@@ -158,9 +160,9 @@ def diff(
     from os import fspath
 
     from policytool.commands import diff as comparison
-    from policytool.support.limits import given
+    from policytool.support.limits import override
 
-    with given(limits or {}):
+    with override(limits or {}):
         return comparison.diff(fspath(a), fspath(b), values=values, layer=layer)
 
 
@@ -201,19 +203,19 @@ def check(
     from pathlib import Path
 
     from policytool.commands import check as checks
-    from policytool.migration.planning.options import asked
+    from policytool.migration.planning.options import options_from_arguments
     from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
-    from policytool.support.limits import given
+    from policytool.support.limits import override
 
     wanted = checks.CheckOptions(
-        candidate=asked(to, assignments or {}),
+        candidate=options_from_arguments(to, assignments or {}),
         inputs=Path(inputs) if inputs is not None else None,
         gradients=gradients,
         tolerances=Tolerances(
             given=(GivenTolerance(pattern=None, value=tolerance),) if tolerance is not None else ()
         ),
     )
-    with given(limits or {}):
+    with override(limits or {}):
         return checks.check_files(
             fspath(model),
             fspath(other) if other is not None else None,

@@ -98,7 +98,7 @@ Bounded = Callable[[str, int], None]
 def bounded() -> Iterator[Bounded]:
     """Return what sets a limit, by its name, for the rest of the test."""
     with ExitStack() as stack:
-        yield lambda name, value: stack.enter_context(limits.given({name: value}))
+        yield lambda name, value: stack.enter_context(limits.override({name: value}))
 
 
 @pytest.fixture(params=["unnamed", "named"])

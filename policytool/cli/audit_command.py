@@ -20,7 +20,7 @@ from policytool.cli import (
     selection_options,
 )
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import counted, left_out
+from policytool.cli.progress import left_out, track
 from policytool.cli.selection_options import NEVER
 from policytool.commands import audit as auditing
 from policytool.commands import baselines
@@ -34,10 +34,15 @@ from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import AuditOptions, Device
 from policytool.rules.finding import Severity, worst
-from policytool.rules.fixes import Outcome
+from policytool.rules.fixes import FixOutcome
 from policytool.rules.selection import selectors
 from policytool.rules.selection.baselines import Baseline
-from policytool.rules.selection.suppressions import Passing, expired, idle, narrowed
+from policytool.rules.selection.suppressions import (
+    Suppressions,
+    expired_suppressions,
+    idle,
+    suppress,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,10 +54,12 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    "audit", cls=selection_options.Audit, context_settings={"help_option_names": ["-h", "--help"]}
+    "audit",
+    cls=selection_options.AuditCommand,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@selection_options.chosen
+@selection_options.selection_options
 @click.option(
     "--fix",
     is_flag=True,
@@ -81,11 +88,11 @@ if TYPE_CHECKING:
 @click.option(
     "--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace a backup that exists."
 )
-@options.formatted([reporter.name for reporter in FINDING_REPORTERS])
+@options.format_option([reporter.name for reporter in FINDING_REPORTERS])
 @report_option.option(FINDING_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.jobs("read")
-@options.limited
+@options.limit_option
 @options.common
 def command(
     *,
@@ -125,7 +132,7 @@ def command(
     selected = selectors.selectors(select, "--select")
     remembered = baselines.read(baseline) if baseline is not None else Baseline()
     question = AuditOptions(
-        rules=selectors.chosen(selected, selectors.selectors(ignore, "--ignore")),
+        rules=selectors.select_rules(selected, selectors.selectors(ignore, "--ignore")),
         targets=tuple(dict.fromkeys(named_target(name) for name in target)),
         device=Device(device) if device is not None else None,
         weights=weights,
@@ -141,20 +148,18 @@ def command(
     report_option.check(
         report, found, [file for file in (baseline, write_baseline) if file is not None]
     )
-    _say(selectors.unasked(selected, question), quiet=quiet)
-    passing = Passing(
+    _say(selectors.unused_words(selected, question), quiet=quiet)
+    passing = Suppressions(
         directory=Path.cwd().as_posix(),
         today=_today(),
         suppressions=selection_options.suppressions(),
         per_file=per_file_ignores,
     )
     audit = auditing.collect(
-        counted(
-            parallel.run_all(auditing.TASK, found, question, jobs), len(found), progress, "audit"
-        )
+        track(parallel.run_all(auditing.TASK, found, question, jobs), len(found), progress, "audit")
     )
     audit = replace(audit, rules=rules.chosen_rules(question))
-    passing = baselines.added(remembered, audit.audited, passing)
+    passing = baselines.with_baseline(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:
         how = FixOptions(
@@ -175,20 +180,25 @@ def command(
             write_baseline,
             baselines.text(own, write_baseline),
         )
-        passing = replace(passing, known=own.known)
-    audit = replace(audit, audited=tuple(narrowed(audited, passing) for audited in audit.audited))
-    unwritten += report_option.written(report, FINDING_REPORTERS, audit, suppressed=show_suppressed)
+        passing = replace(passing, known=own.fingerprints)
+    audit = replace(audit, audited=tuple(suppress(audited, passing) for audited in audit.audited))
+    unwritten += report_option.write_reports(
+        report, FINDING_REPORTERS, audit, suppressed=show_suppressed
+    )
     view = options.view(color, suppressed=show_suppressed)
     text = (
         diffs.REPORTER.render(Migrations(migrations=migrations, failures=()), view)
         if diff
-        else report_option.rendered(FINDING_REPORTERS, format, audit, view)
+        else report_option.render_report(FINDING_REPORTERS, format, audit, view)
     )
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)
     _say(
-        (*_told(audit, passing, verbose=verbose), *hidden_findings.sentences(audit, question)),
+        (
+            *_stderr_notes(audit, passing, verbose=verbose),
+            *hidden_findings.sentences(audit, question),
+        ),
         quiet=quiet,
     )
     options.about_hdf5(verbose=verbose, quiet=quiet)
@@ -204,7 +214,7 @@ def _code(audit: Audit, fail_on: str, unwritten: Sequence[str], *, no_models_ok:
     if (
         audit.failures
         or unwritten
-        or any(mended.outcome is Outcome.FAILED for mended in audit.mended)
+        or any(mended.outcome is FixOutcome.FAILED for mended in audit.mended)
     ):
         return Exit.FAILURE
     found_worst = worst(finding for audited in audit.audited for finding in audited.findings)
@@ -220,7 +230,7 @@ def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
     """Say on stderr what could not be read or written."""
     options.troubles(audit.failures)
     for mended in audit.mended:
-        if mended.outcome is Outcome.FAILED:
+        if mended.outcome is FixOutcome.FAILED:
             reasons = dict.fromkeys(one.reason for one in mended.left)
             click.echo(
                 f"policytool: {clean(mended.path)} was not mended: {clean('; '.join(reasons))}",
@@ -241,11 +251,11 @@ def _left(audit: Audit) -> Iterator[str]:
             )
 
 
-def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
+def _stderr_notes(audit: Audit, passing: Suppressions, *, verbose: bool) -> Iterator[str]:
     """Yield what is said on stderr beside the report."""
     if audit.passed_over:
         yield left_out(audit.passed_over)
-    for one in expired(passing.suppressions, passing.today):
+    for one in expired_suppressions(passing.suppressions, passing.today):
         yield (
             f"warning: the suppression of {one} expired on {one.expires} and no longer works "
             f"({one.reason})"
@@ -253,7 +263,7 @@ def _told(audit: Audit, passing: Passing, *, verbose: bool) -> Iterator[str]:
     if verbose:
         for one in idle(audit.audited, passing):
             yield f"the suppression of {one} matched nothing ({one.reason})"
-        if gone := baselines.outdated(passing, audit.audited):
+        if gone := baselines.outdated_count(passing, audit.audited):
             yield (
                 f"{gone} findings of the baseline no longer occur; --write-baseline brings it up "
                 "to date"

@@ -123,9 +123,9 @@ if TYPE_CHECKING:
 @click.option("--timing", is_flag=True, help="Measure latency, throughput and peak memory of both.")
 @click.option("--all-layers", is_flag=True, help="Show every layer instead of the worst.")
 @tensorflow_options.options
-@options.formatted([reporter.name for reporter in CHECK_REPORTERS])
+@options.format_option([reporter.name for reporter in CHECK_REPORTERS])
 @report_option.option(CHECK_REPORTERS)
-@options.limited
+@options.limit_option
 @options.common
 def command(
     *,
@@ -219,10 +219,10 @@ def command(
             report, paths, [*read, *([save_inputs] if save_inputs is not None else [])]
         )
         tools = tensorflow.tools(worker)
-        found = _checked(paths, wanted, tools, everything=all_layers)
-    unwritten = report_option.written(report, CHECK_REPORTERS, found)
+        found = _run_checks(paths, wanted, tools, everything=all_layers)
+    unwritten = report_option.write_reports(report, CHECK_REPORTERS, found)
     click.echo(
-        report_option.rendered(CHECK_REPORTERS, format, found, options.view(color)),
+        report_option.render_report(CHECK_REPORTERS, format, found, options.view(color)),
         nl=False,
         color=color != "never",
     )
@@ -250,7 +250,7 @@ def _one(found: list[Input], planned: Options) -> list[Input]:
     )
 
 
-def _checked(
+def _run_checks(
     paths: list[Input], wanted: CheckOptions, tools: TensorFlowTools, *, everything: bool
 ) -> Checks:
     try:
@@ -264,7 +264,10 @@ def _checked(
         return Checks(
             failures=(
                 Failure(
-                    path=paths[-1].shown, code=error.code, message=str(error), details=error.details
+                    path=paths[-1].display_path,
+                    code=error.code,
+                    message=str(error),
+                    details=error.details,
                 ),
             )
         )

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Whether to read and compare stored values.",
 )
-@options.formatted([reporter.name for reporter in DIFFERENCE_REPORTERS])
+@options.format_option([reporter.name for reporter in DIFFERENCE_REPORTERS])
 @report_option.option(DIFFERENCE_REPORTERS)
-@options.limited
+@options.limit_option
 @options.common
 def command(
     a: str,
@@ -62,11 +62,11 @@ def command(
     """
     report_option.check(report, comparison.inputs(a, b))
     found = Differences(
-        outcome=comparison.attempted(a, b, values=values, layer=layer), everything=all
+        outcome=comparison.try_diff(a, b, values=values, layer=layer), everything=all
     )
-    unwritten = report_option.written(report, DIFFERENCE_REPORTERS, found)
+    unwritten = report_option.write_reports(report, DIFFERENCE_REPORTERS, found)
     click.echo(
-        report_option.rendered(DIFFERENCE_REPORTERS, format, found, options.view(color)),
+        report_option.render_report(DIFFERENCE_REPORTERS, format, found, options.view(color)),
         nl=False,
         color=color != "never",
     )

@@ -25,7 +25,7 @@ _KEYS = {"suppression": "suppress", "per-file-ignores": "per-file-ignores", "bas
 
 def sentences(audit: Audit, question: AuditOptions) -> Iterator[str]:
     """Yield a sentence with the file and its keys, if they hide anything."""
-    hidden = [*_suppressed(audit), *_skipped(question), *_tolerated(audit)]
+    hidden = [*_suppressed_counts(audit), *_skipped_rules(question), *_exit_code_changes(audit)]
     file = next(
         (
             file
@@ -36,12 +36,13 @@ def sentences(audit: Audit, question: AuditOptions) -> Iterator[str]:
     )
     if hidden and file is not None:
         yield (
-            f"{file.shown} hides findings: {'; '.join(hidden)}. To ignore it, name a settings file "
+            f"{file.display_path} hides findings: {'; '.join(hidden)}. To ignore it, name a "
+            "settings file "
             "of your own with --config"
         )
 
 
-def _suppressed(audit: Audit) -> Iterator[str]:
+def _suppressed_counts(audit: Audit) -> Iterator[str]:
     counts = Counter(_KEYS[one.by] for audited in audit.audited for one in audited.suppressed)
     found = {
         key: count
@@ -52,7 +53,7 @@ def _suppressed(audit: Audit) -> Iterator[str]:
         yield f"{', '.join(f'{count} by {key!r}' for key, count in found.items())}"
 
 
-def _skipped(question: AuditOptions) -> Iterator[str]:
+def _skipped_rules(question: AuditOptions) -> Iterator[str]:
     """Yield how many rules are not checked that would be without the file."""
     given: dict[str, tuple[selectors.Selector, ...]] = {
         key: ()
@@ -60,7 +61,7 @@ def _skipped(question: AuditOptions) -> Iterator[str]:
         else selectors.selectors(click.get_current_context().params[key], f"--{key}")
         for key in ("select", "ignore")
     }
-    without = replace(question, rules=selectors.chosen(given["select"], given["ignore"]))
+    without = replace(question, rules=selectors.select_rules(given["select"], given["ignore"]))
     if skipped := len(rules.chosen_rules(without)) - len(rules.chosen_rules(question)):
         keys = [repr(key) for key in given if settings.found_source(key)]
         yield (
@@ -69,7 +70,7 @@ def _skipped(question: AuditOptions) -> Iterator[str]:
         )
 
 
-def _tolerated(audit: Audit) -> Iterator[str]:
+def _exit_code_changes(audit: Audit) -> Iterator[str]:
     """Yield that the exit code would be another without the file."""
     fail_on = click.get_current_context().params["fail_on"]
     found = worst(finding for audited in audit.audited for finding in audited.findings)

@@ -8,7 +8,7 @@ import click
 
 from policytool.cli import completion, options, report_option
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import counted, left_out
+from policytool.cli.progress import left_out, track
 from policytool.commands import inspect as inspection
 from policytool.commands.batch import parallel
 from policytool.releases import policy
@@ -23,7 +23,7 @@ _ONLY = ("deprecated", "mixed")
 
 @click.command("inspect", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
-@options.formatted([reporter.name for reporter in REPORTERS])
+@options.format_option([reporter.name for reporter in REPORTERS])
 @report_option.option(REPORTERS)
 @click.option(
     "--layer",
@@ -46,7 +46,7 @@ _ONLY = ("deprecated", "mixed")
 )
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.jobs("read")
-@options.limited
+@options.limit_option
 @options.common
 def command(
     paths: tuple[str, ...],
@@ -78,14 +78,12 @@ def command(
     found = options.inputs(paths, null=null)
     report_option.check(report, found)
     inspected = inspection.collect(
-        counted(
-            parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect"
-        )
+        track(parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect")
     )
     selected = inspection.select(inspected, selection)
-    unwritten = report_option.written(report, REPORTERS, selected, variables=variables)
+    unwritten = report_option.write_reports(report, REPORTERS, selected, variables=variables)
     click.echo(
-        report_option.rendered(
+        report_option.render_report(
             REPORTERS, format, selected, options.view(color, variables=variables)
         ),
         nl=False,
@@ -110,6 +108,6 @@ def command(
 
 def _check_policy(only: str) -> None:
     try:
-        policy.named(only)
+        policy.policy_from_name(only)
     except PolicyNameError as error:
         raise UsageError(f"--only takes deprecated, mixed, or a policy: {error}") from error

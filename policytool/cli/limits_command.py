@@ -7,12 +7,12 @@ import click
 from policytool.cli import options
 from policytool.cli.exit_codes import Exit
 from policytool.reports.json_writing import json_text
-from policytool.reports.layout import wrapped
+from policytool.reports.layout import wrap
 from policytool.support.limits import BYTES, LIMITS
 
 
 @click.command("limits", context_settings={"help_option_names": ["-h", "--help"]})
-@options.formatted(["table", "json"])
+@options.format_option(["table", "json"])
 @options.common
 def command(
     format: str,  # the option's name
@@ -54,7 +54,7 @@ def command(
         )
         click.echo(
             "\n".join(
-                wrapped(f"{limit.name:{longest}}  {amounts[limit.name]:{widest}}  ", reason, view)
+                wrap(f"{limit.name:{longest}}  {amounts[limit.name]:{widest}}  ", reason, view)
             ),
             color=color != "never",
         )

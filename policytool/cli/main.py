@@ -187,7 +187,7 @@ def run(arguments: list[str]) -> int:
         return Exit.CLEAN
     except (Exception, KeyboardInterrupt) as error:  # the last line of defence  # noqa: BLE001  # the last line of defence
         try:
-            return _ended_by(error, debug="--debug" in arguments)
+            return _report_ending(error, debug="--debug" in arguments)
         except OSError as failure:
             if failure is error:
                 raise
@@ -214,7 +214,7 @@ def _answer(arguments: list[str]) -> int:
     return int(result) if isinstance(result, int) else Exit.CLEAN
 
 
-def _ended_by(error: BaseException, *, debug: bool) -> int:
+def _report_ending(error: BaseException, *, debug: bool) -> int:
     """
     Say in one sentence what ended the run, and return its exit code; with ``debug`` a bug of ours
     is raised as it is.
@@ -226,7 +226,7 @@ def _ended_by(error: BaseException, *, debug: bool) -> int:
             messages.say("interrupted")
             return Exit.INTERRUPTED
         case click.ClickException():
-            vars(error)["message"] = messages.escaped(
+            vars(error)["message"] = messages.escape(
                 error.message
             )  # the text that Click adds around it is constant
             error.show()

@@ -10,10 +10,10 @@ import click
 
 def say(sentence: str) -> None:
     """Print a sentence on stderr, after the tool's name."""
-    click.echo(f"policytool: {escaped(sentence)}", err=True)
+    click.echo(f"policytool: {escape(sentence)}", err=True)
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return text on one line, without control characters and commands of a CI runner."""
     from policytool.reports.layout import clean  # which --version and --help do not need
 

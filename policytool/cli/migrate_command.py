@@ -10,13 +10,13 @@ import click
 
 from policytool.cli import completion, options, policy_options, report_option, tensorflow_options
 from policytool.cli.exit_codes import Exit
-from policytool.cli.progress import counted, left_out, steps
+from policytool.cli.progress import left_out, steps, track
 from policytool.commands.destinations import Destination
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.migrate_all import migrate_all, migrate_saved, the_one_model
 from policytool.formats import discovery
-from policytool.formats.discovery import shown
+from policytool.formats.discovery import display_path
 from policytool.migration.planning.options import (
     LossScales,
     Optimizers,
@@ -126,11 +126,11 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     metavar="FILE",
     help="Carry out a plan saved with --dry-run --format json.",
 )
-@options.formatted(_FORMATS)
+@options.format_option(_FORMATS)
 @report_option.option(PLAN_REPORTERS)
 @click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
 @options.jobs("migrate")
-@options.limited
+@options.limit_option
 @options.common
 def command(
     *,
@@ -224,7 +224,7 @@ def command(
         allow_overflow=allow_overflow,
         write=not (dry_run or diff or check),
     )
-    listed = list(options.listed(paths, null=null))
+    listed = list(options.expand_stdin(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
     parts = diff or any(file.format == _DIFF for file in report)
     with (
@@ -239,7 +239,7 @@ def command(
                     "--plan carries out what was planned; options that plan (--to, --set, ...) "
                     "cannot be added to it"
                 )
-            results = _collected(
+            results = _collect(
                 migrate_saved(plan, tuple(listed), destination, tools, jobs=jobs, parts=parts)
             )
         else:
@@ -251,8 +251,8 @@ def command(
                 else the_one_model(discovery.inputs([]), asked, destination, _OR_ALL)
             )
             report_option.check(report, found, others)
-            results = _collected(
-                counted(
+            results = _collect(
+                track(
                     migrate_all(found, asked, destination, tools, jobs=jobs, parts=parts),
                     len(found),
                     progress,
@@ -271,7 +271,7 @@ def command(
     )
 
 
-def _collected(results: Iterable[Result]) -> list[Result]:
+def _collect(results: Iterable[Result]) -> list[Result]:
     """Return all results; where something ends the call before, say what was written."""
     found: list[Result] = []
     try:
@@ -281,7 +281,7 @@ def _collected(results: Iterable[Result]) -> list[Result]:
             if isinstance(one, Migration) and one.written is not None:
                 click.echo(
                     f"policytool: {clean(one.plan.path)} was already written: "
-                    f"{clean(shown(one.written.target))}",
+                    f"{clean(display_path(one.written.target))}",
                     err=True,
                 )
         raise
@@ -304,9 +304,9 @@ def _report(
     migrations = tuple(result for result in every if isinstance(result, Migration))
     failures = tuple(result for result in every if isinstance(result, Failure))
     found = Migrations(migrations=migrations, failures=failures)
-    unwritten = report_option.written(files, PLAN_REPORTERS, found)
+    unwritten = report_option.write_reports(files, PLAN_REPORTERS, found)
     click.echo(
-        report_option.rendered(PLAN_REPORTERS, format, found, options.view(color)),
+        report_option.render_report(PLAN_REPORTERS, format, found, options.view(color)),
         nl=False,
         color=color != "never",
     )

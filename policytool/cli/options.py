@@ -131,15 +131,15 @@ class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
                 parameter,
                 context,
             )
-        limit = limits.named(name)
+        limit = limits.limit_from_name(name)
         if limit.unit == limits.BYTES:
-            return Bound(limit=limit, value=limit.checked(Size().convert(text, parameter, context)))
+            return Bound(limit=limit, value=limit.check(Size().convert(text, parameter, context)))
         if not re.fullmatch(r"[0-9]{1,18}", text):
             self.fail(f"{text!r} is no number of {limit.unit}", parameter, context)
-        return Bound(limit=limit, value=limit.checked(int(text)))
+        return Bound(limit=limit, value=limit.check(int(text)))
 
 
-def limited(function: Callable[..., int]) -> Callable[..., int]:
+def limit_option(function: Callable[..., int]) -> Callable[..., int]:
     """
     Add the option of commands that read models, and let its bounds count as long as the command
     runs.
@@ -158,7 +158,7 @@ def limited(function: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(function)
     # a command's own arguments
     def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
-        with limits.given({one.limit.name: one.value for one in limit}):
+        with limits.override({one.limit.name: one.value for one in limit}):
             return function(**arguments)
 
     return command
@@ -191,7 +191,7 @@ def _bound_jobs(
     return min(value, parallel.processors())
 
 
-def formatted(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def format_option(names: Sequence[str]) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """
     Return the option that says which of a command's reports stdout carries; the first is the
     default.
@@ -254,7 +254,7 @@ def inputs(paths: tuple[str, ...], *, null: bool) -> list[Input]:
     """
     from policytool.formats import discovery  # the formats with it, which not every command reads
 
-    every = list(listed(paths, null=null))
+    every = list(expand_stdin(paths, null=null))
     return (
         list(discovery.inputs(every)) if every or not paths else []
     )  # an empty list on stdin means no file, not every file
@@ -286,14 +286,14 @@ def about_hdf5(*, verbose: bool, quiet: bool) -> None:
         return
     from policytool.formats.hdf5 import defects as _hdf5_defects
 
-    version = _hdf5_defects.installed()
+    version = _hdf5_defects.installed_version()
     if (verbose or _hdf5_defects.is_below_floor(version)) and (
-        sentence := _hdf5_defects.told(version)
+        sentence := _hdf5_defects.warning(version)
     ):
         click.echo(f"policytool: {sentence}", err=True)
 
 
-def listed(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
+def expand_stdin(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:
     """Yield the paths, with ``-`` replaced by the list on stdin."""
     for path in paths:
         if path == "-":

@@ -11,7 +11,7 @@ from policytool.cli import completion, options
 from policytool.cli.exit_codes import Exit
 from policytool.releases import policy
 from policytool.releases.generations import GENERATIONS, Generation
-from policytool.reports.layout import Cell, Column, View, table, wrapped
+from policytool.reports.layout import Cell, Column, View, table, wrap
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("policies", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("name", required=False, shell_complete=completion.policies)
-@options.formatted(["table", "json"])
+@options.format_option(["table", "json"])
 @options.common
 def command(
     name: str | None,
@@ -35,7 +35,11 @@ def command(
     """
     Explain dtype policies: all of them, or NAME with its spelling in every generation of Keras.
     """
-    found = [policy.named(name)] if name else [policy.named(listed) for listed in policy.LISTED]
+    found = (
+        [policy.policy_from_name(name)]
+        if name
+        else [policy.policy_from_name(listed) for listed in policy.LISTED]
+    )
     view = options.view(color)
     if format == "json":
         text = json.dumps(
@@ -73,7 +77,7 @@ def _all(found: list[Policy], view: View) -> list[str]:
     return [
         *table(columns, rows, view),
         "",
-        *wrapped(
+        *wrap(
             "",
             "Any dtype name is a policy. Quantised names are <mode>_from_<policy>. `policytool "
             "policies NAME` shows how each generation spells one.",
@@ -114,12 +118,12 @@ def _one(found: Policy, view: View) -> list[str]:
         )
     lines = [view.paint(found.name, "title")]
     for fact in facts:
-        lines += wrapped("", fact, view)
+        lines += wrap("", fact, view)
     lines.append("")
     longest = max(len(generation.title) for generation in GENERATIONS) + 2
     for generation in GENERATIONS:
         spelled, style = _spelling(generation, found)
-        lines += wrapped(f"{generation.title:{longest}}", spelled, view, style)
+        lines += wrap(f"{generation.title:{longest}}", spelled, view, style)
     return lines
 
 
@@ -147,12 +151,12 @@ def _facts(found: Policy, *, spellings: bool) -> dict[str, Any]:
     }
     if spellings:
         facts["spellings"] = {
-            generation.id: _rendered(generation, found) for generation in GENERATIONS
+            generation.id: _render(generation, found) for generation in GENERATIONS
         }
     return facts
 
 
-def _rendered(generation: Generation, found: Policy) -> dict[str, Any]:
+def _render(generation: Generation, found: Policy) -> dict[str, Any]:
     try:
         return {"value": generation.render(found)}
     except SpellingError as error:

@@ -16,7 +16,7 @@ MANY: Final = 20
 """Fewer files are done before a bar could be read."""
 
 
-def counted(items: Iterable[Item], total: int, progress: str, what: str) -> Iterator[Item]:
+def track(items: Iterable[Item], total: int, progress: str, what: str) -> Iterator[Item]:
     """
     Yield the items, with a bar on stderr where one is wanted: ``on``, or ``auto`` on a terminal
     with many items.
@@ -51,7 +51,7 @@ def steps(progress: str) -> Callable[[str], None]:
     start = "\r\x1b[K" if sys.stderr.isatty() else ""
 
     def show(step: str) -> None:
-        sys.stderr.write(f"{start}policytool: {messages.escaped(step)}{end}" if step else start)
+        sys.stderr.write(f"{start}policytool: {messages.escape(step)}{end}" if step else start)
         sys.stderr.flush()
 
     return show

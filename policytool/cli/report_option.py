@@ -19,7 +19,7 @@ import click
 from policytool.cli.options import PIPE_WIDTH
 from policytool.commands.inspect import is_passed_over
 from policytool.formats import discovery, format_detection
-from policytool.formats.discovery import Input, shown
+from policytool.formats.discovery import Input, display_path
 from policytool.formats.tfjs import read as tfjs
 from policytool.reports import View
 from policytool.reports.layout import clean
@@ -61,16 +61,16 @@ def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], 
     """Return the option of a command that has these reporters."""
     formats = [reporter.name for reporter in reporters]
 
-    def parsed(
+    def parse_all(
         _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
     ) -> tuple[ReportFile, ...]:
-        return _each_once([_parsed(value, formats) for value in values])
+        return _each_once([_parse(value, formats) for value in values])
 
     return click.option(
         "--report",
         multiple=True,
         metavar="FORMAT=FILE",
-        callback=parsed,
+        callback=parse_all,
         help=f"Write a further report to a file; FORMAT is one of {', '.join(formats)}.",
     )
 
@@ -112,11 +112,11 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
         raise ReportError(f"{option} is a directory; name a file in it")
     if not path.parent.is_dir():
         raise ReportError(
-            f"{option} lies in no directory that exists; make {shown(path.parent)} first"
+            f"{option} lies in no directory that exists; make {display_path(path.parent)} first"
         )
 
 
-def written(
+def write_reports(
     files: Iterable[ReportFile],
     reporters: Sequence[Renders[Value_contra]],
     found: Value_contra,
@@ -132,12 +132,12 @@ def written(
     failed = []
     for report in files:
         failed += write_text(
-            f"--report {report}", report.path, rendered(reporters, report.format, found, view)
+            f"--report {report}", report.path, render_report(reporters, report.format, found, view)
         )
     return failed
 
 
-def rendered(
+def render_report(
     reporters: Sequence[Renders[Value_contra]], name: str, found: Value_contra, view: View
 ) -> str:
     """Return the report of a name."""
@@ -157,7 +157,7 @@ def write_text(option: str, path: Path, text: str) -> list[str]:
     return []
 
 
-def _parsed(value: str, formats: Sequence[str]) -> ReportFile:
+def _parse(value: str, formats: Sequence[str]) -> ReportFile:
     name, _, file = value.partition("=")
     if name not in formats or not file:
         raise click.BadParameter(
@@ -201,7 +201,7 @@ def _is_model(path: Path) -> bool:
     try:
         if tfjs.is_shard(real):
             return True
-        format_detection.document(real, shown(real))
+        format_detection.document(real, display_path(real))
     except ModelFileError as error:
         return not is_passed_over(Input(path=real, exact=False), error)
     return True

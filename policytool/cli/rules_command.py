@@ -11,7 +11,7 @@ from policytool.cli import completion, options
 from policytool.cli.exit_codes import Exit
 from policytool.reports import rule_reference
 from policytool.reports.json_writing import json_text
-from policytool.reports.layout import wrapped
+from policytool.reports.layout import wrap
 from policytool.rules.finding import Severity
 from policytool.rules.selection.selectors import nearest
 from policytool.support.errors import UsageError
@@ -28,7 +28,7 @@ _WIDE: Final = 120
 
 @click.command("rules", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("rule", required=False, metavar="[RULE]", shell_complete=completion.rules)
-@options.formatted(["table", "json"])
+@options.format_option(["table", "json"])
 @options.common
 def command(
     rule: str | None,
@@ -44,7 +44,7 @@ def command(
     Explain the rules of audit: all of them, or RULE by its id or name with its reasons, sources and
     an example.
     """
-    found = rules.RULES if rule is None else (named(rule),)
+    found = rules.RULES if rule is None else (rule_from_text(rule),)
     view = options.view(color)
     if format == "json":
         click.echo(
@@ -60,7 +60,7 @@ def command(
     return Exit.CLEAN
 
 
-def named(text: str) -> Rule:
+def rule_from_text(text: str) -> Rule:
     """
     Return the rule of this id or name, however it is capitalised.
 
@@ -93,9 +93,9 @@ def _all(found: Sequence[Rule], view: View) -> list[str]:
             f" Asked with {rule.needs.value}." if rule.needs else ""
         )
         rows = (
-            wrapped(label, summary, view)
+            wrap(label, summary, view)
             if view.width >= _WIDE
-            else [f"  {label}".rstrip(), *wrapped("", summary, view, "dim", indent=9)]
+            else [f"  {label}".rstrip(), *wrap("", summary, view, "dim", indent=9)]
         )
         lines += [
             rows[0].replace(
@@ -107,4 +107,4 @@ def _all(found: Sequence[Rule], view: View) -> list[str]:
         "`policytool rules ID` says why, with sources and an example. A safe fix computes the "
         "same; an unsafe one changes numerics or how training goes on."
     )
-    return [*lines, "", *wrapped("", hint, view, "dim")]
+    return [*lines, "", *wrap("", hint, view, "dim")]

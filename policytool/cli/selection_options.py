@@ -55,7 +55,7 @@ def suppressions() -> tuple[Suppression, ...]:
     return found
 
 
-def chosen(function: Callable[..., int]) -> Callable[..., int]:
+def selection_options(function: Callable[..., int]) -> Callable[..., int]:
     """Add the options."""
     for option in reversed(_OPTIONS):
         function = option(function)
@@ -81,7 +81,7 @@ def _ignore(glob: str, rules: tuple[str, ...], folder: Path, option: str) -> Per
     return PerFileIgnore(
         pattern=PathPattern(glob=glob, base=folder.as_posix()),
         words=words,
-        rules=selectors.meant(rules, option),
+        rules=selectors.ids_of(rules, option),
     )
 
 
@@ -125,7 +125,7 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
     rules = _words(entry["rules"], f"{what} rules")
     return Suppression(
         words=tuple(one.text for one in selectors.selectors(rules, what)),
-        rules=selectors.meant(rules, what),
+        rules=selectors.ids_of(rules, what),
         reason=reason.strip(),
         path=PathPattern(glob=path, base=folder.as_posix()) if path is not None else None,
         layer=_layer(layer, what),
@@ -176,7 +176,7 @@ def _path(value: object, file: Path) -> str:
     return str(_folder(file) / value)
 
 
-class Audit(settings.Command):
+class AuditCommand(settings.Command):
     """The command, with the settings that only it has."""
 
     structured: ClassVar[Mapping[str, settings.FromFile]] = {

@@ -96,10 +96,10 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     """
     if context.resilient_parsing:  # nothing is run for a shell that completes
         return
-    file = settings_file.named(Path(value)) if value else settings_file.nearest(Path.cwd())
+    file = settings_file.named_file(Path(value)) if value else settings_file.nearest(Path.cwd())
     if file is None:
         return
-    structured = _structured(context)
+    structured = _structured_keys(context)
     known = {*_option_names(context), *(key.replace("-", "_") for key in structured)}
     own = {str(parameter.name): parameter for parameter in context.command.params}
     defaults: dict[str, object] = {}
@@ -172,9 +172,9 @@ def _refusal(context: click.Context, file: SettingsFile, key: str) -> str:
     name = context.info_name or ""
     words: Sequence[str] = context.find_root().obj or (name,)
     words = words[words.index(name) + 1 :] if name in words else ()
-    command = shell.command(("policytool", name, "--config", file.shown, *words))
+    command = shell.command(("policytool", name, "--config", file.display_path, *words))
     if len(command) > _LONGEST:
-        command = f"{shell.command(('policytool', name, '--config', file.shown))} ..."
+        command = f"{shell.command(('policytool', name, '--config', file.display_path))} ..."
     return (
         f"{file.path} sets {key!r}, which only a settings file named with --config may set. If you "
         f"trust the file, run: {command}"
@@ -251,7 +251,7 @@ def print_all(context: click.Context) -> None:
 
 
 def _print(key: str, value: object, source: str) -> None:
-    click.echo(messages.escaped(f"{key} = {_shown(value)}  # {source}"))
+    click.echo(messages.escape(f"{key} = {_display(value)}  # {source}"))
 
 
 def _option_names(context: click.Context) -> set[str]:
@@ -259,7 +259,7 @@ def _option_names(context: click.Context) -> set[str]:
     return {str(option.name) for option in _options(context)}
 
 
-def _structured(context: click.Context) -> Mapping[str, FromFile]:
+def _structured_keys(context: click.Context) -> Mapping[str, FromFile]:
     """Return the structured keys of all commands."""
     return {
         key: read
@@ -293,10 +293,11 @@ def _options(context: click.Context) -> list[click.Option]:
     ]
 
 
-def _shown(value: object) -> str:
+def _display(value: object) -> str:
     if isinstance(value, tuple):
         items = (
-            toml() if (toml := getattr(item, "toml", None)) else _shown(str(item)) for item in value
+            toml() if (toml := getattr(item, "toml", None)) else _display(str(item))
+            for item in value
         )
         return f"[{', '.join(items)}]"
     if isinstance(value, bool):

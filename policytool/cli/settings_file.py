@@ -50,12 +50,12 @@ class SettingsFile:
     """
 
     @property
-    def shown(self) -> str:
+    def display_path(self) -> str:
         """The path, short in the file's own directory."""
         return self.path.name if self.path.parent == Path.cwd() else str(self.path)
 
 
-def named(path: Path) -> SettingsFile:
+def named_file(path: Path) -> SettingsFile:
     """
     Return the file that somebody named.
 
@@ -65,7 +65,7 @@ def named(path: Path) -> SettingsFile:
         data = opening.read_given(path, limits.SETTINGS_BYTES)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    values = (_tool_table(path, data) or {}) if path.name == _PYPROJECT else _parsed(path, data)
+    values = (_tool_table(path, data) or {}) if path.name == _PYPROJECT else _parse_toml(path, data)
     return SettingsFile(path=path, values=values, is_found=False)
 
 
@@ -85,7 +85,7 @@ def nearest(directory: Path) -> SettingsFile | None:
                 f"{own} and [tool.policytool] in {shared} both hold settings; keep one of them"
             )
         if data is not None:
-            return SettingsFile(path=own, values=_parsed(own, data), is_found=True)
+            return SettingsFile(path=own, values=_parse_toml(own, data), is_found=True)
         if table is not None:
             return SettingsFile(path=shared, values=table, is_found=True)
     return None
@@ -112,14 +112,14 @@ def _found_bytes(path: Path) -> bytes | None:
 
 def _tool_table(path: Path, data: bytes) -> Mapping[str, Any] | None:
     """Return ``[tool.policytool]`` of a pyproject.toml, None if it has none."""
-    tool = _parsed(path, data).get("tool")
+    tool = _parse_toml(path, data).get("tool")
     table = tool.get("policytool") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
         raise UsageError(f"[tool.policytool] in {path} should be a table")
     return table
 
 
-def _parsed(path: Path, data: bytes) -> dict[str, Any]:
+def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
     import tomllib
 
     try:

@@ -59,7 +59,7 @@ def attempt(found: Input, options: AuditOptions) -> Audited | Failure | None:
         )
 
 
-TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.shown)
+TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.display_path)
 """The audit of one file."""
 
 
@@ -69,7 +69,7 @@ def audit_input(found: Input, options: AuditOptions) -> Audited:
 
     :raises ModelFileError: for what is no model that can be read.
     """
-    document = format_detection.document(found.path, found.shown)
+    document = format_detection.document(found.path, found.display_path)
     if document.config_part is None:
         loaded, model = None, reading.model_of(document)
     else:
@@ -108,7 +108,7 @@ def audit_options(
     if device is not None and device not in set(Device):
         raise UsageError(f"device {device!r} is none; expected {' or '.join(Device)}")
     return AuditOptions(
-        rules=selectors.chosen(
+        rules=selectors.select_rules(
             selectors.selectors(select or (), "select"), selectors.selectors(ignore or (), "ignore")
         ),
         targets=tuple(dict.fromkeys(target(name) for name in targets)),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from policytool.formats.discovery import shown
+from policytool.formats.discovery import display_path
 from policytool.rules.selection import baselines
 from policytool.support import limits
 from policytool.support.errors import BaselineError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from policytool.rules.finding import Audited
     from policytool.rules.selection.baselines import Baseline
-    from policytool.rules.selection.suppressions import Passing
+    from policytool.rules.selection.suppressions import Suppressions
 
 
 def read(file: Path) -> Baseline:
@@ -32,7 +32,7 @@ def read(file: Path) -> Baseline:
     """
     try:
         text = opening.read_given(file, limits.JSON_BYTES).decode("utf-8")
-        return baselines.parsed(text).at(lambda path: shown(file.parent / path))
+        return baselines.parse(text).at(lambda path: display_path(file.parent / path))
     except opening.TooLargeError as error:
         raise BaselineError(f"--baseline {file} has {error.beyond}") from error
     except OSError as error:
@@ -47,31 +47,33 @@ def read(file: Path) -> Baseline:
         raise BaselineError(f"--baseline {file} {error}") from error
 
 
-def added(baseline: Baseline, every: Sequence[Audited], passing: Passing) -> Passing:
+def with_baseline(
+    baseline: Baseline, every: Sequence[Audited], passing: Suppressions
+) -> Suppressions:
     """
     Return what lets findings of models, as they were found, pass, with what a baseline knows of
     them.
     """
     return (
-        replace(passing, known=baselines.known(baseline, every, passing, os.path.lexists))
+        replace(passing, known=baselines.known_findings(baseline, every, passing, os.path.lexists))
         if baseline.findings
         else passing
     )
 
 
-def own(every: Sequence[Audited], passing: Passing) -> Baseline:
+def own(every: Sequence[Audited], passing: Suppressions) -> Baseline:
     """Return what a baseline remembers of models, as they were found."""
     return baselines.of(every, passing)
 
 
 def text(baseline: Baseline, file: Path) -> str:
     """Return a baseline as a file has it."""
-    return baselines.rendered(
+    return baselines.render(
         baseline.at(lambda path: Path(os.path.relpath(path, file.parent)).as_posix())
     )
 
 
-def outdated(passing: Passing, every: Sequence[Audited]) -> int:
+def outdated_count(passing: Suppressions, every: Sequence[Audited]) -> int:
     """
     Return how many findings of a baseline no longer occur, as far as these models and the files
     that are gone tell.

@@ -83,11 +83,11 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
     _check_readable(wanted)
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
-    crash_guard.about(model.shown, _LOST)
+    crash_guard.about(model.display_path, _LOST)
     first = check_sides.read_source(
         model, trust=tools.trust, custom_objects=bool(tools.custom_objects)
     )
-    crash_guard.about((other or model).shown, _LOST)
+    crash_guard.about((other or model).display_path, _LOST)
     second = (
         check_sides.read_source(other, trust=tools.trust, custom_objects=bool(tools.custom_objects))
         if other is not None
@@ -203,7 +203,8 @@ def _check_differ(model: Input, sides: list[PreparedSide], wanted: CheckOptions)
         return
     if wanted.candidate.to is None and not wanted.candidate.assignments:
         message = (
-            f"{model.shown} has the reference's policies ({one.policy}) as it is, and would be "
+            f"{model.display_path} has the reference's policies ({one.policy}) as it is, and would "
+            "be "
             "compared with itself; --to POLICY names the candidate"
         )
         raise UsageError(message)
@@ -306,15 +307,17 @@ def _graph(
             "holds a graph without a Keras model, which is compared with TensorFlow's rewrite of "
             "it (--to mixed_bfloat16) and with no other file"
         )
-        raise ModelFileError(which.shown, "graph", message)
+        raise ModelFileError(which.display_path, "graph", message)
     if wanted.candidate.to is None:
         raise UsageError(
-            f"{inputs[0].shown} runs as a graph, whose policy is none of the file's; name one with "
+            f"{inputs[0].display_path} runs as a graph, whose policy is none of the file's; name "
+            "one with "
             "--to mixed_bfloat16 or --to mixed_float16"
         )
     if wanted.candidate.assignments or wanted.reference is not None:
         raise UsageError(
-            f"{inputs[0].shown} runs as a graph, as it is and as TensorFlow rewrites it as a "
+            f"{inputs[0].display_path} runs as a graph, as it is and as TensorFlow rewrites it as "
+            "a "
             "whole; --set and --reference are for layers"
         )
     side = {"how": check_sides.GRAPH, "path": str(inputs[0].path.resolve()), "family": KERAS2}
@@ -400,7 +403,7 @@ def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:
     ]
     plan = side.plan
     return CheckSide(
-        path=found.shown,
+        path=found.display_path,
         policy=side.policy,
         policies=dict(Counter(layer.policy or "the loader's" for layer in floating)),
         kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats import SUFFIXES, format_detection
-from policytool.formats.discovery import shown
+from policytool.formats.discovery import display_path
 from policytool.formats.saved_model.files import GRAPH
 from policytool.formats.tfjs import read as tfjs
 from policytool.support import limits
@@ -91,7 +91,8 @@ def target_of(
         )
     if several:
         raise UsageError(
-            f"-o {shown(output)} is one file, and there are several inputs; name an existing "
+            f"-o {display_path(output)} is one file, and there are several inputs; name an "
+            "existing "
             "directory"
         )
     return output
@@ -158,7 +159,7 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
         return
     if _is_same(target, source):
         raise UsageError(
-            f"-o {shown(target)} is the input itself; --in-place replaces it, and keeps the "
+            f"-o {display_path(target)} is the input itself; --in-place replaces it, and keeps the "
             "original"
         )
     meant = {kind for kind, suffixes in SUFFIXES.items() if target.suffix in suffixes}
@@ -169,7 +170,8 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
     ):
         expected = " or ".join(SUFFIXES.get(written, ("without a suffix",)))
         raise UsageError(
-            f"-o {shown(target)} would hold {written}, and Keras picks the reader by the suffix; "
+            f"-o {display_path(target)} would hold {written}, and Keras picks the reader by the "
+            "suffix; "
             f"name it {expected}"
         )
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class DiffOutcome:
     """What a call found: a comparison, or why there is none."""
 
     comparison: Comparison | None = None
@@ -42,17 +42,19 @@ def diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Co
     :raises ModelFileError: for what is no model that can be read.
     :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
     """
-    return _compared([_read(path) for path in (a, b)], values=values, layer=layer)
+    return _compare_sides([_read(path) for path in (a, b)], values=values, layer=layer)
 
 
-def attempted(a: str, b: str, *, values: bool = True, layer: str | None = None) -> Outcome:
+def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -> DiffOutcome:
     """
     Return the same, or every file that cannot be read.
 
     :raises UsageError: for a pattern that is no regular expression, or that no layer matches.
     """
     if lost := crash_guard.split():
-        return Outcome(failures=(Failure(path=lost.path, code=lost.code, message=lost.message),))
+        return DiffOutcome(
+            failures=(Failure(path=lost.path, code=lost.code, message=lost.message),)
+        )
     sides: list[_Read] = []
     failures: list[Failure] = []
     for path in (a, b):
@@ -62,12 +64,14 @@ def attempted(a: str, b: str, *, values: bool = True, layer: str | None = None) 
         except ModelFileError as error:
             failures.append(Failure(path=error.path, code=error.code, message=error.message))
     if failures:
-        return Outcome(failures=tuple(failures))
+        return DiffOutcome(failures=tuple(failures))
     crash_guard.about(f"{a} or {b}", "was not compared: the process that read both {how}")
     try:
-        return Outcome(comparison=_compared(sides, values=values, layer=layer))
+        return DiffOutcome(comparison=_compare_sides(sides, values=values, layer=layer))
     except ModelFileError as error:
-        return Outcome(failures=(Failure(path=error.path, code=error.code, message=error.message),))
+        return DiffOutcome(
+            failures=(Failure(path=error.path, code=error.code, message=error.message),)
+        )
 
 
 def inputs(*paths: str) -> list[Input]:
@@ -95,11 +99,11 @@ def _read(path: str) -> _Read:
         )
     return _Read(
         path=found.path,
-        subject=comparing.compared_model(format_detection.document(found.path, found.shown)),
+        subject=comparing.compared_model(format_detection.document(found.path, found.display_path)),
     )
 
 
-def _compared(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
+def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Comparison:
     subjects = [side.subject for side in sides]
     keep = _pattern(layer, subjects) if layer is not None else None
     with ExitStack() as stack:
@@ -111,7 +115,7 @@ def _compared(sides: list[_Read], *, values: bool, layer: str | None) -> Compari
                 stack.enter_context(open_values(side.path, side.subject.document)) for side in sides
             ]
             opened = Opened(a=stored[0], b=stored[1])
-        return comparing.compared(subjects[0], subjects[1], opened, keep)
+        return comparing.compare_models(subjects[0], subjects[1], opened, keep)
 
 
 def _pattern(

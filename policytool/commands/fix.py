@@ -12,11 +12,11 @@ from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, places_of
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate import MigrateRequest, Migration, Status, Work, apply_plan
-from policytool.formats.discovery import Input, shown
+from policytool.formats.discovery import Input, display_path
 from policytool.migration import plan
 from policytool.rules import AuditOptions, fixes  # TASK evaluates annotations
 from policytool.rules.finding import Audited, Severity
-from policytool.rules.fixes import Mended, Outcome, Unmended
+from policytool.rules.fixes import FixOutcome, Mended, Unmended
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
 
@@ -77,7 +77,7 @@ class FixAttempt:
 def attempt(case: ModelToFix, request: FixRequest) -> FixAttempt:
     """Return what became of a model, and what is found in it then."""
     done = _fix(case.found, case.audited, request.options)
-    if done.mended.outcome is not Outcome.MENDED:
+    if done.mended.outcome is not FixOutcome.MENDED:
         return done
     try:
         after = auditing.audit_input(case.found, request.audit_options)
@@ -95,11 +95,13 @@ def _fix(found: Input, audited: Audited, options: FixOptions) -> FixAttempt:
             merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
     if isinstance(planned, str):
         return FixAttempt(
-            mended=Mended(path=audited.path, outcome=Outcome.LEFT, left=_all_left(merged, planned))
+            mended=Mended(
+                path=audited.path, outcome=FixOutcome.LEFT, left=_all_left(merged, planned)
+            )
         )
     done = Mended(
         path=audited.path,
-        outcome=Outcome.PLANNED,
+        outcome=FixOutcome.PLANNED,
         arguments=merged.arguments,
         gone=merged.taken,
         left=merged.left,
@@ -113,13 +115,15 @@ def _fix(found: Input, audited: Audited, options: FixOptions) -> FixAttempt:
     except ModelFileError as error:
         return FixAttempt(
             mended=Mended(
-                path=audited.path, outcome=Outcome.FAILED, left=_all_left(merged, error.message)
+                path=audited.path, outcome=FixOutcome.FAILED, left=_all_left(merged, error.message)
             )
         )
     backup = done_by.written.backup if done_by.written is not None else None
     return FixAttempt(
         mended=replace(
-            done, outcome=Outcome.MENDED, backup=shown(backup) if backup is not None else None
+            done,
+            outcome=FixOutcome.MENDED,
+            backup=display_path(backup) if backup is not None else None,
         )
     )
 
@@ -132,7 +136,7 @@ def places(case: ModelToFix, _request: FixRequest) -> frozenset[Path]:
 TASK: Final = Task(
     module=__name__,
     attempt=attempt,
-    shown=lambda case: case.found.shown,
+    shown=lambda case: case.found.display_path,
     lost="has no report: the process that mended it {how}; the file is whole, mended or as it was",
     time=limits.WRITE_SECONDS,
     grace=WRITE_GRACE,
@@ -198,7 +202,7 @@ def _with_reason(safe: Merged, taken: tuple[Finding, ...], reason: str) -> Merge
 
 def _warnings(migration: Migration) -> tuple[str, ...]:
     return tuple(
-        note.message for note in migration.plan.notes if note.severity is plan.Severity.WARNING
+        note.message for note in migration.plan.notes if note.severity is plan.NoteSeverity.WARNING
     )
 
 
@@ -229,7 +233,7 @@ def _with_remaining(attempt: FixAttempt, before: Audited, after: Audited) -> Fix
             left=(*(one for one in done.left if one.finding in still), *stays),
             warnings=(
                 *done.warnings,
-                *(_vanished(rule, count) for rule, count in vanished.items()),
+                *(_vanished_message(rule, count) for rule, count in vanished.items()),
             ),
         ),
     )
@@ -242,7 +246,7 @@ gone for good, and a note lost nothing.
 """
 
 
-def _vanished(rule: str, count: int) -> str:
+def _vanished_message(rule: str, count: int) -> str:
     """Say that something is gone which nothing mended: what it was about may have been lost."""
     return (
         f"{rule} is no longer found ({count} finding{'s' if count > 1 else ''}), and nothing that "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from policytool.commands.batch import parallel
 from policytool.commands.fix import TASK, FixAttempt, ModelToFix
 from policytool.commands.inspect import Failure
-from policytool.rules.selection.suppressions import narrowed
+from policytool.rules.selection.suppressions import suppress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
     from policytool.formats.discovery import Input
     from policytool.rules.finding import Audited
-    from policytool.rules.selection.suppressions import Passing
+    from policytool.rules.selection.suppressions import Suppressions
 
 
 def fix_all(
     audit: Audit,
     inputs: Sequence[Input],
     request: FixRequest,
-    passing: Passing,
+    passing: Suppressions,
     jobs: int | None = 1,
 ) -> tuple[Audit, tuple[Migration, ...]]:
     """
@@ -35,9 +35,9 @@ def fix_all(
     Each model is mended on its own: what fails with one is said there, and is no matter of the
     others.
     """
-    by_path = {found.shown: found for found in inputs}
+    by_path = {found.display_path: found for found in inputs}
     cases = [
-        ModelToFix(found=by_path[one.path], audited=narrowed(one, passing)) for one in audit.audited
+        ModelToFix(found=by_path[one.path], audited=suppress(one, passing)) for one in audit.audited
     ]
     cases = [
         case

@@ -85,7 +85,7 @@ class Selection:
 def attempt(found: Input, _request: None = None) -> Model | Failure | None:
     """Return the model of an input, its failure, or None for what was found and is no model."""
     try:
-        return reading.read(found.path, found.shown)
+        return reading.read(found.path, found.display_path)
     except ModelFileError as error:
         return (
             None
@@ -94,7 +94,7 @@ def attempt(found: Input, _request: None = None) -> Model | Failure | None:
         )
 
 
-TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.shown)
+TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.display_path)
 """Reading of one file."""
 
 
@@ -134,7 +134,7 @@ def inspect(path: str) -> Model:
         ``code``.
     """
     found = discovery.one(path)
-    return reading.read(found.path, found.shown)
+    return reading.read(found.path, found.display_path)
 
 
 def select_layers(model: Model, selection: Selection) -> tuple[Layer, ...]:

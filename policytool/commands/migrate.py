@@ -110,19 +110,21 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
     :raises UsageError: for options that contradict the model.
     """
     try:
-        document = format_detection.document(found.path, found.shown)
+        document = format_detection.document(found.path, found.display_path)
         unable = _unable(document.format, has_config=document.config_part is not None)
         if unable is not None:
             alone = (
                 document.config_part is None and not found.exact
             )  # weights lie beside models everywhere; nobody means them by a glob
             return (
-                None if alone else Failure(path=found.shown, code="not-migratable", message=unable)
+                None
+                if alone
+                else Failure(path=found.display_path, code="not-migratable", message=unable)
             )
         loaded = reading.load_model(document)
         if not loaded.sites:
             return Failure(
-                path=found.shown,
+                path=found.display_path,
                 code="not-migratable",
                 message="holds no layer that could be changed: its metadata leads to none",
             )
@@ -141,7 +143,9 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
             else Failure(path=error.path, code=error.code, message=error.message)
         )
     except WorkerError as error:
-        return Failure(path=found.shown, code=error.code, message=str(error), details=error.details)
+        return Failure(
+            path=found.display_path, code=error.code, message=str(error), details=error.details
+        )
 
 
 def _make_plan(loaded: LoadedModel, request: MigrateRequest) -> Plan:
@@ -166,7 +170,7 @@ LOST: Final = (
 TASK: Final = Task(
     module=__name__,
     attempt=attempt,
-    shown=lambda found: found.shown,
+    shown=lambda found: found.display_path,
     lost=LOST,
     time=limits.WRITE_SECONDS,
     grace=WRITE_GRACE,

@@ -12,7 +12,7 @@ from policytool.commands.migrate import MigrateRequest, Migration
 from policytool.commands.saved_plans import SavedPlanRequest
 from policytool.formats import discovery
 from policytool.support.errors import ModelFileError, UsageError
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -115,7 +115,7 @@ def the_one_model(
     read = list(parallel.run_all(inspect.TASK, candidates, None, None))
     models = [found for found, result in zip(candidates, read, strict=True) if result is not None]
     if len(models) > 1:
-        listed = some([found.shown for found in models], 10)
+        listed = join_first([found.display_path for found in models], 10)
         raise UsageError(
             f"there are {len(models)} models here ({listed}); name the one that is meant{several}"
         )

@@ -19,7 +19,7 @@ from policytool.commands.migrate import LOST, Result, Work, apply_plan
 from policytool.formats import format_detection
 from policytool.migration.plan import Plan, Refusal
 from policytool.migration.planning import savedmodel_revival
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.model import Source
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools
@@ -67,7 +67,7 @@ def attempt(
         _check(document, plan)
         loaded = reading.load_model(document)
         changed, unchanged = (
-            reading.load_model(applied(document, plan.edits, plan.casts)).model,
+            reading.load_model(apply_edits(document, plan.edits, plan.casts)).model,
             loaded.model,
         )
         _check_policies(unchanged, changed)

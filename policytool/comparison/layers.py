@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparison import normalization, ranks
-from policytool.comparison.result import Aspect, Change, Pairing
+from policytool.comparison.result import Aspect, Pairing, ValueChange
 from policytool.model.model import Source
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases.policy import loss_scale_values
@@ -41,11 +41,13 @@ from.
 
 def changes(
     a: ComparedModel, b: ComparedModel, held: tuple[ComparedLayer, ComparedLayer], by: Pairing
-) -> Iterator[Change]:
+) -> Iterator[ValueChange]:
     """Yield what differs in two layers, policies before configs."""
     one, other = (side.layer for side in held)
     if a.is_traced and b.is_traced and one.traced_dtypes != other.traced_dtypes:
-        yield Change(aspect=Aspect.TRACED, a=list(one.traced_dtypes), b=list(other.traced_dtypes))
+        yield ValueChange(
+            aspect=Aspect.TRACED, a=list(one.traced_dtypes), b=list(other.traced_dtypes)
+        )
     if not (a.described and b.described):
         return
     yield from _identity(held, by)
@@ -72,7 +74,7 @@ def configs(
     a: Mapping[str, Json],
     b: Mapping[str, Json],
     classes: tuple[str | None, str | None] = (None, None),
-) -> Iterator[Change]:
+) -> Iterator[ValueChange]:
     """
     Yield the keys that differ between two configs, those of A in their order, and those that are
     spelled differently.
@@ -85,9 +87,11 @@ def configs(
         if one is not None and other is not None:
             same = normalization.same(one[2], other[2])
             if one[:2] != other[:2] or not same:  # Python's == takes a boolean for a number
-                yield Change(aspect=Aspect.CONFIG, key=key, a=one[1], b=other[1], spelling=same)
+                yield ValueChange(
+                    aspect=Aspect.CONFIG, key=key, a=one[1], b=other[1], spelling=same
+                )
         elif one is not None:
-            yield Change(
+            yield ValueChange(
                 aspect=Aspect.CONFIG,
                 key=key,
                 a=one[1],
@@ -96,7 +100,7 @@ def configs(
                 or normalization.is_derived(key, classes[0]),
             )
         elif other is not None:
-            yield Change(
+            yield ValueChange(
                 aspect=Aspect.CONFIG,
                 key=key,
                 a=ABSENT,
@@ -106,7 +110,7 @@ def configs(
             )
 
 
-def is_asset(change: Change, a: ComparedModel, b: ComparedModel) -> bool:
+def is_asset(change: ValueChange, a: ComparedModel, b: ComparedModel) -> bool:
     """
     Return whether a vocabulary is missing from a SavedModel's config because it lies in the assets,
     which are not read.
@@ -120,7 +124,10 @@ def is_asset(change: Change, a: ComparedModel, b: ComparedModel) -> bool:
 
 
 def _is_same_axis(
-    change: Change, a: ComparedModel, b: ComparedModel, held: tuple[ComparedLayer, ComparedLayer]
+    change: ValueChange,
+    a: ComparedModel,
+    b: ComparedModel,
+    held: tuple[ComparedLayer, ComparedLayer],
 ) -> bool:
     """Return whether a change is of one axis counted from either end."""
     if change.key != "axis" or change.a is ABSENT or change.b is ABSENT:
@@ -130,45 +137,47 @@ def _is_same_axis(
 
 def wiring(
     held: tuple[ComparedLayer, ComparedLayer], a: ComparedModel, b: ComparedModel, pairs: Pairs
-) -> Iterator[Change]:
+) -> Iterator[ValueChange]:
     """
     Yield what feeds two layers differently; for functional models also other inputs and outputs.
     """
     one, other = held
     if one.inputs is not None and other.inputs is not None:
-        yield from _wired(one.inputs, other.inputs, None, (a, b, pairs))
+        yield from _input_changes(one.inputs, other.inputs, None, (a, b, pairs))
     if one.ends is not None and other.ends is not None:
         for key in one.ends:
-            yield from _wired(one.ends[key], other.ends.get(key, ()), key, (a, b, pairs))
+            yield from _input_changes(one.ends[key], other.ends.get(key, ()), key, (a, b, pairs))
 
 
-def _identity(held: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterator[Change]:
+def _identity(held: tuple[ComparedLayer, ComparedLayer], by: Pairing) -> Iterator[ValueChange]:
     one, other = (side.layer for side in held)
     ones, others = (one.class_name, one.registered_name), (other.class_name, other.registered_name)
     if one.class_name != other.class_name:
         spelling = normalization.class_of(one.class_name) == normalization.class_of(
             other.class_name
         )
-        yield Change(aspect=Aspect.CLASS, a=one.class_name, b=other.class_name, spelling=spelling)
+        yield ValueChange(
+            aspect=Aspect.CLASS, a=one.class_name, b=other.class_name, spelling=spelling
+        )
     elif one.registered_name != other.registered_name and None not in {*ones, *others}:
-        yield Change(aspect=Aspect.CLASS, a=one.registered_name, b=other.registered_name)
+        yield ValueChange(aspect=Aspect.CLASS, a=one.registered_name, b=other.registered_name)
     built = [side.names[-1] if side.names else side.layer.name for side in held]
     if (
         built[0] != built[1]
     ):  # a direction of a Bidirectional has one name in the file and another when it is built
-        yield Change(
+        yield ValueChange(
             aspect=Aspect.NAME,
             a=built[0],
             b=built[1],
             spelling=one.name == other.name or all(side.implicit for side in held),
         )
     if by is Pairing.MOVED:
-        yield Change(
+        yield ValueChange(
             aspect=Aspect.PLACE, a="/".join(held[0].names[:-1]), b="/".join(held[1].names[:-1])
         )
 
 
-def _policy(one: Layer, other: Layer, *, implicit: bool) -> Iterator[Change]:
+def _policy(one: Layer, other: Layer, *, implicit: bool) -> Iterator[ValueChange]:
     """
     Yield how two policies differ.
 
@@ -189,18 +198,18 @@ def _policy(one: Layer, other: Layer, *, implicit: bool) -> Iterator[Change]:
         (Aspect.COMPUTE, one.compute_dtype, other.compute_dtype),
         (Aspect.VARIABLE, one.variable_dtype, other.variable_dtype),
         (Aspect.LOSS_SCALE, loss_scale_values(one.loss_scale), loss_scale_values(other.loss_scale)),
-        (Aspect.QUANTIZATION, *_quantized(one.quantization, other.quantization)),
+        (Aspect.QUANTIZATION, *_quantization_pair(one.quantization, other.quantization)),
     )
     yield from (
-        Change(aspect=aspect, a=before, b=after)
+        ValueChange(aspect=aspect, a=before, b=after)
         for aspect, before, after in pairs
         if before != after
     )
     if one.autocast is not None and other.autocast is not None and one.autocast != other.autocast:
-        yield Change(aspect=Aspect.AUTOCAST, a=one.autocast, b=other.autocast)
+        yield ValueChange(aspect=Aspect.AUTOCAST, a=one.autocast, b=other.autocast)
 
 
-def _quantized(one: Quantization | None, other: Quantization | None) -> tuple[Json, Json]:
+def _quantization_pair(one: Quantization | None, other: Quantization | None) -> tuple[Json, Json]:
     """Return two quantisations as JSON, without a history that one of the files does not say."""
     found: list[dict[str, Json] | None] = [
         asdict(side) if side is not None else None for side in (one, other)
@@ -217,7 +226,7 @@ def _quantized(one: Quantization | None, other: Quantization | None) -> tuple[Js
 
 def _spelled_policy(
     a: Mapping[str, Json], b: Mapping[str, Json], one: Layer, other: Layer
-) -> Iterator[Change]:
+) -> Iterator[ValueChange]:
     """
     Yield a policy that is the same and spelled differently; one that no generation knows is
     compared as it is spelled.
@@ -237,26 +246,26 @@ def _spelled_policy(
             and after is not ABSENT
             and normalization.same(normalization.normal(before), normalization.normal(after))
         )
-        yield Change(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=alike)
+        yield ValueChange(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=alike)
     elif (one.policy, one.loss_scale, one.quantization) == (
         other.policy,
         other.loss_scale,
         other.quantization,
     ):
-        yield Change(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=True)
+        yield ValueChange(aspect=Aspect.POLICY, key="dtype", a=before, b=after, spelling=True)
 
 
-def _wired(
+def _input_changes(
     one: tuple[int | str, ...],
     other: tuple[int | str, ...],
     key: str | None,
     sides: tuple[ComparedModel, ComparedModel, Pairs],
-) -> Iterator[Change]:
+) -> Iterator[ValueChange]:
     a, b, pairs = sides
     ones = [pairs.as_a(source) if isinstance(source, int) else source for source in one]
     others = [pairs.of_other(source) if isinstance(source, int) else source for source in other]
     if None in {*ones, *others} or ones != others:
-        yield Change(aspect=Aspect.WIRING, key=key, a=_names(a, one), b=_names(b, other))
+        yield ValueChange(aspect=Aspect.WIRING, key=key, a=_names(a, one), b=_names(b, other))
 
 
 def _names(subject: ComparedModel, sources: tuple[int | str, ...]) -> Json:

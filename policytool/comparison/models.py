@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparison import layers, notes, sections, variables
-from policytool.comparison.pairing import Pairs, out_of_order, paired
+from policytool.comparison.pairing import Pairs, out_of_order, pair_layers
 from policytool.comparison.result import (
     Aspect,
-    Change,
     Comparison,
     LayerPair,
     Pairing,
     Side,
+    ValueChange,
     VariablePair,
 )
 from policytool.comparison.sides import ComparedLayer, ComparedModel, read_by
@@ -31,7 +31,7 @@ _NAMED_BY_CONFIG: Final = frozenset({Layout.LEGACY_H5, Layout.OBJECT_PATHS})
 """Layouts whose variables can be told apart with the config of another file."""
 
 
-def compared(
+def compare_models(
     a: ComparedModel,
     b: ComparedModel,
     opened: Opened,
@@ -45,7 +45,7 @@ def compared(
     """
     if a.described != b.described:
         a, b = _read_by_each_other(a, b)
-    work = _Work(a, b, paired(a, b), opened)
+    work = _Work(a, b, pair_layers(a, b), opened)
     found = tuple(pair for pair, paths in work.layers(keep) if keep is None or keep(paths))
     return Comparison(
         a=_side(a),
@@ -83,8 +83,8 @@ class _Work:
         self._a, self._b, self._pairs, self._opened = a, b, pairs, opened
         self._alone_a = _alone(a, b, pairs.of_a.keys() | pairs.further_a.keys())
         self._alone_b = _alone(b, a, pairs.of_b.keys() | pairs.further_b.keys())
-        self._folded_a = _folded(a, self._alone_a, pairs.of_a)
-        self._folded_b = _folded(b, self._alone_b, pairs.of_b)
+        self._folded_a = _fold_variables(a, self._alone_a, pairs.of_a)
+        self._folded_b = _fold_variables(b, self._alone_b, pairs.of_b)
         self._names_a = frozenset(held.names for held in a.layers)
         self._names_b = frozenset(held.names for held in b.layers)
         self._moves = self._orders()
@@ -130,7 +130,7 @@ class _Work:
                 and self._is_wired(one.parent, other.parent)
             )
             changes.append(
-                Change(
+                ValueChange(
                     aspect=Aspect.ORDER, a=self._moves[a][0], b=self._moves[a][1], spelling=wired
                 )
             )
@@ -160,7 +160,7 @@ class _Work:
         reason = self._no_variables() or (
             None if listed else "the other file does not list this layer"
         )
-        pairs = variables.one_sided(_named(held), (), reason) if listed else ()
+        pairs = variables.one_sided(_named_variables(held), (), reason) if listed else ()
         return LayerPair(
             a=held.layer.path,
             b=None,
@@ -178,7 +178,7 @@ class _Work:
         reason = self._no_variables() or (
             None if listed else "the other file does not list this layer"
         )
-        pairs = variables.one_sided((), _named(held), reason) if listed else ()
+        pairs = variables.one_sided((), _named_variables(held), reason) if listed else ()
         return LayerPair(
             a=None,
             b=held.layer.path,
@@ -195,14 +195,14 @@ class _Work:
             class_name=a.layer.class_name,
             paired=Pairing.SHARED,
             changes=tuple(layers.changes(self._a, self._b, (a, b), Pairing.SHARED)),
-            variables=variables.pairs(_named(a), _named(b), self._opened)
+            variables=variables.pairs(_named_variables(a), _named_variables(b), self._opened)
             if self._no_variables() is None
             else (),
         )
 
     def _variables(self, a: int, b: int) -> tuple[VariablePair, ...]:
-        ones = [*_named(self._a.layers[a]), *self._folded_a.get(a, ())]
-        others = [*_named(self._b.layers[b]), *self._folded_b.get(b, ())]
+        ones = [*_named_variables(self._a.layers[a]), *self._folded_a.get(a, ())]
+        others = [*_named_variables(self._b.layers[b]), *self._folded_b.get(b, ())]
         reason = self._no_variables()
         return (
             variables.one_sided(ones, others, reason)
@@ -246,7 +246,7 @@ class _Work:
             )
         return found
 
-    def _places(self, one: ComparedLayer, other: ComparedLayer) -> Iterator[Change]:
+    def _places(self, one: ComparedLayer, other: ComparedLayer) -> Iterator[ValueChange]:
         """Yield the places of a shared layer that are no layer's in the other file."""
         ones = sorted(
             "/".join(place) for place in one.places - other.places if place not in self._names_b
@@ -255,7 +255,7 @@ class _Work:
             "/".join(place) for place in other.places - one.places if place not in self._names_a
         )
         if (ones or others) and (len(one.places) > 1 or len(other.places) > 1):
-            yield Change(aspect=Aspect.SHARED, a=list(ones), b=list(others))
+            yield ValueChange(aspect=Aspect.SHARED, a=list(ones), b=list(others))
 
 
 def _paths(*held: ComparedLayer) -> frozenset[str]:
@@ -267,7 +267,7 @@ def _is_listed_there(subject: ComparedModel, index: int) -> bool:
     return subject.layers[index].attribute == LAYERS
 
 
-def _named(held: ComparedLayer) -> list[Named]:
+def _named_variables(held: ComparedLayer) -> list[Named]:
     return list(zip(held.layer.variables, held.tensors, strict=True))
 
 
@@ -290,7 +290,7 @@ def _alone(subject: ComparedModel, other: ComparedModel, known: set[int]) -> dic
     return found
 
 
-def _folded(
+def _fold_variables(
     subject: ComparedModel, alone: dict[int, bool], known: dict[int, int]
 ) -> dict[int, list[Named]]:
     """
@@ -307,6 +307,6 @@ def _folded(
         if above is not None and not listed:
             found[above] += [
                 (replace(variable, name="/".join((*path, variable.name))), tensor)
-                for variable, tensor in _named(subject.layers[index])
+                for variable, tensor in _named_variables(subject.layers[index])
             ]
     return found

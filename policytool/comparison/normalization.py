@@ -288,20 +288,20 @@ def is_layer(value: Json, *, slot: bool = False) -> bool:
 
 def same(one: Json, other: Json) -> bool:
     """Return whether two normal values are the same; booleans are no numbers."""
-    return bool(_frozen(one) == _frozen(other))
+    return bool(_freeze(one) == _freeze(other))
 
 
-def _frozen(value: Json) -> Any:  # nested tuples  # noqa: ANN401  # nested tuples
+def _freeze(value: Json) -> Any:  # nested tuples  # noqa: ANN401  # nested tuples
     match value:
         case dict():
             return (
                 "object",
                 frozenset(
-                    (key, _frozen(item)) for key, item in value.items() if not is_unsaid(key, item)
+                    (key, _freeze(item)) for key, item in value.items() if not is_unsaid(key, item)
                 ),
             )
         case list():
-            return ("list", tuple(_frozen(item) for item in value))
+            return ("list", tuple(_freeze(item) for item in value))
         case bool():
             return ("bool", value)
         case float() if math.isnan(value):

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.comparison.result import Aspect, Note, Pairing, Presence, Verdict
+from policytool.comparison.result import (
+    Aspect,
+    ComparisonNote,
+    ComparisonVerdict,
+    Pairing,
+    Presence,
+)
 from policytool.comparison.sections import has_like_state, holds_optimizer, state_of
 from policytool.formats import TITLES
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +28,7 @@ _NAMED: Final = 3
 """How many layers a note names."""
 
 
-def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Iterator[Note]:
+def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
     """Yield a note for each thing that one file has and the comparison left out."""
     yield from _of_side("A", a, b)
     yield from _of_side("B", b, a)
@@ -31,33 +37,33 @@ def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Itera
         and not b.described
         and "savedmodel" in {a.document.format, b.document.format}
     ):
-        yield Note(
+        yield ComparisonNote(
             code="graphs",
             message="graphs are not compared op by op: what these files say of their signatures "
             "and "
             "their variables is",
         )
     if _computes_alike(a, b, layers):
-        yield Note(
+        yield ComparisonNote(
             code="traced-alike",
             message="policies differ, and what the layers' traced ops compute in does not: whoever "
             "runs the graphs sees no other dtypes",
         )
-    yield from _unlisted(layers)
+    yield from _unlisted_layers(layers)
     if (
         a.optimizer is not None
         and b.optimizer is not None
         and not has_like_state(a, b)
         and (state_of(a) or state_of(b))
     ):
-        yield Note(
+        yield ComparisonNote(
             code="optimizer-state",
             message="the two formats store the optimizer's variables under other names: they are "
             "not "
             "compared",
         )
     if any(layer.paired is Pairing.SHARED for layer in layers):
-        yield Note(
+        yield ComparisonNote(
             code="shared-places",
             message="one file lists a shared layer once, the other at each of its places: each "
             "place "
@@ -75,40 +81,40 @@ def _computes_alike(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPa
     return a.is_traced and b.is_traced and Aspect.POLICY in aspects and Aspect.TRACED not in aspects
 
 
-def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[Note]:
+def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[ComparisonNote]:
     """Yield a note for each thing that the other file has and this one cannot hold."""
     here = _WORDS.get(side.document.format, side.document.format)
     if not side.has_variables and other.has_variables:
-        yield Note(
+        yield ComparisonNote(
             code="no-variables",
             message=f"{name} is {here}, which holds no variables: those of the other file are not "
             "compared",
         )
     if not side.described and other.described:
-        yield Note(
+        yield ComparisonNote(
             code="variables-alone",
             message=f"{name} describes no layers: classes, policies and configs are not compared",
         )
     if other.optimizer is not None and not holds_optimizer(side):
-        yield Note(
+        yield ComparisonNote(
             code="no-optimizer",
             message=f"{name} is {here}, which holds no optimizer: the other file's is not compared",
         )
     if other.document.signatures and side.document.format != "savedmodel":
-        yield Note(
+        yield ComparisonNote(
             code="no-signatures",
             message=f"{name} is {here}, which has no graph: the other file's signatures and traced "
             "dtypes are not compared",
         )
     elif other.is_traced and not side.is_traced:
-        yield Note(
+        yield ComparisonNote(
             code="no-graph",
             message=f"{name} has no graph that was read: the dtypes that the other file's computes "
             "in "
             "are not compared",
         )
     if side.has_unknown_scales and not other.has_unknown_scales:
-        yield Note(
+        yield ComparisonNote(
             code="loss-scale-unknown",
             message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave "
             "unsaid: it is not compared",
@@ -118,21 +124,21 @@ def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[N
         and not other.is_graph
         and any((held.config or {}).get("has_input_vocabulary") for held in side.layers)
     ):
-        yield Note(
+        yield ComparisonNote(
             code="vocabulary",
             message=f"{name} keeps vocabularies in its assets, which are not read: they are not "
             "compared",
         )
 
 
-def _unlisted(layers: Sequence[LayerPair]) -> Iterator[Note]:
+def _unlisted_layers(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
     unlisted = [layer for layer in layers if not layer.listed]
     for presence, name in ((Presence.A, "A"), (Presence.B, "B")):
         paths = [layer.path for layer in unlisted if layer.presence is presence]
         if paths:
             count = f"{len(paths)} layer{'s' if len(paths) != 1 else ''}"
-            listed = some(paths, _NAMED)
-            yield Note(
+            listed = join_first(paths, _NAMED)
+            yield ComparisonNote(
                 code="unlisted-layers",
                 message=f"only {name}'s format lists {count} that others hold or make by "
                 "themselves "
@@ -140,18 +146,18 @@ def _unlisted(layers: Sequence[LayerPair]) -> Iterator[Note]:
             )
 
 
-def _unread(layers: Sequence[LayerPair]) -> Iterator[Note]:
+def _unread(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
     reasons = Counter(
         variable.values.reason or ""
         for layer in layers
         for variable in layer.variables
         if variable.a is not None
         and variable.b is not None
-        and variable.values.verdict is Verdict.NOT_COMPARED
+        and variable.values.verdict is ComparisonVerdict.NOT_COMPARED
     )
     for reason, count in reasons.items():
         if reason:
-            yield Note(
+            yield ComparisonNote(
                 code="values-not-compared",
                 message=f"the values of {count} variable{'s' if count != 1 else ''} are not "
                 "compared: "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policytool.comparison.result import Presence, Values, Verdict
+from policytool.comparison.result import ComparisonVerdict, Presence, ValueComparison
 from policytool.formats import casting
 from policytool.formats.stored_values import ValuesError
 
@@ -45,46 +45,48 @@ class _Found:
                 self.largest = max(largest, self.largest or 0.0)
 
 
-def compared(a: Iterable[Array], b: Iterable[Array], dtypes: tuple[str, str]) -> Values:
+def compare_streams(
+    a: Iterable[Array], b: Iterable[Array], dtypes: tuple[str, str]
+) -> ValueComparison:
     """
     Return how the values of two tensors of one shape compare; those that cannot be read are not
     compared.
     """
     found = _Found()
     try:
-        for one, other in aligned(iter(a), iter(b)):
+        for one, other in align(iter(a), iter(b)):
             if dtypes[0] == dtypes[1]:
                 found.add(one, other, _differ(one, other))
             else:
                 _add_across(found, one, other, dtypes)
     except ValuesError as error:
-        return Values(verdict=Verdict.NOT_COMPARED, reason=str(error))
+        return ValueComparison(verdict=ComparisonVerdict.NOT_COMPARED, reason=str(error))
     if not found.differing:
-        verdict = Verdict.EQUAL if dtypes[0] == dtypes[1] else Verdict.ROUNDED
-        return Values(
+        verdict = ComparisonVerdict.EQUAL if dtypes[0] == dtypes[1] else ComparisonVerdict.ROUNDED
+        return ValueComparison(
             verdict=verdict,
-            rounded=Presence.BOTH if verdict is Verdict.ROUNDED else None,
+            rounded=Presence.BOTH if verdict is ComparisonVerdict.ROUNDED else None,
             elements=found.elements,
             differing=0,
         )
     if dtypes[0] != dtypes[1] and found.a_is_rounded != found.b_is_rounded:
         rounded = Presence.A if found.a_is_rounded else Presence.B
-        return Values(
-            verdict=Verdict.ROUNDED,
+        return ValueComparison(
+            verdict=ComparisonVerdict.ROUNDED,
             rounded=rounded,
             elements=found.elements,
             differing=found.differing,
             largest=found.largest,
         )
-    return Values(
-        verdict=Verdict.DIFFERENT,
+    return ValueComparison(
+        verdict=ComparisonVerdict.DIFFERENT,
         elements=found.elements,
         differing=found.differing,
         largest=found.largest,
     )
 
 
-def aligned(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array]]:
+def align(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array]]:
     """
     Yield the elements of two streams of blocks in pieces of equal length.
 
@@ -109,8 +111,8 @@ def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]
     """
     if all(dtype in casting.DTYPES for dtype in dtypes):
         a_cast, b_cast = (
-            casting.converted(one, *dtypes),
-            casting.converted(other, *reversed(dtypes)),
+            casting.convert(one, *dtypes),
+            casting.convert(other, *reversed(dtypes)),
         )
         a_is_b, b_is_a = _same(one, b_cast), _same(a_cast, other)
         found.a_is_rounded &= bool(a_is_b.all())
@@ -173,5 +175,5 @@ def _largest(a: Array, b: Array) -> float | None:
 def _number(array: Array) -> Array | None:
     """Return numbers in a dtype that NumPy subtracts; None for what is no number."""
     if array.dtype == casting.DTYPES[casting.BFLOAT16]:
-        return casting.converted(array, casting.BFLOAT16, "float32")
+        return casting.convert(array, casting.BFLOAT16, "float32")
     return array if array.dtype.kind in f"cf{_INTEGERS}" else None

@@ -48,7 +48,7 @@ class Pairs:
         self.of_a[a], self.of_b[b], self.by[a] = b, a, by
 
 
-def paired(a: ComparedModel, b: ComparedModel) -> Pairs:
+def pair_layers(a: ComparedModel, b: ComparedModel) -> Pairs:
     """Return which layers belong together."""
     work = _Work(a, b)
     if a.is_rooted and b.is_rooted:
@@ -57,8 +57,8 @@ def paired(a: ComparedModel, b: ComparedModel) -> Pairs:
     else:
         work.below(0 if a.is_rooted else None, 0 if b.is_rooted else None)
     work.places()
-    work.moved()
-    work.shared()
+    work.pair_moved()
+    work.pair_shared()
     return work.pairs
 
 
@@ -102,9 +102,9 @@ class _Work:
                     by_place[place] for place in held.places if place in by_place
                 } - self.pairs.of_b.keys()
                 if len(found) == 1:
-                    self._found(index, found.pop(), Pairing.PATH)
+                    self._add_pair(index, found.pop(), Pairing.PATH)
 
-    def moved(self) -> None:
+    def pair_moved(self) -> None:
         """Pair layers of one name, class and shapes that stand under other parents."""
         self._by(
             range(len(self._a.layers)),
@@ -114,7 +114,7 @@ class _Work:
             only=True,
         )
 
-    def shared(self) -> None:
+    def pair_shared(self) -> None:
         """Pair the further places of layers that the other file lists at each of their places."""
         places_a = {
             place: index
@@ -153,20 +153,20 @@ class _Work:
         ``only`` where each holds one.
         """
         groups_a, groups_b = (
-            self._grouped(self._a, ones, self.pairs.of_a, key),
-            self._grouped(self._b, others, self.pairs.of_b, key),
+            self._group(self._a, ones, self.pairs.of_a, key),
+            self._group(self._b, others, self.pairs.of_b, key),
         )
         for value, members in groups_a.items():
             counterparts = groups_b.get(value, [])
             if len(members) == len(counterparts) and (len(members) == 1 or not only):
                 for one, other in zip(members, counterparts, strict=True):
                     if by is Pairing.MOVED:
-                        self._found(one, other, by)
+                        self._add_pair(one, other, by)
                     else:
                         self.pairs.add(one, other, by)
 
     @staticmethod
-    def _grouped(
+    def _group(
         subject: ComparedModel,
         indices: Iterable[int],
         taken: dict[int, int],
@@ -178,7 +178,7 @@ class _Work:
                 groups[key(subject, index)].append(index)
         return groups
 
-    def _found(self, a: int, b: int, by: Pairing) -> None:
+    def _add_pair(self, a: int, b: int, by: Pairing) -> None:
         """Pair two layers that do not stand below a pair, and what is below them."""
         if a not in self.pairs.of_a and b not in self.pairs.of_b:
             self.pairs.add(a, b, by)

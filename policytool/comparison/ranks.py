@@ -84,7 +84,7 @@ def is_same_axis(
 ) -> bool:
     """Return whether two values of ``axis`` are proven to be the same."""
     first, second = (
-        _resolved(value, subject, held)
+        _resolve_axes(value, subject, held)
         for value, (subject, held) in zip((one, other), sides, strict=True)
     )
     return first is not None and first == second
@@ -123,7 +123,9 @@ def _shape_rank(held: ComparedLayer) -> int | None:
     return len(shape) if isinstance(shape, list) else None
 
 
-def _resolved(value: Json, subject: ComparedModel, held: ComparedLayer) -> tuple[int, ...] | None:
+def _resolve_axes(
+    value: Json, subject: ComparedModel, held: ComparedLayer
+) -> tuple[int, ...] | None:
     """Return axes counted from the start; None where that cannot be known."""
     axes = normalization.normal(value)
     numbers = [

@@ -61,7 +61,7 @@ POLICIES: Final = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class ValueChange:
     """One thing that A and B say differently."""
 
     aspect: Aspect
@@ -110,7 +110,7 @@ class Presence(StrEnum):
     B = "b"
 
 
-class Verdict(StrEnum):
+class ComparisonVerdict(StrEnum):
     """How the values of two variables compare."""
 
     EQUAL = "equal"
@@ -124,10 +124,10 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Values:
+class ValueComparison:
     """What a comparison of stored values found."""
 
-    verdict: Verdict
+    verdict: ComparisonVerdict
     rounded: Presence | None = None
     """Which of the two is the other rounded; both where the cast loses nothing either way."""
 
@@ -151,7 +151,7 @@ class VariablePair:
 
     a: Variable | None
     b: Variable | None
-    values: Values
+    values: ValueComparison
     paired: str | None = None
     """By what: ``name``, or ``order`` among those of one shape; None for a variable of one file."""
 
@@ -164,9 +164,9 @@ class VariablePair:
     def differs(self) -> bool:
         """Whether the models differ in it, as far as it was compared."""
         if self.a is None or self.b is None:
-            return self.values.verdict is not Verdict.NOT_COMPARED
+            return self.values.verdict is not ComparisonVerdict.NOT_COMPARED
         return (
-            self.values.verdict in {Verdict.DIFFERENT, Verdict.ROUNDED}
+            self.values.verdict in {ComparisonVerdict.DIFFERENT, ComparisonVerdict.ROUNDED}
             or self.a.shape != self.b.shape
             or self.a.dtype != self.b.dtype
         )
@@ -190,7 +190,7 @@ class LayerPair:
     difference.
     """
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ValueChange, ...] = ()
     variables: tuple[VariablePair, ...] = ()
 
     @property
@@ -210,7 +210,7 @@ class LayerPair:
         )
 
     @property
-    def differences(self) -> tuple[Change, ...]:
+    def differences(self) -> tuple[ValueChange, ...]:
         """The changes beyond spelling."""
         return tuple(change for change in self.changes if not change.spelling)
 
@@ -230,11 +230,11 @@ class Section:
 
     name: str
     presence: Presence
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ValueChange, ...] = ()
     variables: tuple[VariablePair, ...] = ()
 
     @property
-    def differences(self) -> tuple[Change, ...]:
+    def differences(self) -> tuple[ValueChange, ...]:
         """The changes beyond spelling."""
         return tuple(change for change in self.changes if not change.spelling)
 
@@ -259,7 +259,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Note:
+class ComparisonNote:
     """What was not compared, and why."""
 
     code: str
@@ -277,7 +277,7 @@ class Comparison:
     """None where neither has one, or where one of the files can hold none."""
 
     signatures: tuple[Section, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ComparisonNote, ...] = ()
 
     @property
     def differs(self) -> bool:

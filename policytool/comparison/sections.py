@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.comparison import layers, variables
-from policytool.comparison.result import Aspect, Change, Presence, Section
+from policytool.comparison.result import Aspect, Presence, Section, ValueChange
 from policytool.model.model import Variable
 from policytool.model.optimizer_config import WRAPPERS
 from policytool.releases.policy import loss_scale_values
@@ -67,14 +67,14 @@ def optimizer(a: ComparedModel, b: ComparedModel, opened: Opened) -> Section | N
         return None
     if a.optimizer is None or b.optimizer is None:
         return Section(name="optimizer", presence=Presence.B if a.optimizer is None else Presence.A)
-    found: list[Change] = []
+    found: list[ValueChange] = []
     one, other = a.model.optimizer, b.model.optimizer
     if one is not None and other is not None:
         if one.class_name != other.class_name:
-            found.append(Change(aspect=Aspect.CLASS, a=one.class_name, b=other.class_name))
+            found.append(ValueChange(aspect=Aspect.CLASS, a=one.class_name, b=other.class_name))
         if one.loss_scale != other.loss_scale:
             found.append(
-                Change(
+                ValueChange(
                     aspect=Aspect.LOSS_SCALE,
                     a=loss_scale_values(one.loss_scale),
                     b=loss_scale_values(other.loss_scale),
@@ -112,17 +112,21 @@ def _signature(name: str, one: Signature | None, other: Signature | None) -> Sec
     ]
     if one.compute_dtypes != other.compute_dtypes and one.compute_dtypes and other.compute_dtypes:
         found.append(
-            Change(aspect=Aspect.TRACED, a=list(one.compute_dtypes), b=list(other.compute_dtypes))
+            ValueChange(
+                aspect=Aspect.TRACED, a=list(one.compute_dtypes), b=list(other.compute_dtypes)
+            )
         )
     return Section(name=name, presence=Presence.BOTH, changes=tuple(found))
 
 
-def _arguments(kind: str, one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Change]:
+def _arguments(
+    kind: str, one: Mapping[str, str], other: Mapping[str, str]
+) -> Iterator[ValueChange]:
     for name in sorted(one.keys() | other.keys()):
         before: Json | Absent = one.get(name, ABSENT)
         after: Json | Absent = other.get(name, ABSENT)
         if before != after:
-            yield Change(aspect=Aspect.SIGNATURE, key=f"{kind} {name}", a=before, b=after)
+            yield ValueChange(aspect=Aspect.SIGNATURE, key=f"{kind} {name}", a=before, b=after)
 
 
 def _inner(config: Json) -> Mapping[str, Json]:

@@ -133,10 +133,10 @@ def compared_model(document: Document) -> ComparedModel:
     :raises ModelFileError: for a config that is no serialised model.
     """
     if document.config_part is None:
-        return _undescribed(document)
+        return _weights_only(document)
     loaded = reading.load_model(document)
     sites, placed = loaded.placed.sites, loaded.placed
-    fed, ends, operations = _wired(sites)
+    fed, ends, operations = _inbound(sites)
     before = _before(sites)
     layers = tuple(
         ComparedLayer(
@@ -191,7 +191,7 @@ def read_by(weights: ComparedModel, other: ComparedModel) -> ComparedModel:
     return replace(weights, layers=layers, sites=other.sites, is_rooted=other.is_rooted)
 
 
-def _undescribed(document: Document) -> ComparedModel:
+def _weights_only(document: Document) -> ComparedModel:
     model = reading.model_of(document)
     held = zip(
         model.layers, reading.group_variables(document).items(), strict=False
@@ -225,7 +225,7 @@ def _before(sites: tuple[Site, ...]) -> dict[int, int]:
     return found
 
 
-def _wired(
+def _inbound(
     sites: tuple[Site, ...],
 ) -> tuple[
     dict[int, tuple[int | str, ...]],

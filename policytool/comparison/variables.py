@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.comparison.result import Values, VariablePair, Verdict
+from policytool.comparison.result import ComparisonVerdict, ValueComparison, VariablePair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -36,13 +36,13 @@ def pairs(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> tuple[Varia
     """
     Return the variables of two layers, those of A in their order, then those that are only in B.
     """
-    found = _paired(a, b, opened)
+    found = _pair_variables(a, b, opened)
     at = {id(one): (other, by) for one, other, by in found}
     taken = {id(other) for _, other, _ in found}
     result = []
     for one in a:
         other, by = at.get(id(one), (None, None))
-        values = compared(one, other, opened) if other is not None else _missing()
+        values = compare_variables(one, other, opened) if other is not None else _missing()
         result.append(
             VariablePair(
                 a=one[0], b=other[0] if other is not None else None, values=values, paired=by
@@ -65,32 +65,36 @@ def one_sided(
     Return variables that are in one file; with a reason they are not compared, as the other could
     not hold them.
     """
-    values = Values(verdict=Verdict.NOT_COMPARED, reason=reason) if reason else _missing()
+    values = (
+        ValueComparison(verdict=ComparisonVerdict.NOT_COMPARED, reason=reason)
+        if reason
+        else _missing()
+    )
     return (
         *(VariablePair(a=variable, b=None, values=values) for variable, _ in a),
         *(VariablePair(a=None, b=variable, values=values) for variable, _ in b),
     )
 
 
-def compared(a: Named, b: Named, opened: Opened) -> Values:
+def compare_variables(a: Named, b: Named, opened: Opened) -> ValueComparison:
     """Return how the values of two variables compare."""
     (one, one_tensor), (other, other_tensor) = a, b
     if one.shape != other.shape:
-        return Values(verdict=Verdict.DIFFERENT, reason="shapes differ")
+        return ValueComparison(verdict=ComparisonVerdict.DIFFERENT, reason="shapes differ")
     if opened.a is None or opened.b is None:
-        return Values(verdict=Verdict.NOT_COMPARED, reason=opened.reason)
+        return ValueComparison(verdict=ComparisonVerdict.NOT_COMPARED, reason=opened.reason)
     from policytool.comparison import numbers
 
-    return numbers.compared(
+    return numbers.compare_streams(
         opened.a.blocks(one_tensor), opened.b.blocks(other_tensor), (one.dtype, other.dtype)
     )
 
 
-def _missing() -> Values:
-    return Values(verdict=Verdict.DIFFERENT, reason="in one file only")
+def _missing() -> ValueComparison:
+    return ValueComparison(verdict=ComparisonVerdict.DIFFERENT, reason="in one file only")
 
 
-def _paired(
+def _pair_variables(
     a: Sequence[Named], b: Sequence[Named], opened: Opened
 ) -> list[tuple[Named, Named, str]]:
     """
@@ -104,15 +108,15 @@ def _paired(
     return [
         *found,
         *_by(
-            _ordered(ones, opened.a),
-            _ordered(others, opened.b),
+            _in_layer_order(ones, opened.a),
+            _in_layer_order(others, opened.b),
             "order",
             lambda named: named[0].shape,
         ),
     ]
 
 
-def _ordered(named: Sequence[Named], values: Stored | None) -> Sequence[Named]:
+def _in_layer_order(named: Sequence[Named], values: Stored | None) -> Sequence[Named]:
     """Return variables in the order in which their layer made them, as far as the file tells it."""
     if values is None:
         return named
@@ -120,7 +124,7 @@ def _ordered(named: Sequence[Named], values: Stored | None) -> Sequence[Named]:
     for one in named:
         by_tensor[one[1]].append(one)
     return [
-        by_tensor[tensor].pop(0) for tensor in values.ordered(tuple(tensor for _, tensor in named))
+        by_tensor[tensor].pop(0) for tensor in values.in_order(tuple(tensor for _, tensor in named))
     ]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-__all__ = ["BFLOAT16", "DTYPES", "Counts", "cast", "converted", "counted"]
+__all__ = ["BFLOAT16", "DTYPES", "Counts", "cast", "convert", "count"]
 
 BFLOAT16: Final = "bfloat16"
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
@@ -59,7 +59,7 @@ def cast(array: Array, before: str, after: str, through: str | None = None) -> t
         return _convert(rounded, narrow, after).reshape(np.shape(array)), counts
 
 
-def converted(array: Array, before: str, after: str) -> Array:
+def convert(array: Array, before: str, after: str) -> Array:
     """
     Return the values in another dtype, which is what :func:`cast` does without counting what
     happened to them: that takes three times as long.
@@ -70,7 +70,7 @@ def converted(array: Array, before: str, after: str) -> Array:
         return _convert(_flat(array, before, after), before, after).reshape(np.shape(array))
 
 
-def counted(array: Array, dtype: str, narrow: str | None) -> Counts:
+def count(array: Array, dtype: str, narrow: str | None) -> Counts:
     """
     Return what a cast would do to the values, which is nothing without a dtype to cast to, and how
     many of them are zero or not finite.

@@ -35,14 +35,14 @@ class Input:
     """Whether it was named, and so must be a model."""
 
     @property
-    def shown(self) -> str:
+    def display_path(self) -> str:
         """
         The path as reports show it: POSIX, relative where it lies below the working directory.
         """
-        return shown(self.path)
+        return display_path(self.path)
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path in POSIX form, relative to the working directory where it lies below it."""
     absolute = Path(
         os.path.abspath(path)
@@ -64,7 +64,7 @@ def inputs(arguments: Iterable[str]) -> Iterator[Input]:
     :raises UsageError: for a URL, and for what can be no path.
     """
     seen: set[Path] = set()
-    for found in _expanded(list(arguments) or ["."]):
+    for found in _expand(list(arguments) or ["."]):
         meant = Input(path=whole(found.path, exact=found.exact), exact=found.exact)
         identity = Path(os.path.realpath(meant.path))
         if identity not in seen:
@@ -89,7 +89,7 @@ def one(path: str) -> Input:
     return found
 
 
-def _expanded(arguments: list[str]) -> Iterator[Input]:
+def _expand(arguments: list[str]) -> Iterator[Input]:
     for argument in arguments:
         if _URL.match(argument):
             raise UsageError(

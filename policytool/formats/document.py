@@ -92,7 +92,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class ObjectNode:
     """
     One object of a SavedModel's object graph that matters here: a Keras object, a variable, or a
     container of them.
@@ -239,7 +239,7 @@ class Document:
     line.
     """
 
-    nodes: Mapping[int, Node] = field(default_factory=dict)
+    nodes: Mapping[int, ObjectNode] = field(default_factory=dict)
     signatures: tuple[Signature, ...] = ()
     traces: tuple[Trace, ...] = ()
     """What the graph does (SavedModel); nothing for a file that holds no functions."""

@@ -11,7 +11,7 @@ from policytool.formats.document import Address  # noqa: TC001  # for the codec
 from policytool.support.text.jsontext import Absent, Json  # noqa: TC001  # for the codec
 
 
-class Kind(StrEnum):
+class EditKind(StrEnum):
     """What an edit changes for whoever loads the file."""
 
     SPELLING = "spelling"
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 class Edit:
     """One JSON value that changes."""
 
-    kind: Kind
+    kind: EditKind
     address: Address
     path: str | None
     """The layer it belongs to; None for the optimizer."""
@@ -64,7 +64,7 @@ class Cast:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Slot:
+class StateSlot:
     """One variable of the optimizer's state in a ``.keras`` file, as it will be stored."""
 
     tensor: tuple[str, ...]
@@ -95,10 +95,10 @@ class Counts:
     """Became zero."""
 
     zero: int = 0
-    """Were zero before; filled by :func:`policytool.formats.casting.counted`."""
+    """Were zero before; filled by :func:`policytool.formats.casting.count`."""
 
     nonfinite: int = 0
-    """Were NaN or infinite before; filled by :func:`policytool.formats.casting.counted`."""
+    """Were NaN or infinite before; filled by :func:`policytool.formats.casting.count`."""
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(

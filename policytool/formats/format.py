@@ -76,21 +76,21 @@ class Format:
     @property
     def rewriter(self) -> Rewriter | None:
         """How its models are rewritten."""
-        found: Rewriter | None = self._declared("rewrite", "REWRITER")
+        found: Rewriter | None = self._find("rewrite", "REWRITER")
         return found
 
     @property
     def creator(self) -> Creator | None:
         """How its models are written from nothing."""
-        found: Creator | None = self._declared("create", "CREATOR")
+        found: Creator | None = self._find("create", "CREATOR")
         return found
 
     @property
     def open_values(self) -> OpenValues | None:
         """How the values of its variables are opened."""
-        found: OpenValues | None = self._declared("values", "open_values")
+        found: OpenValues | None = self._find("values", "open_values")
         return found
 
-    def _declared(self, module: str, name: str) -> Any:  # noqa: ANN401  # typed by what calls it
+    def _find(self, module: str, name: str) -> Any:  # noqa: ANN401  # typed by what calls it
         path = f"{self.package}.{module}"
         return getattr(import_module(path), name) if find_spec(path) is not None else None

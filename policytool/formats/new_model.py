@@ -84,7 +84,7 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class StoredGroup:
     """
     A group that describes a layer: in HDF5 one for each layer of the model, in ``.keras`` one for
     each ``vars``.
@@ -131,7 +131,7 @@ class Content:
     HDF5 says ``backend`` beside it (``tensorflow``).
     """
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[StoredGroup, ...] = ()
     """In the order of the model's layers."""
 
     placements: tuple[Placement, ...] = ()

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from policytool.formats.edits import Cast, Edit, Slot  # noqa: TC001  # for the codec
+from policytool.formats.edits import Cast, Edit, StateSlot  # noqa: TC001  # for the codec
 from policytool.formats.new_model import Content  # noqa: TC001  # for the codec
 from policytool.model.model import Verdict  # noqa: TC001  # for the codec
 from policytool.releases.behaviour import Proof  # noqa: TC001  # for the codec
 
 
-class Severity(StrEnum):
+class NoteSeverity(StrEnum):
     """How much a note matters."""
 
     WARNING = "warning"
@@ -29,7 +29,7 @@ class Severity(StrEnum):
 class Note:
     """Something to know about the plan: what is lost, what was left alone, and why."""
 
-    severity: Severity
+    severity: NoteSeverity
     code: str
     """Stable and machine-readable, such as ``loss-scale-dropped``."""
 
@@ -60,7 +60,7 @@ WEIGHT_REWRITE: Final = "weight-rewrite"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class ConversionChange:
     """One thing that a conversion writes otherwise than the source has it."""
 
     code: str
@@ -81,7 +81,7 @@ class Conversion:
     """The loader, such as ``keras3.6``."""
 
     content: Content
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ConversionChange, ...] = ()
     proofs: tuple[tuple[str, Proof], ...] = ()
     """By class name, how sure its conversion is."""
 
@@ -106,7 +106,7 @@ class Plan:
 
     edits: tuple[Edit, ...] = ()
     casts: tuple[Cast, ...] = ()
-    state: tuple[Slot, ...] | None = None
+    state: tuple[StateSlot, ...] | None = None
     """The optimizer's state as it will stand in a ``.keras`` file; None where it stays as it is."""
 
     kept: tuple[Kept, ...] = ()

@@ -90,14 +90,14 @@ def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
     order: TopologicalSorter[Node] = TopologicalSorter()
     for layer, nodes in calls.items():
         for number, node in enumerate(nodes):
-            taken = list(_taken(node, calls, loose))
+            taken = list(_sources(node, calls, loose))
             order.add((layer, number), *([(layer, number - 1)] if number else []), *taken)
             for other, call in taken:
                 if call >= max(len(calls[other]), 1):
                     order.add(
                         (other, call), (other, call)
                     )  # there is no such call, and there will be none
-    made = set(_made(order))
+    made = set(_callable_nodes(order))
     return tuple(
         layer
         for layer, nodes in calls.items()
@@ -165,13 +165,13 @@ def _in_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:
     made = {layer: 0 if nodes else 1 for layer, nodes in calls.items()}
     for layer, nodes in calls.items():
         for node in nodes:
-            if any(call >= made[other] for other, call in _taken(node, calls, loose)):
+            if any(call >= made[other] for other, call in _sources(node, calls, loose)):
                 return False
             made[layer] += 1
     return True
 
 
-def _made(order: TopologicalSorter[Node]) -> Iterator[Node]:
+def _callable_nodes(order: TopologicalSorter[Node]) -> Iterator[Node]:
     """Yield the calls that can be made."""
     with suppress(CycleError):  # those before the circle can be had all the same
         order.prepare()
@@ -180,7 +180,7 @@ def _made(order: TopologicalSorter[Node]) -> Iterator[Node]:
         order.done(*ready)
 
 
-def _taken(node: Json, calls: Mapping[str, list[Json]], loose: set[str]) -> Iterator[Node]:
+def _sources(node: Json, calls: Mapping[str, list[Json]], loose: set[str]) -> Iterator[Node]:
     """Yield the calls that one takes tensors of, as far as the config has their layers."""
     for layer, call in tensors(node):
         if layer in calls:

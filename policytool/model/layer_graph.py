@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class GraphNode:
     """One layer or operation of a model's graph."""
 
     name: str
@@ -46,14 +46,14 @@ class Graph:
     """One model's graph."""
 
     model: int
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, GraphNode]
     """In the order of the config."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
     @cached_property
-    def nodes_in_order(self) -> tuple[Node, ...]:
+    def nodes_in_order(self) -> tuple[GraphNode, ...]:
         """
         The nodes, each after those that feed it; a circle, which no model has, is broken where the
         config begins it.
@@ -63,7 +63,7 @@ class Graph:
             for node in self.nodes.values()
         }
         children = self.children()
-        order: dict[str, Node] = {}
+        order: dict[str, GraphNode] = {}
         for start in self.nodes:
             ready = [start] if not waiting[start] and start not in order else []
             while ready:
@@ -102,12 +102,12 @@ def graphs(sites: Sequence[Site]) -> dict[int, Graph]:
 
 def _sequential(model: int, sites: Sequence[Site]) -> Graph:
     """Return the chain of a sequential model's layers."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, GraphNode] = {}
     last: tuple[str, ...] = ()
     for index, site in enumerate(sites):
         if site.parent == model and site.attribute == LAYERS:
             pointer = site.address.pointer.removesuffix("/config/dtype") if site.address else ""
-            nodes[site.name] = Node(
+            nodes[site.name] = GraphNode(
                 name=site.name,
                 class_name=site.class_name,
                 site=index,
@@ -135,7 +135,7 @@ def _functional(model: int, site: Site, by_names: Mapping[tuple[str, ...], int])
     nodes = {}
     for position, entry in entries:
         name = inbound_nodes.name(entry)
-        nodes[name] = Node(
+        nodes[name] = GraphNode(
             name=name,
             class_name=str(entry.get("class_name")),
             site=by_names.get((*site.names, name)),

@@ -120,19 +120,20 @@ class Resolver:
         source = Source.DEFAULT if site.sub_policy else Source.DECLARED
         if isinstance(found, PolicyMap):
             return self._read_map(site, found, source)
-        return _Reading(policy=self._settled(found, site), source=source, deprecated=deprecated)
+        return _Reading(policy=self._settle(found, site), source=source, deprecated=deprecated)
 
     def _read_input(self, site: Site) -> _Reading:
         """Return the dtype of an input layer's tensor; float32 where it is unsaid."""
         declared = isinstance(site.spelled, str) and site.spelled in dtypes.NAMES
         name = str(site.spelled) if declared else self.floatx or "float32"
         return _Reading(
-            policy=policy.named(name), source=Source.DECLARED if declared else Source.DEFAULT
+            policy=policy.policy_from_name(name),
+            source=Source.DECLARED if declared else Source.DEFAULT,
         )
 
     def _read_unsaid(self, site: Site) -> _Reading:
         if self.floatx is not None and not site.is_model:
-            return _Reading(policy=policy.named(self.floatx), source=Source.DEFAULT)
+            return _Reading(policy=policy.policy_from_name(self.floatx), source=Source.DEFAULT)
         return _Reading(policy=None, source=Source.LOADER)
 
     def _read_map(self, site: Site, found: PolicyMap, source: Source) -> _Reading:
@@ -169,7 +170,7 @@ class Resolver:
         minor = release.id.removeprefix("keras3.")
         return minor.isdigit() and int(minor) >= _FULL_MATCH_SINCE
 
-    def _settled(self, found: Policy, site: Site) -> Policy:
+    def _settle(self, found: Policy, site: Site) -> Policy:
         """
         Return the policy with a loss scale only where every release that can have written the file
         agrees on it.

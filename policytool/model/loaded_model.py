@@ -320,7 +320,7 @@ def current_name(name: str | None) -> str | None:
     """
     if name is None:
         return None
-    known = policy.named(name)
+    known = policy.policy_from_name(name)
     life = policy.lifecycle(known)
     if (
         known.compute_dtype is None
@@ -328,7 +328,7 @@ def current_name(name: str | None) -> str | None:
         or not name.endswith("_with_float32_vars")
     ):  # what replaces infer_with_float32_vars, the inputs decide
         return name
-    candidate = policy.named(life.replacement)
+    candidate = policy.policy_from_name(life.replacement)
     same = (candidate.compute_dtype, candidate.variable_dtype) == (
         known.compute_dtype,
         known.variable_dtype,

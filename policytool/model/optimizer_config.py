@@ -185,7 +185,7 @@ def inner_of(value: Json) -> tuple[str, Json] | None:
     return None
 
 
-def unwrapped(value: Json) -> Json:
+def unwrap(value: Json) -> Json:
     """Return the optimizer without its loss-scaling wrappers."""
     while is_wrapped(value) and (inner := inner_of(value)) is not None:
         value = inner[1]
@@ -194,7 +194,7 @@ def unwrapped(value: Json) -> Json:
 
 def class_of(value: Json) -> str:
     """Return the class of an optimizer without its wrapper."""
-    inner = unwrapped(value)
+    inner = unwrap(value)
     return str(inner.get("class_name") if isinstance(inner, dict) else inner).rpartition(">")[2]
 
 

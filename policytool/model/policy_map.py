@@ -75,7 +75,7 @@ def _matches(key: str, path: str, *, full_match: bool, until: float) -> bool:
         or _steps(key, path, full_match=full_match) > _MAX_STEPS
     ):
         raise UnclearPolicyError("its policy map has a key that is too complex to try")
-    expression = _compiled(key)
+    expression = _compile(key)
     return bool(expression.fullmatch(path) if full_match else expression.search(path))
 
 
@@ -97,7 +97,7 @@ def _steps(key: str, path: str, *, full_match: bool) -> int:
 
 
 @lru_cache(maxsize=512)
-def _compiled(key: str) -> re.Pattern[str]:
+def _compile(key: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
             # of sets that a later Python reads otherwise: nothing of that is this file's reader's

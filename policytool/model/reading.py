@@ -255,7 +255,7 @@ def _without_config(document: Document) -> Model:
     }
     tallies = traced_dtypes.of_scopes(document, numbers, numbered=document.numbered)
     held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
-    if beyond := limits.LAYERS.beyond(len(held_in)):
+    if beyond := limits.LAYERS.exceeded_message(len(held_in)):
         raise ModelFileError(document.path, _BEYOND, f"holds, scopes among them, {beyond}")
     layers = tuple(
         _with_trace(

@@ -48,7 +48,7 @@ def narrower_dtypes(loaded: LoadedModel, libraries: Iterable[str]) -> Mapping[tu
     found = {}
     for index in range(len(loaded.sites)):
         for name, tensor in variables(loaded, index):
-            dtype = _rounded_to(loaded, index, name, asked)
+            dtype = _rounding_dtype(loaded, index, name, asked)
             if (
                 dtype is not None
                 and tensor.dtype in _CASTABLE
@@ -67,7 +67,7 @@ def variables(loaded: LoadedModel, index: int) -> Iterator[tuple[str, Tensor]]:
         yield variable.name, tensor
 
 
-def _rounded_to(
+def _rounding_dtype(
     loaded: LoadedModel, index: int, name: str, libraries: tuple[str, ...]
 ) -> str | None:
     site, layer = loaded.sites[index], loaded.layers[index]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from policytool.formats.document import Observation, TracedOp
 from policytool.releases import graph_ops
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -126,7 +126,7 @@ def of_layers(
     }
     names = _Names(placed.sites)
     for trace in document.traces:
-        known = _known(trace, lines)
+        known = _owners_of_scopes(trace, lines)
         places: dict[Scope, int] = {}
         seen: dict[int, Tally] = defaultdict(Tally)
         for op, count in trace.ops:
@@ -162,7 +162,11 @@ def of_scopes(
     }
     found: dict[Scope, Tally] = {group: Tally() for group in groups}
     for trace in document.traces:
-        known = {scope: group for scope, group in _known(trace, lines).items() if group in groups}
+        known = {
+            scope: group
+            for scope, group in _owners_of_scopes(trace, lines).items()
+            if group in groups
+        }
         models = {scope[0] for scope in known if len(scope) > 1} if numbered else set()
         seen: dict[Scope, Tally] = defaultdict(Tally)
         for op, count in trace.ops:
@@ -215,7 +219,7 @@ def disagreements(
         )
         message = (
             f"{len(paths)} of {len(judged)} layers with matrix products {says} them in {dtypes} in "
-            f"the saved graph ({some(paths)}): "
+            f"the saved graph ({join_first(paths)}): "
             "signatures run what was traced, whatever the metadata says"
         )
         yield Observation(
@@ -244,7 +248,9 @@ def _line(sites: Sequence[Site], index: int) -> tuple[tuple[str, int], ...]:
     return tuple(reversed(found))
 
 
-def _known(trace: Trace, lines: Mapping[int, Sequence[tuple[str, Owner]]]) -> dict[Scope, Owner]:
+def _owners_of_scopes(
+    trace: Trace, lines: Mapping[int, Sequence[tuple[str, Owner]]]
+) -> dict[Scope, Owner]:
     """
     Return whose scopes those are in which variables are read: of the layer that holds them, and of
     those above it.

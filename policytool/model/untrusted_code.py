@@ -66,7 +66,7 @@ class Reason:
         return f"{self.what}: {_DEFINE if self.is_custom else _TRUST}"
 
 
-def reasons(loaded: LoadedModel, *, compiles: bool = False) -> Iterator[Reason]:
+def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterator[Reason]:
     """
     Yield what of a model needs trust, in the order of the file; what ``--custom-objects`` can
     define comes last.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats import format_detection
 from policytool.formats.edits import WriteOptions
 from policytool.migration import planning
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading, untrusted_code
 from policytool.support.errors import ModelFileError, UsageError
 
@@ -96,14 +96,18 @@ def read_source(found: Input, *, trust: bool, custom_objects: bool = False) -> C
     :param custom_objects: whether the user names modules that define classes
     :raises ModelFileError: for what cannot be read or run, and for what needs trust.
     """
-    document = format_detection.document(found.path, found.shown)
+    document = format_detection.document(found.path, found.display_path)
     if document.format in _NOT_RUN:
-        raise ModelFileError(found.shown, "not-runnable", _NOT_RUN[document.format])
+        raise ModelFileError(found.display_path, "not-runnable", _NOT_RUN[document.format])
     loaded = reading.load_model(document) if document.config_part is not None else None
-    reasons = untrusted_code.of_file(document) if loaded is None else untrusted_code.reasons(loaded)
+    reasons = (
+        untrusted_code.of_file(document)
+        if loaded is None
+        else untrusted_code.reasons_not_to_run(loaded)
+    )
     message = None if trust else untrusted_code.refusal(reasons, custom_objects=custom_objects)
     if message is not None:
-        raise ModelFileError(found.shown, "runs-code", message)
+        raise ModelFileError(found.display_path, "runs-code", message)
     return CheckSource(input=found, document=document, loaded=loaded)
 
 
@@ -120,7 +124,7 @@ def check_weights(weights: Path | None, *sources: CheckSource, trust: bool) -> t
     if not any(source.document.format in ARCHITECTURES for source in sources):
         raise UsageError(
             "--weights names the weights of an architecture (JSON, YAML), and "
-            f"{sources[-1].input.shown} has its own"
+            f"{sources[-1].input.display_path} has its own"
         )
     path = (
         weights if weights.exists() else weights.with_name(f"{weights.name}.index")
@@ -157,13 +161,13 @@ def prepare_side(
     plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
     if plan.refusals:
         raise ModelFileError(
-            found.shown,
+            found.display_path,
             plan.refusals[0].code,
             "; ".join(refusal.message for refusal in plan.refusals[:3]),
         )
     wanted = loaded
     if plan.edits or plan.casts:
-        wanted = reading.load_model(applied(loaded.document, plan.edits, plan.casts))
+        wanted = reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))
     job: dict[str, Any] = {"family": loaded.family, "policy": wanted.layers[0].policy}
     match loaded.document.format:
         case "savedmodel" if loaded.document.nodes:

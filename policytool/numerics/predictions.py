@@ -92,7 +92,7 @@ class PredictionComparison:
             and output.relative is not None
             and output.dtype_after != output.dtype_before
         ]
-        missed = (_missed(_place(call, output), output, self.tolerance) for call, output in every)
+        missed = (_excess(_place(call, output), output, self.tolerance) for call, output in every)
         return (*retyped, *(text for text in missed if text is not None))
 
 
@@ -285,7 +285,7 @@ def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return values.astype("float64") if values.dtype.kind == "f" else values
 
 
-def _missed(where: str, output: PredictedOutput, bound: float) -> str | None:
+def _excess(where: str, output: PredictedOutput, bound: float) -> str | None:
     if output.not_finite[1] > output.not_finite[0]:
         return (
             f"{where} has {output.not_finite[1]} values that are not finite, "

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from policytool.formats import format_detection
-from policytool.formats.edits import Kind
+from policytool.formats.edits import EditKind
 from policytool.migration import planning
-from policytool.migration.plan import Note, Refusal, Severity
+from policytool.migration.plan import Note, NoteSeverity, Refusal
 from policytool.migration.planning.options import Options
 from policytool.model import custom_classes, reading, untrusted_code
 from policytool.numerics.prediction_tolerances import converted_tolerance, rewritten_tolerance
@@ -89,17 +89,17 @@ class Reexport:
                 "the file has no traced functions (save_traces=False), and neither has the result: "
                 "every loader builds its layers from their configs"
             )
-            yield Note(severity=Severity.NOTE, code="no-traces", message=message)
+            yield Note(severity=NoteSeverity.NOTE, code="no-traces", message=message)
         if self.load_under not in {None, "float32"}:
             message = (
                 "classes of its own build layers in the global policy of whoever loads it: with "
                 "the classes at hand, load it under "
                 f"mixed_precision.set_global_policy({self.load_under!r})"
             )
-            yield Note(severity=Severity.WARNING, code="load-under-policy", message=message)
+            yield Note(severity=NoteSeverity.WARNING, code="load-under-policy", message=message)
         for text in self.held.otherwise:
             yield Note(
-                severity=Severity.WARNING,
+                severity=NoteSeverity.WARNING,
                 code="library-decides",
                 message=f"{text}: the layer that makes it decides, and did otherwise when the file "
                 "was "
@@ -107,7 +107,7 @@ class Reexport:
             )
         for text in self.held.retyped:
             yield Note(
-                severity=Severity.WARNING,
+                severity=NoteSeverity.WARNING,
                 code="signature-dtype",
                 message=f"{text}: who calls it gets that dtype",
             )
@@ -116,7 +116,7 @@ class Reexport:
                 f"{self.optimizer['lost']} values of the optimizer's state have no place in the "
                 "optimizer that the library makes of its config; they start anew"
             )
-            yield Note(severity=Severity.WARNING, code="optimizer-state-lost", message=message)
+            yield Note(severity=NoteSeverity.WARNING, code="optimizer-state-lost", message=message)
 
 
 class ToleranceMissedError(PolicytoolError):
@@ -145,7 +145,7 @@ class TensorFlowRun:
         """
         if self.tools.trust:
             return None
-        found = untrusted_code.reasons(self.loaded, compiles=self.plan.retrace)
+        found = untrusted_code.reasons_not_to_run(self.loaded, compiles=self.plan.retrace)
         message = untrusted_code.refusal(found, custom_objects=bool(self.tools.custom_objects))
         return Refusal(code="runs-code", message=message) if message is not None else None
 
@@ -214,7 +214,7 @@ class TensorFlowRun:
         sides = self._sides(path, after.model)
         with tempfile.TemporaryDirectory(prefix="policytool-") as name:
             folder = Path(name)
-            answers = self._predicted(sides, folder)
+            answers = self._predict(sides, folder)
             self.comparison = compare_predictions(
                 sides,
                 answers,
@@ -242,7 +242,7 @@ class TensorFlowRun:
             family = target.family
         return before, replace(before, which="the result", path=path, family=family, model=after)
 
-    def _predicted(
+    def _predict(
         self, sides: tuple[PredictionSide, PredictionSide], folder: Path
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """
@@ -265,7 +265,9 @@ class TensorFlowRun:
 
     @property
     def _changes_numerics(self) -> bool:
-        return bool(self.plan.casts) or any(edit.kind is Kind.NUMERICS for edit in self.plan.edits)
+        return bool(self.plan.casts) or any(
+            edit.kind is EditKind.NUMERICS for edit in self.plan.edits
+        )
 
     def _run_job(
         self, job: Mapping[str, Any], worker: Worker | None = None, *, side: str = ""

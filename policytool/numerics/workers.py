@@ -127,7 +127,7 @@ class Worker:
             could not be started.
         """
         self._side = side
-        child = self._started()
+        child = self._start()
         try:
             return self._result(child, json.dumps(job).encode())
         except BaseException as error:
@@ -182,14 +182,14 @@ class Worker:
                     )
                     raise WorkerError("worker-timeout", message, ended=True)
                 if selector.select(_TICK):
-                    lines = child.received()
+                    lines = child.receive()
                     if lines is None:
                         return
                     yield from map(_parse_line, lines)
                 elif not child.is_alive:
                     return
 
-    def _started(self) -> Child:
+    def _start(self) -> Child:
         if self._child is not None and self._child.is_alive:
             return self._child
         self.close()
@@ -232,7 +232,7 @@ class Worker:
         return WorkerError(code, message, details=trace)
 
     def _crash(self, child: Child) -> WorkerError:
-        if beyond := limits.EVENT_BYTES.beyond(child.longest_line, counting=True):
+        if beyond := limits.EVENT_BYTES.exceeded_message(child.longest_line, counting=True):
             return WorkerError(
                 "worker-limit",
                 f"the process with TensorFlow answered with {beyond}; nothing was written",

@@ -103,11 +103,11 @@ def arguments(config: Mapping[str, object], default: Mapping[str, object]) -> Fa
     return {
         key: word
         for key, value in sorted(config.items())
-        if key not in LEFT_OUT and (word := worded(value)) != default.get(key)
+        if key not in LEFT_OUT and (word := kind_of_argument(value)) != default.get(key)
     }
 
 
-def worded(value: object) -> object:
+def kind_of_argument(value: object) -> object:
     """
     Return an argument as the data has it: numbers and lists of them by their kind, objects by their
     class.
@@ -117,7 +117,7 @@ def worded(value: object) -> object:
     if isinstance(value, int | float):
         return NUMBER
     if isinstance(value, list | tuple):
-        found = [worded(item) for item in value]
+        found = [kind_of_argument(item) for item in value]
         return (
             NUMBERS if found and all(item in (NUMBER, NUMBERS, None) for item in found) else found
         )

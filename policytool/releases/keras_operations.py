@@ -21,7 +21,7 @@ MODULES: Final = "keras.src.ops."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Signature:
+class OperationSignature:
     """What a class of operations takes."""
 
     config: Mapping[str, Any]
@@ -41,14 +41,14 @@ class Signature:
         return "name" in self.config
 
 
-def signature(loader: str, module: str, class_name: str) -> Signature | None:
+def signature(loader: str, module: str, class_name: str) -> OperationSignature | None:
     """
     Return what a release of Keras 3 says of a class of ``keras.src.ops.MODULE``; None where it has
     none.
     """
     for found in data.read("operations")["operations"].get(f"{module}.{class_name}", ()):
         if loader in found["loaders"]:
-            return Signature(
+            return OperationSignature(
                 config=found["config"], required=tuple(found["required"]), call=tuple(found["call"])
             )
     return None

@@ -72,13 +72,13 @@ def unknown_keys(kind: str, class_name: str, keys: tuple[str, ...]) -> tuple[str
     Return the keys that no release was seen to write for the class: what loaders make of them is
     not known.
     """
-    written = _written(kind, _name(class_name))
+    written = _written_keys(kind, _name(class_name))
     return tuple(key for key in keys if key not in written)
 
 
 def valued_keys(kind: str, class_name: str) -> tuple[str, ...]:
     """Return the keys of a class of which some loader takes some values and not others."""
-    return _valued(kind, _name(class_name))
+    return _refused_values(kind, _name(class_name))
 
 
 def objection(
@@ -182,7 +182,7 @@ def _columns(ranges: str) -> frozenset[str]:
 
 
 @cache
-def _written(kind: str, name: str) -> frozenset[str]:
+def _written_keys(kind: str, name: str) -> frozenset[str]:
     facts: Facts = measurements()[kind][name]
     return frozenset(
         {*_LEFT_OUT, "batch_input_shape", *facts.get("writes", {}), *facts.get("also", {})}
@@ -190,7 +190,7 @@ def _written(kind: str, name: str) -> frozenset[str]:
 
 
 @cache
-def _valued(kind: str, name: str) -> tuple[str, ...]:
+def _refused_values(kind: str, name: str) -> tuple[str, ...]:
     refuses: Facts = measurements().get(kind, {}).get(name, {}).get("refuses", {})
     return tuple(key for key, values in refuses.items() if set(values) != {ANY})
 

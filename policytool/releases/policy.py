@@ -236,7 +236,7 @@ family, and the removed ones.
 """
 
 
-def named(name: str, loss_scale: LossScale | None = None) -> Policy:
+def policy_from_name(name: str, loss_scale: LossScale | None = None) -> Policy:
     """
     Return the policy of this name.
 
@@ -267,11 +267,11 @@ def named(name: str, loss_scale: LossScale | None = None) -> Policy:
             loss_scale=loss_scale,
         )
     if match := _QUANTIZED.fullmatch(name):
-        return quantized(match["mode"], match["source"])
+        return quantized_policy(match["mode"], match["source"])
     raise PolicyNameError(_no_such_name(name))
 
 
-def quantized(mode: str, source: str, *, amax_history_length: int | None = None) -> Policy:
+def quantized_policy(mode: str, source: str, *, amax_history_length: int | None = None) -> Policy:
     """
     Return Keras 3's policy for a layer that was quantised in ``mode`` from the policy called
     ``source``.
@@ -288,7 +288,7 @@ def quantized(mode: str, source: str, *, amax_history_length: int | None = None)
         or source.endswith(_WITH_VARS)
     ):
         raise PolicyNameError(_no_such_name(name))
-    base = named(source)
+    base = policy_from_name(source)
     return Policy(
         name=name,
         compute_dtype=base.compute_dtype,

@@ -24,9 +24,9 @@ def parse_name(value: Json, loss_scale: LossScale | None = None) -> Policy:
     :raises SpellingError: for what is no policy name.
     """
     if not isinstance(value, str):
-        raise SpellingError(f"expected the name of a policy, found {_shown(value)}")
+        raise SpellingError(f"expected the name of a policy, found {_display(value)}")
     try:
-        return policies.named(value, loss_scale)
+        return policies.policy_from_name(value, loss_scale)
     except PolicyNameError as error:
         raise SpellingError(str(error)) from error
 
@@ -62,7 +62,8 @@ def class_and_config(value: Json) -> tuple[str, dict[str, Json]]:
         if isinstance(class_name, str) and isinstance(config, dict):
             return class_name, config
     raise SpellingError(
-        f"expected the name of a policy or a dict with class_name and config, found {_shown(value)}"
+        "expected the name of a policy or a dict with class_name and config, found "
+        f"{_display(value)}"
     )
 
 
@@ -167,7 +168,7 @@ def number(config: dict[str, Json], key: str, default: float | None = None) -> f
     value = config.get(key, default)
     found = jsontext.number(value)
     if found is None:
-        raise SpellingError(f"expected a number for {key}, found {_shown(value)}")
+        raise SpellingError(f"expected a number for {key}, found {_display(value)}")
     return found
 
 
@@ -183,7 +184,7 @@ def whole(config: dict[str, Json], key: str, default: int) -> int:
     return int(value)
 
 
-def _shown(value: Json) -> str:
+def _display(value: Json) -> str:
     text = repr(value)
     longest = 60
     return text if len(text) <= longest else f"{text[:longest]}..."

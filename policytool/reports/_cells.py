@@ -28,12 +28,12 @@ def style(layer: Layer) -> str:
     )
 
 
-def stored(layer: Layer) -> str:
+def stored_dtypes(layer: Layer) -> str:
     """Return the dtypes that the layer's variables are stored in."""
     return ", ".join(dict.fromkeys(variable.dtype for variable in layer.variables))
 
 
-def traced(layer: Layer) -> str:
+def traced_dtypes(layer: Layer) -> str:
     """Return the dtypes that the layer's ops compute in."""
     return ", ".join(layer.traced_dtypes)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import TITLES
 from policytool.reports import _notes
-from policytool.reports._traced import computes_words, contradiction, declared, ops_words
+from policytool.reports._traced import computes_words, contradiction, declared_dtypes, ops_words
 from policytool.reports._words import (
     attention,
     bytes_words,
@@ -17,7 +17,7 @@ from policytool.reports._words import (
     loader_lines,
     loss_scale_words,
 )
-from policytool.reports.layout import clean, wrapped
+from policytool.reports.layout import clean, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,18 +48,18 @@ def header(model: Model, view: View) -> list[str]:
     separator = " · " if view.unicode else " - "
     lines = [
         view.paint(clean(model.path), "title"),
-        *wrapped("", separator.join(clean(text) for text in origin(model)), view),
+        *wrap("", separator.join(clean(text) for text in origin(model)), view),
     ]
     for label, text in loader_lines(model.loaders):
-        lines += wrapped(
+        lines += wrap(
             f"{label:{_LABEL}}",
             clean(text),
             view,
             "good" if label == "loads in" else "bad" if label.startswith("refused") else "",
         )
     if model.optimizer:
-        lines += wrapped(f"{'optimizer':{_LABEL}}", clean(optimizer_words(model) or ""), view)
-    by, alone = declared(model), is_stored_alone(model.layers)
+        lines += wrap(f"{'optimizer':{_LABEL}}", clean(optimizer_words(model) or ""), view)
+    by, alone = declared_dtypes(model), is_stored_alone(model.layers)
     for signature in model.signatures:
         lines += _signature(signature, by, view, ops=alone)
     return lines
@@ -71,11 +71,11 @@ def footer(model: Model, noted: Sequence[str], view: View) -> list[str]:
     attention.
     """
     separator = "; " if view.width < WIDE else " · " if view.unicode else " - "
-    lines = wrapped("", separator.join(totals(model)), view)
+    lines = wrap("", separator.join(totals(model)), view)
     if view.width < WIDE:
         lines += _notes.legend(noted, view)
     for sentence in attention(model):
-        lines += wrapped("! ", clean(sentence), view, "half")
+        lines += wrap("! ", clean(sentence), view, "half")
     return lines
 
 
@@ -142,14 +142,14 @@ def totals(model: Model) -> tuple[str, str]:
 
 
 def _signature(signature: Signature, by: Declared, view: View, *, ops: bool) -> list[str]:
-    lines = wrapped(
+    lines = wrap(
         f"{'signature':{_LABEL}}",
         clean(signature_words(signature, "→" if view.unicode else "->")),
         view,
     )
     if computes := computes_words(by, signature):
         mark, style = ("! ", "bad") if contradiction(by, signature) else ("", "dim")
-        lines += wrapped(" " * _LABEL + mark, computes, view, style)
+        lines += wrap(" " * _LABEL + mark, computes, view, style)
     if signature.ops and ops:
-        lines += wrapped(" " * _LABEL, clean(ops_words(signature.ops)), view, "dim")
+        lines += wrap(" " * _LABEL, clean(ops_words(signature.ops)), view, "dim")
     return lines

@@ -10,7 +10,7 @@ from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import dtypes
 from policytool.reports._traced import is_traced_otherwise
 from policytool.reports._words import loss_scale_words
-from policytool.reports.layout import clean, wrapped
+from policytool.reports.layout import clean, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,9 +71,7 @@ def legend(noted: Iterable[str], view: View) -> list[str]:
     """Return the lines that explain the letters; none where no layer has any."""
     found = dict.fromkeys(letter for held in noted for letter in held)
     return (
-        wrapped(
-            "notes: ", "; ".join(f"{letter} {NOTES[letter][1]}" for letter in found), view, "dim"
-        )
+        wrap("notes: ", "; ".join(f"{letter} {NOTES[letter][1]}" for letter in found), view, "dim")
         if found
         else []
     )

@@ -59,7 +59,7 @@ class Declared:
     """Without those of layers that may leave no op behind: inputs, dropout, models."""
 
 
-def declared(model: Model) -> Declared:
+def declared_dtypes(model: Model) -> Declared:
     """Return what a model's layers declare to compute in."""
     holding = [
         layer
@@ -105,7 +105,7 @@ def contradictions(model: Model) -> list[str]:
     Return a sentence for the signatures that contradict the layers, one for all that do it in the
     same way.
     """
-    by = declared(model)
+    by = declared_dtypes(model)
     names: dict[str, list[str]] = {}
     for signature in model.signatures:
         if contradiction(by, signature):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.model.model import Layer, Verdict
 from policytool.releases.policy import Dynamic, Fixed, Quantization, loss_scale_values
 from policytool.reports._base import Reporter
-from policytool.reports.json_writing import FAILURES, json_text, versioned
+from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 
@@ -37,7 +37,7 @@ def render(selected: Selected, view: View) -> str:
         ],
         "failures": inspection.failures,
     }
-    return json_text(versioned(VERSION, values), _FORMS, unicode=view.unicode)
+    return json_text(with_version(VERSION, values), _FORMS, unicode=view.unicode)
 
 
 def layer_values(layer: Layer) -> dict[str, Any]:

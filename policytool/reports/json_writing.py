@@ -27,7 +27,7 @@ UTF-8 has no bytes for.
 """
 
 
-def versioned(number: int, values: Mapping[str, Any]) -> dict[str, Any]:
+def with_version(number: int, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a report below its version and that of policytool."""
     return {"version": number, "tool": {"name": "policytool", "version": version()}, **values}
 

@@ -119,7 +119,7 @@ def width_of(text: str) -> int:
     return cell_len(text)
 
 
-def shortened(text: str, width: int, view: View, *, middle: bool = False) -> str:
+def shorten(text: str, width: int, view: View, *, middle: bool = False) -> str:
     """Return the text in at most ``width`` columns."""
     if width_of(text) <= width:
         return text
@@ -158,7 +158,7 @@ def table(
         (gap for gap in _GAPS if sum(least) + gap * (len(columns) - 1) + indent <= view.width),
         _GAPS[-1],
     )
-    widths = _fitted(natural, least, view.width - indent - gap * (len(columns) - 1))
+    widths = _fit(natural, least, view.width - indent - gap * (len(columns) - 1))
     margin = " " * indent
     titles = [Cell(text=column.title, style="title") for column in columns]
     rule = view.paint(
@@ -171,7 +171,7 @@ def table(
     ]
 
 
-def _fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     """
     Return widths that fill ``room`` at most, as far as the least widths allow; the widest column is
     narrowed first.
@@ -194,8 +194,8 @@ _LEAST: Final = 4
 def _fitting(cell: Cell, width: int, view: View, *, middle: bool) -> str:
     room = width - width_of(cell.before)
     if room < min(_LEAST, width_of(cell.text)):
-        return shortened(cell.before + cell.text, width, view, middle=middle)
-    return cell.before + shortened(cell.text, room, view, middle=middle)
+        return shorten(cell.before + cell.text, width, view, middle=middle)
+    return cell.before + shorten(cell.text, room, view, middle=middle)
 
 
 def _line(
@@ -210,7 +210,7 @@ def _line(
     return "".join(parts).rstrip()
 
 
-def wrapped(label: str, text: str, view: View, style: str = "", indent: int = 2) -> list[str]:
+def wrap(label: str, text: str, view: View, style: str = "", indent: int = 2) -> list[str]:
     """Return ``label`` and ``text`` broken at spaces, further lines below the text's beginning."""
     start = " " * indent + label
     room = max(20, view.width - len(start))

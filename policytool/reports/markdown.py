@@ -17,7 +17,7 @@ from policytool.reports._frame import (
     totals,
 )
 from policytool.reports._markdown import code, name, prose, row
-from policytool.reports._traced import computes_words, contradiction, declared, ops_words
+from policytool.reports._traced import computes_words, contradiction, declared_dtypes, ops_words
 from policytool.reports._words import attention, loader_lines
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _facts(model: Model) -> Iterator[str]:
         yield f"**{label}** {prose(text)}"
     if optimizer := optimizer_words(model):
         yield f"**optimizer** {prose(optimizer)}"
-    by, alone = declared(model), is_stored_alone(model.layers)
+    by, alone = declared_dtypes(model), is_stored_alone(model.layers)
     for signature in model.signatures:
         computes = computes_words(by, signature)
         said = f"**{prose(computes)}**" if contradiction(by, signature) else prose(computes)
@@ -114,10 +114,10 @@ def _rows(layer: Layer, view: View) -> Iterator[dict[str, str]]:
         "policy": code(layer.policy) if layer.policy else prose(_cells.policy(layer)),
         "compute": prose(layer.compute_dtype or "?"),
         "variable": prose(layer.variable_dtype or "?"),
-        "stored": prose(_cells.stored(layer)),
-        "traced": f"**{prose(_cells.traced(layer))}**"
+        "stored": prose(_cells.stored_dtypes(layer)),
+        "traced": f"**{prose(_cells.traced_dtypes(layer))}**"
         if "T" in letters
-        else prose(_cells.traced(layer)),
+        else prose(_cells.traced_dtypes(layer)),
         "source": layer.source.value,
         "variables": variables,
         "parameters": parameters,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.reports.layout import wrapped
+from policytool.reports.layout import wrap
 from policytool.rules import FAMILIES
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ FIXES: Final = {
 }
 
 
-class Kind(Enum):
+class BlockKind(Enum):
     """What a block of text is."""
 
     PARAGRAPH = auto()
@@ -48,7 +48,7 @@ class Kind(Enum):
 class Block:
     """A piece of a docstring."""
 
-    kind: Kind
+    kind: BlockKind
     text: str
 
 
@@ -60,7 +60,7 @@ def blocks(doc: str) -> list[Block]:
         if all(line.startswith(" ") for line in lines) or any(
             _RULED.fullmatch(line.strip()) for line in lines
         ):
-            found.append(Block(kind=Kind.LITERAL, text=textwrap.dedent(part.rstrip())))
+            found.append(Block(kind=BlockKind.LITERAL, text=textwrap.dedent(part.rstrip())))
         else:
             found += _flowing(lines)
     return found
@@ -68,13 +68,13 @@ def blocks(doc: str) -> list[Block]:
 
 def _flowing(lines: list[str]) -> Iterator[Block]:
     """Yield a part's paragraph and items, each in one line."""
-    kind, words = Kind.PARAGRAPH, list[str]()
+    kind, words = BlockKind.PARAGRAPH, list[str]()
     for line in lines:
         item = line.lstrip().startswith(("- ", "* "))
-        if item or (kind is Kind.ITEM and not line.startswith(" ")):
+        if item or (kind is BlockKind.ITEM and not line.startswith(" ")):
             if words:
                 yield Block(kind=kind, text=" ".join(words))
-            kind, words = Kind.ITEM if item else Kind.PARAGRAPH, []
+            kind, words = BlockKind.ITEM if item else BlockKind.PARAGRAPH, []
         words.append(line.strip()[2:].strip() if item else line.strip())
     text = " ".join(words)
     yield Block(kind=kind, text=f"{text[:-2].rstrip()}:" if text.endswith("::") else text)
@@ -90,12 +90,12 @@ def markdown(text: str) -> str:
     pieces = []
     end = 0
     for match in _CODE.finditer(text):
-        pieces += [_escaped(text[end : match.start()]), f"`{match[1] or match[2]}`"]
+        pieces += [_escape(text[end : match.start()]), f"`{match[1] or match[2]}`"]
         end = match.end()
-    return "".join([*pieces, _escaped(text[end:])])
+    return "".join([*pieces, _escape(text[end:])])
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     pieces = _ADDRESS.split(text)  # every second one is an address
     return "".join(
         f"<{piece}>" if position % 2 else _MARKUP.sub(r"\\\g<0>", piece)
@@ -143,42 +143,46 @@ def values(rule: Rule) -> dict[str, Any]:
 
 def as_text(doc: str) -> str:
     """Return a docstring as plain text, a line per paragraph and item."""
-    return _joined((block.kind, _TEXTS[block.kind].format(_text(block))) for block in blocks(doc))
+    return _join((block.kind, _TEXTS[block.kind].format(_text(block))) for block in blocks(doc))
 
 
-_TEXTS: Final = {Kind.PARAGRAPH: "{}", Kind.ITEM: "- {}", Kind.LITERAL: "{}"}
+_TEXTS: Final = {BlockKind.PARAGRAPH: "{}", BlockKind.ITEM: "- {}", BlockKind.LITERAL: "{}"}
 
 
 def _text(block: Block) -> str:
-    return textwrap.indent(block.text, "    ") if block.kind is Kind.LITERAL else plain(block.text)
+    return (
+        textwrap.indent(block.text, "    ")
+        if block.kind is BlockKind.LITERAL
+        else plain(block.text)
+    )
 
 
 def as_markdown(rule: Rule) -> str:
     """Return what the reference says of a rule below its heading, as Markdown without HTML."""
     facts_line = f"*{' · '.join(facts(rule))}*"
-    about = ((block.kind, _marked_up(block)) for block in blocks(rule.doc))
+    about = ((block.kind, _block_markdown(block)) for block in blocks(rule.doc))
     return (
-        _joined(
+        _join(
             [
-                (Kind.PARAGRAPH, facts_line),
+                (BlockKind.PARAGRAPH, facts_line),
                 *about,
-                (Kind.PARAGRAPH, "Example:"),
-                (Kind.LITERAL, _fenced(rule.example)),
+                (BlockKind.PARAGRAPH, "Example:"),
+                (BlockKind.LITERAL, _fence(rule.example)),
             ]
         )
         + "\n"
     )
 
 
-def _marked_up(block: Block) -> str:
+def _block_markdown(block: Block) -> str:
     return (
-        _fenced(block.text)
-        if block.kind is Kind.LITERAL
+        _fence(block.text)
+        if block.kind is BlockKind.LITERAL
         else _TEXTS[block.kind].format(markdown(block.text))
     )
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall(r"`+", text))])
     return f"{fence}text\n{text.strip()}\n{fence}"
 
@@ -188,30 +192,30 @@ def as_lines(rule: Rule, view: View) -> list[str]:
     separator = " · " if view.unicode else " - "
     lines = [
         view.paint(f"{rule.id} {rule.name}", "title"),
-        *wrapped("", separator.join(facts(rule)), view, "dim"),
+        *wrap("", separator.join(facts(rule)), view, "dim"),
         "",
     ]
-    text = _joined((block.kind, "\n".join(_lines(block, view))) for block in blocks(rule.doc))
+    text = _join((block.kind, "\n".join(_lines(block, view))) for block in blocks(rule.doc))
     return [
         *lines,
         *text.split("\n"),
         "",
         f"  {view.paint('Example', 'title')}",
-        *_lines(Block(kind=Kind.LITERAL, text=rule.example.strip()), view),
+        *_lines(Block(kind=BlockKind.LITERAL, text=rule.example.strip()), view),
     ]
 
 
 def _lines(block: Block, view: View) -> list[str]:
-    if block.kind is not Kind.LITERAL:
-        return wrapped("- " * (block.kind is Kind.ITEM), plain(block.text), view)
+    if block.kind is not BlockKind.LITERAL:
+        return wrap("- " * (block.kind is BlockKind.ITEM), plain(block.text), view)
     return [
         line
         for text in block.text.splitlines()
-        for line in wrapped("", text.lstrip(), view, indent=4 + len(text) - len(text.lstrip()))
+        for line in wrap("", text.lstrip(), view, indent=4 + len(text) - len(text.lstrip()))
     ]
 
 
-def _joined(pieces: Iterable[tuple[Kind, str]]) -> str:
+def _join(pieces: Iterable[tuple[BlockKind, str]]) -> str:
     """
     Return pieces as one text: the items of a list below each other, an empty line between all
     others.
@@ -219,7 +223,7 @@ def _joined(pieces: Iterable[tuple[Kind, str]]) -> str:
     text, previous = "", None
     for kind, piece in pieces:
         text += (
-            "" if previous is None else "\n" if kind is previous is Kind.ITEM else "\n\n"
+            "" if previous is None else "\n" if kind is previous is BlockKind.ITEM else "\n\n"
         ) + piece
         previous = kind
     return text

@@ -14,7 +14,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")
 _BEYOND: Final = 0x10000
 
 
-def quoted(word: str) -> str:
+def quote(word: str) -> str:
     """
     Return a word so that a shell reads it as one; what is not printable is written by number
     (``$'...'``), so that no name moves the cursor.
@@ -23,12 +23,12 @@ def quoted(word: str) -> str:
         return word
     if word.isprintable():
         return "'" + word.replace("'", "'\"'\"'") + "'"
-    return "$'" + "".join(_numbered(character) for character in word) + "'"
+    return "$'" + "".join(_escape_character(character) for character in word) + "'"
 
 
 def command(words: Sequence[str]) -> str:
     """Return a command in one line."""
-    return " ".join(quoted(word) for word in words)
+    return " ".join(quote(word) for word in words)
 
 
 def lines(words: Sequence[str], width: int) -> list[str]:
@@ -62,7 +62,7 @@ def file(path: str) -> str:
     return f"./{path}" if path.startswith("-") else path
 
 
-def _numbered(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character in "\\'":
         return f"\\{character}"
     if character.isprintable():

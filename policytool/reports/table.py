@@ -68,11 +68,11 @@ _STORED_COLUMNS: Final = (
 def _stored_rows(layer: Layer, view: View, *, traced: bool) -> list[list[Cell]]:
     cells = [
         Cell(text=clean(layer.path)),
-        Cell(text=_cells.stored(layer)),
+        Cell(text=_cells.stored_dtypes(layer)),
         *(Cell(text=count) for count in _cells.counts(layer)),
     ]
     if traced:
-        cells.append(Cell(text=_cells.traced(layer)))
+        cells.append(Cell(text=_cells.traced_dtypes(layer)))
     return [
         cells,
         *(
@@ -136,8 +136,8 @@ def _row(layer: Layer, letters: str, view: View) -> dict[str, Cell]:
         "variable": Cell(
             text=layer.variable_dtype or "?", style="" if layer.variable_dtype else "dim"
         ),
-        "stored": Cell(text=_cells.stored(layer), style="bad" if "!" in letters else ""),
-        "traced": Cell(text=_cells.traced(layer), style="bad" if "T" in letters else ""),
+        "stored": Cell(text=_cells.stored_dtypes(layer), style="bad" if "!" in letters else ""),
+        "traced": Cell(text=_cells.traced_dtypes(layer), style="bad" if "T" in letters else ""),
         "source": Cell(text=layer.source.value, style="dim"),
         "notes": Cell(
             text=_notes.words(layer, letters) if view.width >= WIDE else letters,

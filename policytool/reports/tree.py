@@ -88,10 +88,10 @@ def _rows(
             "class": Cell(text=clean(layer.class_name or ""), style="dim"),
             "policy": Cell(text=_cells.policy(layer), style=style if layer.policy else "dim"),
             _BOTH: Cell(text=_both(layer), style=style),
-            "stored": Cell(text=_cells.stored(layer)),
+            "stored": Cell(text=_cells.stored_dtypes(layer)),
             "variables": Cell(text=variables),
             "parameters": Cell(text=parameters),
-            "traced": Cell(text=_cells.traced(layer), style="bad" if "T" in letters else ""),
+            "traced": Cell(text=_cells.traced_dtypes(layer), style="bad" if "T" in letters else ""),
             "notes": Cell(
                 text=_notes.words(layer, letters) if view.width >= WIDE else letters,
                 style=_notes.style(letters),
@@ -134,7 +134,7 @@ def branches(paths: Sequence[str], view: View) -> list[Branch]:
     Return where each path hangs: below the last one that it continues; where a selection left that
     out, its name is longer.
     """
-    names, depths = _nested(paths)
+    names, depths = _nest(paths)
     tee, corner, bar, gap = _GUIDES[view.unicode]
     has_next: list[bool] = []
     following = set[int]()
@@ -161,7 +161,7 @@ def branches(paths: Sequence[str], view: View) -> list[Branch]:
     return found
 
 
-def _nested(paths: Sequence[str]) -> tuple[list[str], list[int]]:
+def _nest(paths: Sequence[str]) -> tuple[list[str], list[int]]:
     """Return each path's name below the path that holds it, and how many do."""
     names, depths = [], []
     open_paths: list[str] = []

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Kind
-from policytool.migration.plan import Severity
+from policytool.formats.edits import EditKind
+from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.releases.dtypes import HALVES
 from policytool.rules.finding import Finding, Fix, Remedy
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _WIDE: Final = frozenset({"float32", "float64"})
 
 
-class Outcome(StrEnum):
+class FixOutcome(StrEnum):
     """What became of one model."""
 
     MENDED = "mended"
@@ -60,7 +60,7 @@ class Mended:
     path: str
     """The model, as reports show it."""
 
-    outcome: Outcome
+    outcome: FixOutcome
     arguments: tuple[str, ...] = ()
     """
     The words that follow ``policytool migrate PATH`` for the same; none for plain ``migrate``, and
@@ -241,14 +241,14 @@ def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | N
     if (
         not all(map(_is_exact, plan.casts))
         or plan.state is not None
-        or any(edit.kind is not Kind.SPELLING for edit in plan.edits)
+        or any(edit.kind is not EditKind.SPELLING for edit in plan.edits)
     ):
         return "it would change more than spellings; --unsafe-fixes carries it out"
     dropped = next(
         (
             note
             for note in plan.notes
-            if note.code == "loss-scale-dropped" and note.severity is Severity.WARNING
+            if note.code == "loss-scale-dropped" and note.severity is NoteSeverity.WARNING
         ),
         None,
     )

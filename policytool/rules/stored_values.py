@@ -54,6 +54,6 @@ def _floats(document: Document) -> Iterator[Tensor]:
 
 def _of(values: Values, tensor: Tensor, narrow: str | None) -> Counts:
     return sum(
-        (casting.counted(block, tensor.dtype, narrow) for block in values.blocks(tensor)),
+        (casting.count(block, tensor.dtype, narrow) for block in values.blocks(tensor)),
         casting.Counts(),
     )

@@ -45,7 +45,7 @@ class Limit:
         """The bound that counts now."""
         return _GIVEN.get({}).get(self.name, self.default)
 
-    def beyond(self, found: int, *, counting: bool = False) -> str:
+    def exceeded_message(self, found: int, *, counting: bool = False) -> str:
         """
         Return what was found, the bound and what raises it, as the end of a sentence; an empty text
         within the bound.
@@ -86,7 +86,7 @@ class Limit:
         )
         return f"{-(-count // size)}{gap}{word}" if word else f"{count}{gap and f'{gap}{BYTES}'}"
 
-    def checked(self, value: int) -> int:
+    def check(self, value: int) -> int:
         """
         Return a bound that somebody asks for.
 
@@ -387,7 +387,7 @@ LIMITS: Final = {
 """All of them by name."""
 
 
-def named(name: str) -> Limit:
+def limit_from_name(name: str) -> Limit:
     """
     Return the limit of a name.
 
@@ -399,7 +399,7 @@ def named(name: str) -> Limit:
 
 
 @contextmanager
-def given(values: Mapping[str, int]) -> Iterator[None]:
+def override(values: Mapping[str, int]) -> Iterator[None]:
     """
     Let these bounds count, by name, in place of the usual ones; other bounds that are given around
     this stay.
@@ -407,7 +407,10 @@ def given(values: Mapping[str, int]) -> Iterator[None]:
     :raises UsageError: for a name that no limit has, and a value that it cannot take.
     """
     token = _GIVEN.set(
-        {**_GIVEN.get({}), **{name: named(name).checked(value) for name, value in values.items()}}
+        {
+            **_GIVEN.get({}),
+            **{name: limit_from_name(name).check(value) for name, value in values.items()},
+        }
     )
     try:
         yield
@@ -415,6 +418,6 @@ def given(values: Mapping[str, int]) -> Iterator[None]:
         _GIVEN.reset(token)
 
 
-def asked() -> Mapping[str, int]:
+def overrides() -> Mapping[str, int]:
     """Return the bounds that were given, by name: what another process has to be told."""
     return _GIVEN.get({})

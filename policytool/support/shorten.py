@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
+def join_first(names: Sequence[str], most: int = 3) -> str:
     """Return the first of the names, and dots where there are more: ``a, b, c, ...``."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

@@ -19,7 +19,7 @@ import pytest
 import policytool
 from policytool import comparison as comparing
 from policytool.cli.exit_codes import Exit
-from policytool.comparison.result import POLICIES, Aspect, Pairing, Presence, Verdict
+from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pairing, Presence
 from policytool.comparison.variables import Opened
 from policytool.formats.document import Document, GraphOp, Layout, Signature, Tensor, Trace
 from policytool.support.errors import ModelFileError, UsageError
@@ -72,7 +72,7 @@ def differences(found: Comparison) -> set[tuple[str, Aspect]]:
     return {(layer.path, change.aspect) for layer in found.layers for change in layer.differences}
 
 
-def verdicts(found: Comparison) -> set[Verdict]:
+def verdicts(found: Comparison) -> set[ComparisonVerdict]:
     """Return how the values of variables that both have compare."""
     return {
         variable.values.verdict
@@ -96,7 +96,7 @@ def test_every_model_is_the_same_as_itself(release: str) -> None:
 def test_every_checkpoint_is_the_same_as_itself(name: str) -> None:
     """Those of layers, of TF 1's names, and of a training loop."""
     found = is_itself(FIXTURES / "checkpoints" / f"{name}.index")
-    assert verdicts(found) == {Verdict.EQUAL}
+    assert verdicts(found) == {ComparisonVerdict.EQUAL}
 
 
 def test_metadata_alone_is_the_same_as_itself(tmp_path: Path) -> None:
@@ -118,7 +118,9 @@ def is_itself(path: Path) -> Comparison:
     assert not found.differs, path
     assert not found.spellings, path
     assert {
-        pair.values.reason for pair in found.variables if pair.values.verdict is not Verdict.EQUAL
+        pair.values.reason
+        for pair in found.variables
+        if pair.values.verdict is not ComparisonVerdict.EQUAL
     } <= {QUANTISED}, path
     assert all(
         layer.presence is Presence.BOTH and layer.paired in {Pairing.ROOT, Pairing.PATH}
@@ -144,7 +146,7 @@ def test_a_tensorflow_js_model_is_the_same_as_what_it_was_made_of(case: str) -> 
         FIXTURES / f"tf2.15/{case}.h5", FIXTURES / f"tfjs4.22/{case}/model.json"
     )
     assert not found.differs
-    assert verdicts(found) == {Verdict.EQUAL}
+    assert verdicts(found) == {ComparisonVerdict.EQUAL}
     assert (found.optimizer is not None) == (case == "default_float32_compiled")
 
 
@@ -174,7 +176,7 @@ def test_one_model_in_two_formats_is_the_same(release: str) -> None:
     for name, (a, b) in pairs:
         found = policytool.diff(a, b)
         assert not found.differs, (name, a, b, differences(found))
-        assert verdicts(found) <= {Verdict.EQUAL}, (name, a, b)
+        assert verdicts(found) <= {ComparisonVerdict.EQUAL}, (name, a, b)
 
 
 @pytest.mark.parametrize("release", ["tf2.15", "keras3.6"])
@@ -254,7 +256,7 @@ def test_what_migrate_modernises_stays_the_same_but_for_the_loss_scale(
     assert migrated is not None
     found = policytool.diff(source, migrated)
     assert {aspect for _, aspect in differences(found)} <= {Aspect.LOSS_SCALE}
-    assert verdicts(found) <= {Verdict.EQUAL}
+    assert verdicts(found) <= {ComparisonVerdict.EQUAL}
     assert found.spellings or differences(found)
 
 
@@ -265,7 +267,7 @@ def test_another_policy_is_what_differs(tmp_path: Path) -> None:
     found = policytool.diff(MIXED_H5, target)
     assert found.differs
     assert {aspect for _, aspect in differences(found)} <= POLICIES
-    assert verdicts(found) == {Verdict.EQUAL}
+    assert verdicts(found) == {ComparisonVerdict.EQUAL}
 
 
 @pytest.mark.parametrize("policy", ["float16", "float64"])
@@ -283,7 +285,7 @@ def test_cast_variables_are_told_as_such(tmp_path: Path, policy: str) -> None:
         if pair.a and pair.b and pair.a.dtype != pair.b.dtype
     ]
     assert changed
-    assert {values.verdict for values in changed} == {Verdict.ROUNDED}
+    assert {values.verdict for values in changed} == {ComparisonVerdict.ROUNDED}
     assert {values.rounded for values in changed} <= (
         {Presence.B, Presence.BOTH} if policy == "float16" else {Presence.BOTH, Presence.A}
     )
@@ -345,9 +347,9 @@ def test_variables_of_one_name_are_all_compared() -> None:
             Document(path="module", format="savedmodel", layout=Layout.SCOPES, tensors=tensors)
         )
 
-    same = comparing.compared(module((2,), (3,)), module((2,), (3,)), Opened())
+    same = comparing.compare_models(module((2,), (3,)), module((2,), (3,)), Opened())
     assert (same.differs, [len(layer.variables) for layer in same.layers]) == (False, [2])
-    assert comparing.compared(module((2,), (3,)), module((2,), (4,)), Opened()).differs
+    assert comparing.compare_models(module((2,), (3,)), module((2,), (4,)), Opened()).differs
 
 
 def test_two_layouts_of_weights_alone_pair_by_names_in_the_file() -> None:
@@ -368,7 +370,7 @@ def test_what_a_format_cannot_hold_is_no_difference() -> None:
     assert not found.differs
     assert {note.code for note in found.notes} == {"no-variables"}
     assert {pair.presence for pair in found.variables} == {Presence.A}
-    assert {pair.values.verdict for pair in found.variables} == {Verdict.NOT_COMPARED}
+    assert {pair.values.verdict for pair in found.variables} == {ComparisonVerdict.NOT_COMPARED}
 
 
 def test_a_variable_that_is_gone_is_a_difference(tmp_path: Path) -> None:
@@ -395,7 +397,7 @@ def test_one_changed_element_is_counted_and_measured(tmp_path: Path) -> None:
         file["model_weights/dense_a/dense_a/kernel:0"][3, 1] = 0.25
     (values,) = (pair.values for pair in policytool.diff(source, other).variables if pair.differs)
     assert (values.verdict, values.elements, values.differing, values.largest) == (
-        Verdict.DIFFERENT,
+        ComparisonVerdict.DIFFERENT,
         12,
         1,
         0.25,
@@ -422,8 +424,8 @@ def test_values_that_cannot_be_read_are_not_equal(tmp_path: Path) -> None:
         )
     found = policytool.diff(source, other)
     assert [(pair.a.name if pair.a else "", pair.values.verdict) for pair in found.variables] == [
-        ("kernel", Verdict.NOT_COMPARED),
-        ("bias", Verdict.EQUAL),
+        ("kernel", ComparisonVerdict.NOT_COMPARED),
+        ("bias", ComparisonVerdict.EQUAL),
     ]
     assert any("another file" in note.message for note in found.notes)
     assert "were not compared" in " ".join(run("diff", source, other).out.split())
@@ -485,7 +487,7 @@ def test_signatures_are_compared_between_savedmodels() -> None:
         name="serve", inputs={"x": "float16", "z": "float32"}, outputs={"y": "float32"}
     )
     other = Signature(name="other", inputs={}, outputs={})
-    found = comparing.compared(
+    found = comparing.compare_models(
         exported("float32", serve, other), exported("float16", half), Opened()
     )
     assert [(section.name, section.presence) for section in found.signatures] == [
@@ -497,7 +499,7 @@ def test_signatures_are_compared_between_savedmodels() -> None:
         ("input z", ABSENT, "float32"),
         (None, ["float32"], ["float16"]),
     ]
-    assert not comparing.compared(
+    assert not comparing.compare_models(
         exported("float32", serve), exported("float32", serve), Opened()
     ).differs
     assert "no-signatures" in {
@@ -583,7 +585,7 @@ def test_a_graph_that_was_not_read_is_a_note() -> None:
         )
         for traces in ((trace,), ())
     )
-    found = comparing.compared(one, other, Opened())
+    found = comparing.compare_models(one, other, Opened())
     assert not found.differs
     assert [note.message for note in found.notes if note.code == "no-graph"] == [
         (
@@ -627,7 +629,7 @@ def test_values_may_be_left_unread(tmp_path: Path) -> None:
         file["model_weights/dense_a/dense_a/kernel:0"][:] = np.nan
     found = policytool.diff(source, other, values=False)
     assert not found.differs
-    assert verdicts(found) == {Verdict.NOT_COMPARED}
+    assert verdicts(found) == {ComparisonVerdict.NOT_COMPARED}
     assert "equal" not in run("diff", source, other, "--no-values").out
 
 
@@ -734,5 +736,5 @@ def test_damaged_files_end_in_sentences(tmp_path: Path, name: str) -> None:
             assert all(
                 pair.values.reason
                 for pair in found.variables
-                if pair.values.verdict is Verdict.NOT_COMPARED
+                if pair.values.verdict is ComparisonVerdict.NOT_COMPARED
             )

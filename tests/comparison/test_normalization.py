@@ -14,7 +14,7 @@ from policytool.support.text.jsontext import ABSENT
 from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
-    from policytool.comparison.result import Change
+    from policytool.comparison.result import ValueChange
 
 WRAPPED: Final[dict[str, Any]] = {
     "module": "keras.initializers",
@@ -120,7 +120,7 @@ OTHER: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
 }
 
 
-def changes(a: dict[str, Any], b: dict[str, Any]) -> list[Change]:
+def changes(a: dict[str, Any], b: dict[str, Any]) -> list[ValueChange]:
     """Return the changes between two configs of a Dense layer."""
     return list(layers.configs(a, b, ("Dense", "Dense")))
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.comparison import numbers
-from policytool.comparison.result import Presence, Verdict
+from policytool.comparison.result import ComparisonVerdict, Presence
 from policytool.formats import casting
 from policytool.formats.stored_values import ValuesError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.comparison.result import Values
+    from policytool.comparison.result import ValueComparison
 
 FLOATS: Final = tuple(casting.DTYPES)
 NUMBERS: Final = st.floats(allow_nan=True, allow_infinity=True, width=64)
@@ -36,15 +36,15 @@ def array(values: list[Any], dtype: str) -> np.ndarray[Any, Any]:
 
 def compared(
     a: list[Any], b: list[Any], dtypes: tuple[str, str] = ("float32", "float32")
-) -> Values:
+) -> ValueComparison:
     """Return how two lists of numbers compare in these dtypes."""
-    return numbers.compared([array(a, dtypes[0])], [array(b, dtypes[1])], dtypes)
+    return numbers.compare_streams([array(a, dtypes[0])], [array(b, dtypes[1])], dtypes)
 
 
 def test_equal_bytes_are_equal() -> None:
     """NaNs with the same payload are equal bytes too."""
     found = compared([1.0, math.nan, math.inf, -0.0], [1.0, math.nan, math.inf, -0.0])
-    assert (found.verdict, found.elements, found.differing) == (Verdict.EQUAL, 4, 0)
+    assert (found.verdict, found.elements, found.differing) == (ComparisonVerdict.EQUAL, 4, 0)
 
 
 def test_zeros_of_two_signs_differ() -> None:
@@ -53,14 +53,14 @@ def test_zeros_of_two_signs_differ() -> None:
     nothing.
     """
     found = compared([0.0, 1.0], [-0.0, 1.0])
-    assert (found.verdict, found.differing, found.largest) == (Verdict.DIFFERENT, 1, 0.0)
+    assert (found.verdict, found.differing, found.largest) == (ComparisonVerdict.DIFFERENT, 1, 0.0)
 
 
 def test_what_differs_is_counted_and_measured() -> None:
     """The largest difference is of elements that are finite in both."""
     found = compared([1.0, 2.0, math.nan, 4.0], [1.5, 2.0, 3.0, math.inf])
     assert (found.verdict, found.elements, found.differing, found.largest) == (
-        Verdict.DIFFERENT,
+        ComparisonVerdict.DIFFERENT,
         4,
         3,
         0.5,
@@ -77,7 +77,7 @@ def test_one_may_be_the_other_rounded() -> None:
     """What the cast lost is counted."""
     found = compared([1.0, 1.0 + 2**-20], [1.0, 1.0], ("float32", "float16"))
     assert (found.verdict, found.rounded, found.differing, found.largest) == (
-        Verdict.ROUNDED,
+        ComparisonVerdict.ROUNDED,
         Presence.B,
         1,
         2**-20,
@@ -87,30 +87,34 @@ def test_one_may_be_the_other_rounded() -> None:
 def test_a_cast_that_loses_nothing_goes_both_ways() -> None:
     """The same numbers in two dtypes."""
     found = compared([1.0, 0.5], [1.0, 0.5], ("float32", "bfloat16"))
-    assert (found.verdict, found.rounded, found.differing) == (Verdict.ROUNDED, Presence.BOTH, 0)
+    assert (found.verdict, found.rounded, found.differing) == (
+        ComparisonVerdict.ROUNDED,
+        Presence.BOTH,
+        0,
+    )
 
 
 def test_one_other_number_is_more_than_rounding() -> None:
     """A single element that no cast explains makes them different."""
     found = compared([1.0, 1.0 + 2**-20], [1.0, 1.25], ("float32", "float16"))
-    assert found.verdict is Verdict.DIFFERENT
+    assert found.verdict is ComparisonVerdict.DIFFERENT
 
 
 @pytest.mark.parametrize(
     ("a", "b", "dtypes", "verdict"),
     [
-        ([1, 2, 3], [1, 2, 3], ("int32", "int64"), Verdict.ROUNDED),
-        ([1, -2, 3], [1, 2, 3], ("int8", "int64"), Verdict.DIFFERENT),
-        ([2**63], [2**63], ("uint64", "uint64"), Verdict.EQUAL),
-        ([2**53 + 1], [2**53], ("uint64", "int64"), Verdict.DIFFERENT),
-        ([1 + 2j], [1 + 2j], ("complex64", "complex64"), Verdict.EQUAL),
-        ([1 + 2j, 3], [1 - 2j, 3], ("complex64", "complex64"), Verdict.DIFFERENT),
-        ([1, 2], [1.0, 2.0], ("int8", "float32"), Verdict.NOT_COMPARED),
-        ([True, False], [True, True], ("bool", "bool"), Verdict.DIFFERENT),
+        ([1, 2, 3], [1, 2, 3], ("int32", "int64"), ComparisonVerdict.ROUNDED),
+        ([1, -2, 3], [1, 2, 3], ("int8", "int64"), ComparisonVerdict.DIFFERENT),
+        ([2**63], [2**63], ("uint64", "uint64"), ComparisonVerdict.EQUAL),
+        ([2**53 + 1], [2**53], ("uint64", "int64"), ComparisonVerdict.DIFFERENT),
+        ([1 + 2j], [1 + 2j], ("complex64", "complex64"), ComparisonVerdict.EQUAL),
+        ([1 + 2j, 3], [1 - 2j, 3], ("complex64", "complex64"), ComparisonVerdict.DIFFERENT),
+        ([1, 2], [1.0, 2.0], ("int8", "float32"), ComparisonVerdict.NOT_COMPARED),
+        ([True, False], [True, True], ("bool", "bool"), ComparisonVerdict.DIFFERENT),
     ],
 )
 def test_other_dtypes(
-    a: list[Any], b: list[Any], dtypes: tuple[str, str], verdict: Verdict
+    a: list[Any], b: list[Any], dtypes: tuple[str, str], verdict: ComparisonVerdict
 ) -> None:
     """
     Integers of any width are compared as numbers; what has no numbers in common is not compared,
@@ -118,20 +122,22 @@ def test_other_dtypes(
     """
     found = compared(a, b, dtypes)
     assert found.verdict is verdict
-    assert (found.reason is not None) == (verdict is Verdict.NOT_COMPARED)
+    assert (found.reason is not None) == (verdict is ComparisonVerdict.NOT_COMPARED)
 
 
 def test_bits_of_eight_bit_floats_are_compared() -> None:
     """They come as their bits, which have no difference that could be measured as numbers."""
     one, other = np.array([1, 2], dtype="u1"), np.array([1, 3], dtype="u1")
-    found = numbers.compared([one], [other], ("float8_e4m3fn", "float8_e4m3fn"))
-    assert (found.verdict, found.differing) == (Verdict.DIFFERENT, 1)
+    found = numbers.compare_streams([one], [other], ("float8_e4m3fn", "float8_e4m3fn"))
+    assert (found.verdict, found.differing) == (ComparisonVerdict.DIFFERENT, 1)
 
 
 def test_a_stream_that_ends_early_is_not_equal() -> None:
     """Fewer values than the other has: not compared, never equal."""
-    found = numbers.compared([np.zeros(3, "f4")], [np.zeros(2, "f4")], ("float32", "float32"))
-    assert found.verdict is Verdict.NOT_COMPARED
+    found = numbers.compare_streams(
+        [np.zeros(3, "f4")], [np.zeros(2, "f4")], ("float32", "float32")
+    )
+    assert found.verdict is ComparisonVerdict.NOT_COMPARED
     assert "fewer" in str(found.reason)
 
 
@@ -142,8 +148,11 @@ def test_values_that_cannot_be_read_are_not_compared() -> None:
         yield np.zeros(1, "f4")
         raise ValuesError("its values lie elsewhere")
 
-    found = numbers.compared(failing(), [np.zeros(2, "f4")], ("float32", "float32"))
-    assert (found.verdict, found.reason) == (Verdict.NOT_COMPARED, "its values lie elsewhere")
+    found = numbers.compare_streams(failing(), [np.zeros(2, "f4")], ("float32", "float32"))
+    assert (found.verdict, found.reason) == (
+        ComparisonVerdict.NOT_COMPARED,
+        "its values lie elsewhere",
+    )
 
 
 @given(
@@ -157,7 +166,7 @@ def test_blocks_may_be_cut_anywhere(
     """However each file's values come in blocks, the same values are equal."""
     whole = array(values, dtype)
     one, other = (np.split(whole, sorted(cut)) for cut in cuts)
-    assert numbers.compared(one, other, (dtype, dtype)).verdict is Verdict.EQUAL
+    assert numbers.compare_streams(one, other, (dtype, dtype)).verdict is ComparisonVerdict.EQUAL
 
 
 @given(
@@ -169,11 +178,11 @@ def test_a_cast_is_recognised_as_one(values: list[float], dtypes: tuple[str, str
     before, after = dtypes
     one = array(values, before)
     with np.errstate(all="ignore"):
-        found = numbers.compared([one], [casting.cast(one, before, after)[0]], dtypes)
+        found = numbers.compare_streams([one], [casting.cast(one, before, after)[0]], dtypes)
     if before == after:
-        assert found.verdict is Verdict.EQUAL
+        assert found.verdict is ComparisonVerdict.EQUAL
     else:
-        assert found.verdict is Verdict.ROUNDED
+        assert found.verdict is ComparisonVerdict.ROUNDED
         assert found.rounded in {Presence.B, Presence.BOTH}
 
 

@@ -40,7 +40,9 @@ def kernel(layer: str, *shape: int, dtype: str = "float32") -> Tensor:
 
 def compared(a: Document, b: Document) -> Comparison:
     """Return what differs, values left out."""
-    return comparing.compared(comparing.compared_model(a), comparing.compared_model(b), Opened())
+    return comparing.compare_models(
+        comparing.compared_model(a), comparing.compared_model(b), Opened()
+    )
 
 
 def pairs(found: Comparison) -> list[tuple[str, str, str]]:

@@ -60,7 +60,7 @@ def differs(before: tuple[Layer, ...], one: Any, other: Any, model: Any = functi
         )
         for axis in (one, other)
     )
-    return comparing.compared(a, b, Opened()).differs
+    return comparing.compare_models(a, b, Opened()).differs
 
 
 @pytest.mark.parametrize("model", [functional, sequential])
@@ -110,7 +110,7 @@ def test_the_first_layer_of_a_sequential_may_say_its_own_shape() -> None:
         )
         for axis in ([1], -1)
     )
-    assert not comparing.compared(a, b, Opened()).differs
+    assert not comparing.compare_models(a, b, Opened()).differs
 
 
 @pytest.mark.parametrize("axis", ["1", True, [], [True], None, 1.5, -3, {"a": 1}])

@@ -17,7 +17,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.migration.convert import conversion_plan, decoding, encoding
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
 from policytool.model import reading
 from tests.compat.asking import ENVIRONMENT, SECONDS
@@ -82,7 +82,7 @@ def _converted(path: Path) -> str | None:
     target = Target(loader=TARGETS[path.stem.partition("-")[0]], container="json")
     loaded = reading.load_model(format_detection.document(path, str(path)))
     root = conversion_plan.rewrite_model(
-        decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log)
+        decoding.decode(loaded), ConversionContext(loaded=loaded, target=target, log=log)
     )
     text = json.dumps(encoding.encode(root, target, log))
     return None if log.refusals else text

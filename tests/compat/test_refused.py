@@ -17,7 +17,7 @@ import pytest
 from policytool.formats import format_detection, rewriting
 from policytool.migration import planning
 from policytool.migration.planning.options import Options
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from tests.compat.asking import Job, Loaded, ask
 from tests.compat.cases import CASES, TF_KERAS
@@ -80,7 +80,7 @@ def _forced(case: Case, to: str, target: Path) -> Forced | None:
         return None
     shutil.copytree(case.path, target)
     rewriting.rewrite(target, rewriting.Changes(edits=plan.edits), "savedmodel")
-    wanted = reading.load_model(applied(loaded.document, plan.edits, ())).model
+    wanted = reading.load_model(apply_edits(loaded.document, plan.edits, ())).model
     return Forced(
         case=case,
         to=to,

@@ -49,7 +49,7 @@ def test_a_real_table_needs_no_trust(models: Path, name: str, *, fills: bool) ->
     found = (
         untrusted_code.of_file(document)
         if document.config_part is None
-        else untrusted_code.reasons(reading.load_model(document))
+        else untrusted_code.reasons_not_to_run(reading.load_model(document))
     )
     assert [reason.what for reason in found] == []
     assert (FILLS in document.ops) == fills

@@ -22,7 +22,7 @@ from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import (
     LOST,
     REFUSALS,
-    Evidence,
+    TrainingEvidence,
     first,
 )
 from tests.compat.asking import ENVIRONMENT, SECONDS
@@ -48,7 +48,7 @@ class Compiled:
 
     file: str
     format: str
-    evidence: Evidence
+    evidence: TrainingEvidence
 
 
 def compiled() -> list[Compiled]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.releases.policy import LISTED, Dynamic, Fixed, PolicyMap, named
+from policytool.releases.policy import LISTED, Dynamic, Fixed, PolicyMap, policy_from_name
 from policytool.releases.releases import RELEASES
 from policytool.support.errors import SpellingError
 from tests.helpers.paths import FIXTURES
@@ -125,7 +125,7 @@ class GenerationContract:
     def test_every_policy_is_written_or_refused_with_a_reason(self) -> None:
         """No listed policy is written as another one: what is written reads back as itself."""
         for name in LISTED:
-            policy = named(name)
+            policy = policy_from_name(name)
             try:
                 value = self.generation.render(policy)
             except SpellingError as error:

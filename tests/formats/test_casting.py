@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from policytool.formats.casting import DTYPES, Counts, cast, converted
+from policytool.formats.casting import DTYPES, Counts, cast, convert
 
 BITS = {
     "float16": (10, -14, 15),
@@ -190,5 +190,5 @@ def test_shapes_stay(shape: tuple[int, ...]) -> None:
 )
 def test_converting_is_casting_without_counts(values: list[float], before: str, after: str) -> None:
     """The same bits."""
-    source = converted(np.array(values), "float64", before)
-    assert converted(source, before, after).tobytes() == cast(source, before, after)[0].tobytes()
+    source = convert(np.array(values), "float64", before)
+    assert convert(source, before, after).tobytes() == cast(source, before, after)[0].tobytes()

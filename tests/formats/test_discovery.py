@@ -333,7 +333,11 @@ def test_api_takes_one_model_and_no_directory_of_models(tree: Path) -> None:
 def test_inputs_are_lazy_values() -> None:
     """Discovery yields frozen values with the name that reports show."""
     first = next(iter(discovery.inputs(["models/b.h5"])))
-    assert (first.path, first.exact, first.shown) == (Path("models/b.h5"), True, "models/b.h5")
+    assert (first.path, first.exact, first.display_path) == (
+        Path("models/b.h5"),
+        True,
+        "models/b.h5",
+    )
     assert not next(iter(discovery.inputs(["models"]))).exact
 
 

@@ -170,7 +170,7 @@ def _objects_of(data: bytes, _directory: Path) -> str:
         graph = _objects.parse(data)
         keys = {attribute.key for node in graph.nodes for attribute in node.attributes}
         entry: Any = _Entry()
-        _checkpoint_names.named(dict.fromkeys(keys, entry), graph)
+        _checkpoint_names.name_entries(dict.fromkeys(keys, entry), graph)
     except ValueError:
         return "refused"
     except BundleError as error:

@@ -333,7 +333,8 @@ def test_keys_of_policy_maps_are_tried_in_bounded_time(name: str) -> None:
     """
     key, full_match = REGULAR[name]
     found = PolicyMap(
-        default=policies.named("float32"), policies=((key, policies.named("float16")),)
+        default=policies.policy_from_name("float32"),
+        policies=((key, policies.policy_from_name("float16")),),
     )
     began = time.process_time()
     with contextlib.suppress(policy_map.UnclearPolicyError):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
 from policytool.formats.document import Address
-from policytool.formats.edits import Cast, Edit, Kind
+from policytool.formats.edits import Cast, Edit, EditKind
 from policytool.formats.rewriting import Changes
 from policytool.support.text.jsontext import pointer
 
@@ -33,7 +33,7 @@ def document_of(path: Path) -> Document:
 def edit(part: str, place: str, before: Json, after: Json) -> Edit:
     """Return an edit of one value."""
     return Edit(
-        kind=Kind.NUMERICS,
+        kind=EditKind.NUMERICS,
         address=Address(part=part, pointer=place),
         path=None,
         before=before,

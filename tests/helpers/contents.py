@@ -10,7 +10,7 @@ import h5py
 
 from policytool.formats import format_detection
 from policytool.formats.hdf5.library import attribute_names
-from policytool.formats.new_model import Content, Group, Placement
+from policytool.formats.new_model import Content, Placement, StoredGroup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ def _hdf5(path: Path, document: Document) -> Content:
             *(["top_level_model_weights"] if "top_level_model_weights" in weights else []),
         ]
         groups = tuple(
-            Group(path=(name,), names=attribute_names(weights[name].id, "weight_names"))
+            StoredGroup(path=(name,), names=attribute_names(weights[name].id, "weight_names"))
             for name in names
         )
         state_names = (
@@ -72,14 +72,14 @@ def _hdf5(path: Path, document: Document) -> Content:
 
 
 def _keras(path: Path, document: Document) -> Content:
-    groups: list[Group] = []
+    groups: list[StoredGroup] = []
     with (
         zipfile.ZipFile(path) as archive,
         h5py.File(io.BytesIO(archive.read("model.weights.h5"))) as file,
     ):
         file.visititems(
             lambda name, item: (
-                groups.append(Group(path=(name,), name=item.attrs.get("name")))
+                groups.append(StoredGroup(path=(name,), name=item.attrs.get("name")))
                 if isinstance(item, h5py.Group)
                 else None
             )

@@ -13,7 +13,7 @@ from policytool.formats import format_detection
 from policytool.migration.convert import decoding, encoding
 from policytool.migration.convert.conversion_plan import rewrite_model
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
 from policytool.model import reading
 
@@ -150,7 +150,7 @@ def converted(
     log, target = Log(), Target(loader=loader, container="keras")
     root = rewrite_model(
         decoding.decode(loaded),
-        Situation(loaded=loaded, target=target, log=log, allow_weight_rewrite=weights),
+        ConversionContext(loaded=loaded, target=target, log=log, allow_weight_rewrite=weights),
     )
     config = encoding.encode(root, target, log)
     assert isinstance(config, dict)

@@ -26,7 +26,7 @@ from policytool.rules.finding import (
     Suppressed,
     fingerprints,
 )
-from policytool.rules.fixes import Mended, Outcome, Unmended
+from policytool.rules.fixes import FixOutcome, Mended, Unmended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -236,7 +236,7 @@ def made() -> Audit:
     mended = (
         Mended(
             path="models/mlp.h5",
-            outcome=Outcome.MENDED,
+            outcome=FixOutcome.MENDED,
             arguments=("--target", "keras3"),
             gone=tuple(let_pass),
             left=(
@@ -296,7 +296,7 @@ def audits(draw: st.DrawFn) -> Audit:
     mended = st.builds(
         Mended,
         path=_TEXTS,
-        outcome=st.sampled_from([Outcome.MENDED, Outcome.PLANNED]),
+        outcome=st.sampled_from([FixOutcome.MENDED, FixOutcome.PLANNED]),
         gone=st.lists(findings(), max_size=2).map(tuple),
         left=st.lists(st.builds(Unmended, finding=findings(), reason=_TEXTS), max_size=2).map(
             tuple

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.migration import planning
 from policytool.migration.planning.options import Options, assignment
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def after(found: Document | Config, to: str | None = None, *sets: str, **options
     held = found if isinstance(found, Document) else document(found)
     made = plan(held, to, *sets, **options)
     assert not made.refusals, made.refusals
-    return reading.load_model(applied(held, made.edits, made.casts)).model
+    return reading.load_model(apply_edits(held, made.edits, made.casts)).model
 
 
 def policies(model: Model) -> dict[str, str | None]:

@@ -53,7 +53,7 @@ UNTESTED: Final = settings(
 
 def harms(value: dict[str, Any]) -> set[Harm]:
     """Return what one object of a config does."""
-    return {harm for harm, _, _ in _judging.found(value)}
+    return {harm for harm, _, _ in _judging.find(value)}
 
 
 def reasons(path: Path) -> list[str]:
@@ -62,7 +62,7 @@ def reasons(path: Path) -> list[str]:
     found = (
         untrusted_code.of_file(document)
         if document.config_part is None
-        else untrusted_code.reasons(reading.load_model(document))
+        else untrusted_code.reasons_not_to_run(reading.load_model(document))
     )
     return [reason.what for reason in found]
 
@@ -810,8 +810,10 @@ def test_training_that_is_not_asked_for_needs_no_trust(tmp_path: Path) -> None:
         attribute="training_config",
     )
     loaded = reading.load_model(format_detection.document(path, "model"))
-    assert not list(untrusted_code.reasons(loaded))
-    assert [reason.is_custom for reason in untrusted_code.reasons(loaded, compiles=True)] == [True]
+    assert not list(untrusted_code.reasons_not_to_run(loaded))
+    assert [
+        reason.is_custom for reason in untrusted_code.reasons_not_to_run(loaded, compiles=True)
+    ] == [True]
 
 
 def test_a_saved_model_s_own_classes_need_no_trust() -> None:
@@ -821,7 +823,7 @@ def test_a_saved_model_s_own_classes_need_no_trust() -> None:
     """
     loaded = reading.load_model(format_detection.document(FIXTURES / "tf2.15/subclassed", "model"))
     assert any(hazard.harm is Harm.CUSTOM for hazard in loaded.hazards)
-    assert not list(untrusted_code.reasons(loaded))
+    assert not list(untrusted_code.reasons_not_to_run(loaded))
 
 
 @pytest.mark.parametrize("name", ["deserialize_keras_object", "get", "_private"])

@@ -35,7 +35,7 @@ OWN = {"module": "someone.layers", "class_name": "Own", "config": {}, "registere
 def reasons(path: Path, *, compiles: bool = False) -> list[untrusted_code.Reason]:
     """Return why a file is not given to TensorFlow."""
     return list(
-        untrusted_code.reasons(
+        untrusted_code.reasons_not_to_run(
             reading.load_model(format_detection.document(path, "model")), compiles=compiles
         )
     )

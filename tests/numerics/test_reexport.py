@@ -350,10 +350,12 @@ def test_code_in_a_file_is_not_run_unless_trusted(
 def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
     """Ops of a graph that touch files count as well; a plain model runs nothing."""
     assert not list(
-        untrusted_code.reasons(reading.load_model(format_detection.document(SAVED, "x")))
+        untrusted_code.reasons_not_to_run(reading.load_model(format_detection.document(SAVED, "x")))
     )
     model = changed_fixtures.with_op(tmp_path, str(SAVED), "WriteFile")
-    found = untrusted_code.reasons(reading.load_model(format_detection.document(model, "x")))
+    found = untrusted_code.reasons_not_to_run(
+        reading.load_model(format_detection.document(model, "x"))
+    )
     assert [reason.what for reason in found] == [
         "its graph has the op WriteFile, which opens what its filename says"
     ]

@@ -55,12 +55,12 @@ def test_a_name_is_known_exactly_if_some_release_accepts_it(name: str) -> None:
     """
     accepted = any(answers[name]["accepted"] for answers in ASKED.values())
     if accepted or name == "int8_from_mixed_float16":
-        assert policy.named(name).name == name
+        assert policy.policy_from_name(name).name == name
     else:
         with pytest.raises(
             PolicyNameError, match=r"mixed_float16, mixed_bfloat16.*int8_from_<policy>.*infer"
         ):
-            policy.named(name)
+            policy.policy_from_name(name)
 
 
 @pytest.mark.parametrize("release", sorted(ASKED))
@@ -72,7 +72,7 @@ def test_dtypes_and_lifecycle_are_those_of_the_release(release: str) -> None:
     for name in names():
         answer: dict[str, Any] = ASKED[release][name]
         try:
-            known = policy.named(name)
+            known = policy.policy_from_name(name)
         except PolicyNameError:
             assert not answer["accepted"], name
             continue
@@ -104,7 +104,7 @@ def test_dtypes_and_lifecycle_are_those_of_the_release(release: str) -> None:
 def test_names_that_look_right_but_are_not(name: str) -> None:
     """The error names what was asked for."""
     with pytest.raises(PolicyNameError) as error:
-        policy.named(name)
+        policy.policy_from_name(name)
     assert repr(name) in str(error.value)
 
 
@@ -121,14 +121,14 @@ SCALES: Final = st.one_of(
     ),
 )
 NAMES: Final = st.sampled_from(
-    [name for name in policy.LISTED if not policy.is_removed(policy.named(name))]
+    [name for name in policy.LISTED if not policy.is_removed(policy.policy_from_name(name))]
 )
 
 
 @given(name=NAMES, scale=SCALES)
 def test_what_a_generation_writes_it_reads_back(name: str, scale: LossScale | None) -> None:
     """Parse and render are inverse wherever a generation has words for the policy."""
-    base = policy.named(name)
+    base = policy.policy_from_name(name)
     wanted = (
         base
         if base.quantization
@@ -157,7 +157,7 @@ def test_what_a_generation_writes_it_reads_back(name: str, scale: LossScale | No
 @given(name=NAMES)
 def test_every_spelling_is_read_whatever_the_generation(name: str) -> None:
     """A file may hold another generation's spelling, because someone edited it."""
-    wanted = policy.named(name)
+    wanted = policy.policy_from_name(name)
     for writer in GENERATIONS:
         try:
             value = writer.render(wanted)
@@ -193,10 +193,10 @@ def test_loss_scales_of_hand_made_configs(
 
 
 MAP: Final = PolicyMap(
-    default=policy.named("float32"),
+    default=policy.policy_from_name("float32"),
     policies=(
-        ("encoder/.*", policy.named("mixed_float16")),
-        ("encoder/a", policy.named("mixed_bfloat16")),
+        ("encoder/.*", policy.policy_from_name("mixed_float16")),
+        ("encoder/a", policy.policy_from_name("mixed_bfloat16")),
         ("decoder", None),
     ),
 )
@@ -221,7 +221,7 @@ def test_a_policy_map_prefers_the_exact_path() -> None:
 def test_a_policy_map_searches_up_to_keras_3_11() -> None:
     """The older reading finds a key anywhere in the path, the newer one only as a whole."""
     assert resolve(MAP, "decoder/x", full_match=False) is None
-    assert resolve(MAP, "decoder/x", full_match=True) == policy.named("float32")
+    assert resolve(MAP, "decoder/x", full_match=True) == policy.policy_from_name("float32")
 
 
 @pytest.mark.parametrize("key", ["(a+)+$", "(a|a)*b", r"(\w+)\1", "a*a*a*a*a*b", "("])
@@ -230,7 +230,7 @@ def test_a_key_that_could_take_forever_is_not_tried(key: str) -> None:
     Patterns come from the file: those with nested repetition are refused, and so is what is no
     pattern.
     """
-    hostile = PolicyMap(default=None, policies=((key, policy.named("float32")),))
+    hostile = PolicyMap(default=None, policies=((key, policy.policy_from_name("float32")),))
     with pytest.raises(UnclearPolicyError):
         resolve(hostile, "a" * 200, full_match=True)
 
@@ -239,7 +239,10 @@ def test_two_matching_keys_are_unclear() -> None:
     """Keras raises where two patterns match, so the report does not choose."""
     both = PolicyMap(
         default=None,
-        policies=((".*/a", policy.named("float32")), ("x/.*", policy.named("float16"))),
+        policies=(
+            (".*/a", policy.policy_from_name("float32")),
+            ("x/.*", policy.policy_from_name("float16")),
+        ),
     )
     with pytest.raises(UnclearPolicyError, match="2 keys"):
         resolve(both, "x/a", full_match=True)

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonschema
 import pytest
 
-from policytool.commands.diff import Outcome, attempted
+from policytool.commands.diff import DiffOutcome, try_diff
 from policytool.comparison.result import (
     Aspect,
-    Change,
     Comparison,
+    ComparisonNote,
+    ComparisonVerdict,
     LayerPair,
-    Note,
     Pairing,
     Presence,
     Section,
     Side,
-    Values,
+    ValueChange,
+    ValueComparison,
     VariablePair,
-    Verdict,
 )
 from policytool.model.model import Variable, Writer
 from policytool.reports import View
@@ -67,7 +67,7 @@ def rendered(reporter: str, found: Differences, view: View | None = None) -> str
 def case(name: str, *, everything: bool = False) -> Differences:
     """Return the comparison of a case."""
     a, b = CASES[name]
-    return Differences(outcome=attempted(f"fixtures/{a}", f"fixtures/{b}"), everything=everything)
+    return Differences(outcome=try_diff(f"fixtures/{a}", f"fixtures/{b}"), everything=everything)
 
 
 @cache
@@ -139,7 +139,10 @@ def test_all_shows_what_the_rest_leaves_out(name: str) -> None:
 
 
 def made(
-    *changes: Change, path: str = "mlp/dense", notes: tuple[Note, ...] = (), many: int = 1
+    *changes: ValueChange,
+    path: str = "mlp/dense",
+    notes: tuple[ComparisonNote, ...] = (),
+    many: int = 1,
 ) -> Differences:
     """Return a comparison of models whose layers have these changes."""
     side = Side(path="model.h5", format="h5", generation=None, writer=Writer())
@@ -154,7 +157,7 @@ def made(
         for number in range(many)
     )
     return Differences(
-        outcome=Outcome(comparison=Comparison(a=side, b=side, layers=layers, notes=notes))
+        outcome=DiffOutcome(comparison=Comparison(a=side, b=side, layers=layers, notes=notes))
     )
 
 
@@ -179,7 +182,9 @@ def made(
 )
 def test_any_value_of_a_strangers_config_is_shown(value: Json) -> None:
     """On one line without control characters, and as strict JSON of the schema."""
-    found = made(Change(aspect=Aspect.CONFIG, key="k\n\x1b", a=value, b=ABSENT), path="mlp/\x1b[2J")
+    found = made(
+        ValueChange(aspect=Aspect.CONFIG, key="k\n\x1b", a=value, b=ABSENT), path="mlp/\x1b[2J"
+    )
     text = rendered("table", found, View(width=200))
     assert all(line.isprintable() for line in text.splitlines())
     marked = rendered("markdown", found).splitlines()
@@ -209,14 +214,16 @@ def test_every_aspect_has_words_and_a_place_in_the_schema(aspect: Aspect) -> Non
         Aspect.SHARED: [],
         Aspect.ORDER: 3,
     }
-    found = made(Change(aspect=aspect, a=values.get(aspect, "one"), b=values.get(aspect, "other")))
+    found = made(
+        ValueChange(aspect=aspect, a=values.get(aspect, "one"), b=values.get(aspect, "other"))
+    )
     assert "mlp/dense" in rendered("table", found)
     validator().validate(json.loads(rendered("json", found)))
 
 
 def test_many_that_differ_alike_take_two_lines() -> None:
     """The first of them, and how many more there are; ``--all`` lists every one."""
-    found = made(Change(aspect=Aspect.POLICY, a="float32", b="float16"), many=500)
+    found = made(ValueChange(aspect=Aspect.POLICY, a="float32", b="float16"), many=500)
     text = rendered("table", found)
     assert "and 499 more alike" in text
     assert len(text.splitlines()) < 12
@@ -256,7 +263,7 @@ def test_sections_of_one_file_are_shown() -> None:
         optimizer=Section(name="optimizer", presence=Presence.A),
         signatures=sections,
     )
-    found = Differences(outcome=Outcome(comparison=comparison), everything=True)
+    found = Differences(outcome=DiffOutcome(comparison=comparison), everything=True)
     lines = rendered("table", found, View(width=120)).splitlines()
     assert lines[0] == "0 of 0 layers differ; the optimizer differs; 1 signature differs"
     assert [line.split() for line in lines[-3:]] == [
@@ -271,33 +278,51 @@ def test_sections_of_one_file_are_shown() -> None:
     ("values", "words"),
     [
         (
-            Values(
-                verdict=Verdict.ROUNDED, rounded=Presence.A, elements=3, differing=1, largest=0.5
+            ValueComparison(
+                verdict=ComparisonVerdict.ROUNDED,
+                rounded=Presence.A,
+                elements=3,
+                differing=1,
+                largest=0.5,
             ),
             "A is this rounded",
         ),
         (
-            Values(
-                verdict=Verdict.ROUNDED, rounded=Presence.B, elements=3, differing=1, largest=0.5
+            ValueComparison(
+                verdict=ComparisonVerdict.ROUNDED,
+                rounded=Presence.B,
+                elements=3,
+                differing=1,
+                largest=0.5,
             ),
             "A rounded",
         ),
         (
-            Values(verdict=Verdict.ROUNDED, rounded=Presence.BOTH, elements=3, differing=0),
+            ValueComparison(
+                verdict=ComparisonVerdict.ROUNDED, rounded=Presence.BOTH, elements=3, differing=0
+            ),
             "the same values",
         ),
         (
-            Values(verdict=Verdict.DIFFERENT, elements=3000, differing=2000, largest=float("inf")),
+            ValueComparison(
+                verdict=ComparisonVerdict.DIFFERENT,
+                elements=3000,
+                differing=2000,
+                largest=float("inf"),
+            ),
             "2,000/3,000 differ, up to inf",
         ),
-        (Values(verdict=Verdict.DIFFERENT, reason="shapes differ"), "shapes differ"),
         (
-            Values(verdict=Verdict.NOT_COMPARED, reason="it lies elsewhere"),
+            ValueComparison(verdict=ComparisonVerdict.DIFFERENT, reason="shapes differ"),
+            "shapes differ",
+        ),
+        (
+            ValueComparison(verdict=ComparisonVerdict.NOT_COMPARED, reason="it lies elsewhere"),
             "not compared: it lies elsewhere",
         ),
     ],
 )
-def test_verdicts_in_words(values: Values, words: str) -> None:
+def test_verdicts_in_words(values: ValueComparison, words: str) -> None:
     """What is said of two variables, in either report."""
     side = Side(path="model.h5", format="h5", generation=None, writer=Writer())
     a, b = (
@@ -306,7 +331,7 @@ def test_verdicts_in_words(values: Values, words: str) -> None:
     )
     pair = VariablePair(a=a, b=b, values=values, paired="name")
     layer = LayerPair(a="d", b="d", class_name="Dense", paired=Pairing.PATH, variables=(pair,))
-    found = Differences(outcome=Outcome(comparison=Comparison(a=side, b=side, layers=(layer,))))
+    found = Differences(outcome=DiffOutcome(comparison=Comparison(a=side, b=side, layers=(layer,))))
     assert f"float16 (3): {words}" in rendered("table", found, View(width=160))
     validator().validate(
         json.loads(

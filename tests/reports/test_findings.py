@@ -25,11 +25,11 @@ from markdown_it import MarkdownIt
 from policytool.commands.audit import Audit
 from policytool.reports import View, shell
 from policytool.reports.findings import FINDING_REPORTERS, sarif
-from policytool.reports.findings._content import marked, remedies
+from policytool.reports.findings._content import remedies, with_fingerprints
 from policytool.reports.layout import clean
 from policytool.rules import RULES
 from policytool.rules.finding import Audited, Fix, Remedy, Severity, fingerprints
-from policytool.rules.selection.suppressions import Passing, Suppression, narrowed
+from policytool.rules.selection.suppressions import Suppression, Suppressions, suppress
 from tests.contracts.reporter_contract import compared
 from tests.helpers import example_audits
 from tests.helpers.paths import ROOT
@@ -198,14 +198,14 @@ def test_fingerprints_are_those_among_all_that_was_found() -> None:
     marks = fingerprints(found)
     assert len(set(marks)) == 3
     audited = Audited(path="a.h5", format="h5", generation=None, layers=3, findings=tuple(found))
-    assert [mark for _, mark in marked(audited)] == list(marks)
+    assert [mark for _, mark in with_fingerprints(audited)] == list(marks)
     suppression = Suppression(
         words=("PT198",), rules=frozenset({"PT198"}), layer="dense_0", reason="known"
     )
-    set_apart = narrowed(
-        audited, Passing(directory="/", today=date(2026, 1, 1), suppressions=(suppression,))
+    set_apart = suppress(
+        audited, Suppressions(directory="/", today=date(2026, 1, 1), suppressions=(suppression,))
     )
-    assert marked(set_apart) == list(zip(found[1:], marks[1:], strict=True))
+    assert with_fingerprints(set_apart) == list(zip(found[1:], marks[1:], strict=True))
     assert [one.fingerprint for one in set_apart.suppressed] == [marks[0]]
 
 
@@ -254,7 +254,7 @@ def test_what_mends_a_rule_in_a_file_is_one_command() -> None:
 )
 def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
     """Bash gives back the word, and what is shown is one printable line."""
-    quoted = shell.quoted(word)
+    quoted = shell.quote(word)
     assert quoted.isprintable()
     done = subprocess.run(
         ["bash", "-c", f"printf %s {quoted}"],
@@ -268,7 +268,7 @@ def test_a_shell_reads_quoted_words_as_they_are(word: str) -> None:
 
 def test_a_name_that_is_no_utf8_is_quoted_by_its_bytes() -> None:
     """As the operating system has it."""
-    assert shell.quoted("a\udcff") == "$'a\\xff'"
+    assert shell.quote("a\udcff") == "$'a\\xff'"
 
 
 def test_a_command_is_broken_where_a_shell_goes_on() -> None:

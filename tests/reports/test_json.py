@@ -85,7 +85,7 @@ def test_every_fixture_gives_a_report_of_the_schema(release: str) -> None:
     for name in names:
         found = next(iter(inputs([str(FIXTURES / name)])))
         try:
-            document = format_detection.document(found.path, found.shown)
+            document = format_detection.document(found.path, found.display_path)
             model = inspection.inspect(str(FIXTURES / name))
         except ModelFileError as error:
             pytest.fail(f"{name} {error.message}")

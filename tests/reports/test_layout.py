@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policytool.reports import layout
-from policytool.reports.layout import Cell, Column, View, clean, shortened, table, width_of, wrapped
+from policytool.reports.layout import Cell, Column, View, clean, shorten, table, width_of, wrap
 
 WIDE = "层一二三"
 PRINTABLE = st.text(
@@ -35,7 +35,7 @@ def test_shortened_text_never_takes_more_than_its_width(
     middle: bool,  # noqa: FBT001
 ) -> None:
     """Whatever the text and the width, the result fits; text that fits stays as it is."""
-    result = shortened(text, width, view, middle=middle)
+    result = shorten(text, width, view, middle=middle)
     assert width_of(result) <= width
     if width_of(text) <= width:
         assert result == text
@@ -46,7 +46,7 @@ def test_shortening_in_the_middle_keeps_both_ends(text: str, width: int, view: V
     """
     First and last characters stay, one ellipsis stands for the rest, and no column is given away.
     """
-    result = shortened(text, width, view, middle=True)
+    result = shorten(text, width, view, middle=True)
     if len(text) > width:
         assert result.count(view.ellipsis) == 1
         head, tail = result.split(view.ellipsis)
@@ -59,7 +59,7 @@ def test_shortening_in_the_middle_keeps_both_ends(text: str, width: int, view: V
 @given(st.text("abc/_0", min_size=8, max_size=60), st.integers(4, 59), VIEWS)
 def test_shortening_at_the_end_keeps_the_beginning(text: str, width: int, view: View) -> None:
     """The beginning and an ellipsis fill the width."""
-    result = shortened(text, width, view)
+    result = shorten(text, width, view)
     if len(text) > width:
         assert result == text[: width - len(view.ellipsis)] + view.ellipsis
 
@@ -176,7 +176,7 @@ def test_wrapped_text_keeps_its_words_and_the_width(
     words: list[str], width: int, label: str
 ) -> None:
     """Lines are broken at spaces, further ones begin below the text, and no word is lost."""
-    lines = wrapped(label, " ".join(words), View(width=width))
+    lines = wrap(label, " ".join(words), View(width=width))
     start = len("  " + label)
     assert " ".join(line[start:] for line in lines).split() == words
     assert all(len(line) <= width for line in lines)

@@ -156,12 +156,12 @@ def test_a_refused_conversion_has_no_diff() -> None:
 def test_a_diff_leads_from_one_config_to_the_other(name: str, tmp_path: Path) -> None:
     """Patch accepts it: applied to the indented config it gives the migrated one."""
     from policytool.formats.format_detection import document
-    from policytool.migration.planning.planned_document import applied
+    from policytool.migration.planning.planned_document import apply_edits
 
     (migration,) = planned(name).migrations
     text = rendered("diff", name)
     edited = [edit for edit in migration.plan.edits if not migration.plan.refusals]
-    after = applied(document(migration.source, migration.plan.path), edited, ())
+    after = apply_edits(document(migration.source, migration.plan.path), edited, ())
     for part, value in migration.parts.items():
         begins = [
             index

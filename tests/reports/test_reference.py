@@ -12,7 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from policytool.reports import View, rule_reference
-from policytool.reports.rule_reference import Block, Kind
+from policytool.reports.rule_reference import Block, BlockKind
 from policytool.rules import RULES
 from policytool.support import version as versions
 from tests.conftest import run
@@ -38,12 +38,18 @@ def headings(text: str) -> list[str]:
 def test_a_docstring_is_paragraphs_items_and_blocks() -> None:
     """Lines that are broken in the source flow, what is indented or ruled stays as it is."""
     kinds = [block.kind for block in rule_reference.blocks(example_audits.SPELLED.doc)]
-    literal = [Kind.PARAGRAPH, Kind.LITERAL, Kind.LITERAL, Kind.PARAGRAPH]
-    assert kinds == [Kind.PARAGRAPH, Kind.PARAGRAPH, Kind.ITEM, Kind.ITEM, *literal]
+    literal = [BlockKind.PARAGRAPH, BlockKind.LITERAL, BlockKind.LITERAL, BlockKind.PARAGRAPH]
+    assert kinds == [
+        BlockKind.PARAGRAPH,
+        BlockKind.PARAGRAPH,
+        BlockKind.ITEM,
+        BlockKind.ITEM,
+        *literal,
+    ]
     found = rule_reference.blocks("One,\ntwo:\n- three\n  four\n- five\nsix.\n")
     assert [block.text for block in found] == ["One, two:", "three four", "five", "six."]
     assert rule_reference.blocks("As in::\n\n    a\n      b\n")[1] == Block(
-        kind=Kind.LITERAL, text="a\n  b"
+        kind=BlockKind.LITERAL, text="a\n  b"
     )
 
 

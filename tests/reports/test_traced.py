@@ -14,7 +14,7 @@ from tests.helpers.drawn_models import op, scopes, traced_in, whole
 
 def contradiction(model: Model) -> str | None:
     """Return how the model's first signature contradicts its layers."""
-    return _traced.contradiction(_traced.declared(model), model.signatures[0])
+    return _traced.contradiction(_traced.declared_dtypes(model), model.signatures[0])
 
 
 @pytest.mark.parametrize("width", [80, 120, 160])

@@ -780,7 +780,7 @@ def test_counted_is_what_cast_counts_and_more(dtype: str, narrow: str | None) ->
     array = np.array([0.0, 1.0, 1e-9, 1e-5, 7e4, np.nan, np.inf, -0.0]).astype(
         casting.DTYPES[dtype]
     )
-    counts = casting.counted(array, dtype, narrow)
+    counts = casting.count(array, dtype, narrow)
     assert (counts.zero, counts.nonfinite, counts.values) == (2, 2, 8)
     if narrow:
         _, expected = casting.cast(array, dtype, narrow)

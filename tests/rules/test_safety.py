@@ -148,7 +148,7 @@ def told(path: Path) -> list[str]:
     """Return what is refused where a library would have to load the file."""
     return [
         reason.what
-        for reason in untrusted_code.reasons(
+        for reason in untrusted_code.reasons_not_to_run(
             reading.load_model(format_detection.document(path, "model"))
         )
         if not reason.is_custom

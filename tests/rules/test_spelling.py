@@ -11,7 +11,7 @@ import pytest
 
 from policytool.formats import rewriting
 from policytool.formats.document import Address
-from policytool.formats.edits import Edit, Kind
+from policytool.formats.edits import Edit, EditKind
 from policytool.formats.format_detection import document
 from policytool.model.loaded_model import dtype_places
 from policytool.rules import AuditOptions
@@ -114,7 +114,7 @@ def respelled_once(source: str, target: Path, layer: str, value: Any) -> Path:
             holder = holder[int(step)] if isinstance(holder, list) else holder[step]
         if holder.get("name") == layer and isinstance(before, dict):
             edit = Edit(
-                kind=Kind.SPELLING,
+                kind=EditKind.SPELLING,
                 address=Address(part=part, pointer=place),
                 path=None,
                 before=before,

@@ -470,8 +470,8 @@ def test_some_limits_are_not_ours_to_raise(limit: limits.Limit, tmp_path: Path) 
     ended = run("inspect", _h5(tmp_path), "--limit", f"{limit.name}={limit.default + 1}")
     assert ended.code == 2
     assert limit.fixed in ended.err
-    assert limit.fixed in limit.beyond(limit.default + 1)
-    assert "--limit" not in limit.beyond(limit.default + 1)
+    assert limit.fixed in limit.exceeded_message(limit.default + 1)
+    assert "--limit" not in limit.exceeded_message(limit.default + 1)
 
 
 @pytest.mark.parametrize(
@@ -527,8 +527,8 @@ def test_api_names_what_is_no_limit(tmp_path: Path) -> None:
 )
 def test_bytes_are_told_in_units(found: int, most: int, says: str) -> None:
     """Rounded up, so that what the sentence offers is enough."""
-    with limits.given({"json-bytes": most}):
-        assert limits.JSON_BYTES.beyond(found) == says
+    with limits.override({"json-bytes": most}):
+        assert limits.JSON_BYTES.exceeded_message(found) == says
 
 
 def test_settings_that_were_merely_found_raise_nothing(
@@ -604,7 +604,7 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
     found = OPTION.search(next(iter(unread.values())))
     assert found is not None
     assert found[1] == "h5-ratio"
-    with limits.given({"h5-ratio": int(found[2].partition("=")[2])}):
+    with limits.override({"h5-ratio": int(found[2].partition("=")[2])}):
         counts, unread = count_values(path, document, {})
     assert not unread
     assert set(counts) == {tensor.path for tensor in document.tensors or ()}
@@ -696,12 +696,12 @@ def test_answers_of_the_process_with_tensorflow_are_bounded(tmp_path: Path) -> N
         encoding="utf-8",
     )
     with (
-        limits.given({"event-bytes": 100}),
+        limits.override({"event-bytes": 100}),
         Worker(Interpreter(script=script)) as worker,
         pytest.raises(WorkerError) as caught,
     ):
         worker.run({})
     assert caught.value.code == "worker-limit"
     assert "--limit event-bytes=200 allows more" in str(caught.value)
-    with limits.given({"event-bytes": 6000}), Worker(Interpreter(script=script)) as worker:
+    with limits.override({"event-bytes": 6000}), Worker(Interpreter(script=script)) as worker:
         assert worker.run({})["a"] == "x" * 5000

@@ -115,7 +115,7 @@ def _run_in_processes(
     from policytool.support.processes.pool import Pool
 
     read_result = task.readers().result
-    head = codec.encode([task.module, limits.asked(), request]).encode()
+    head = codec.encode([task.module, limits.overrides(), request]).encode()
     after = file_conflicts.after([task.places(item, request) for item in items])
     lines = [codec.encode(item).encode() for item in items]
     crashed = False
@@ -151,7 +151,7 @@ def answerer(head: bytes) -> Callable[[bytes], bytes]:
 
     def answer(line: bytes) -> bytes:
         try:
-            with limits.given(bounds):
+            with limits.override(bounds):
                 result = task.attempt(readers.item(json.loads(line)), request)
                 return codec.encode([_RESULT, result]).encode()
         except UsageError as error:

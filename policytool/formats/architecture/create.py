@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def write(draft: Path, content: Content, values: Values | None) -> Counted:
     """Write an architecture into an empty draft."""
     del values
-    with atomic.opened(draft, os.O_WRONLY) as descriptor:
+    with atomic.open_descriptor(draft, os.O_WRONLY) as descriptor:
         atomic.write_all(descriptor, ascii_json(content.config).encode(), 0)
     return {}
 

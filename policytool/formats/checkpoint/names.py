@@ -67,7 +67,7 @@ class Named:
     """Keys of what an optimizer, metrics or training keep."""
 
 
-def named(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
+def name_entries(entries: Mapping[str, Entry], graph: ObjectGraph | None) -> Named:
     """
     Return what the entries of a checkpoint are; ``graph`` is None for TF 1, and where it cannot be
     read.
@@ -127,7 +127,7 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
     while number != _ROOT:
         number, own = places[number]
         names[:0] = own
-        if beyond := limits.OBJECT_DEPTH.beyond(len(names), counting=True):
+        if beyond := limits.OBJECT_DEPTH.exceeded_message(len(names), counting=True):
             raise BundleError("checkpoint-limit", f"nests its objects in {beyond}")
     return tuple(names) or (attribute.name,)
 

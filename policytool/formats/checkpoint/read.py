@@ -71,7 +71,7 @@ def read(probe: Probe) -> Document:
     try:
         bundle = checkpoints.open_bundle(prefix(probe))
         lacking = tuple(bundle.lacking())
-        named = _checkpoint_names.named(bundle.entries, _objects(bundle, lacking))
+        named = _checkpoint_names.name_entries(bundle.entries, _objects(bundle, lacking))
     except BundleError as error:
         raise probe.failure(error.code, error.message) from error
     return Document(

@@ -36,7 +36,7 @@ class CheckpointValues:
         with _checkpoint.reasons():
             yield from _checkpoint.blocks(self._bundle, tensor.key, tensor)
 
-    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors as they are: in the order of the object graph, where there is one."""
         return tensors
 

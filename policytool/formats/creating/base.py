@@ -79,7 +79,7 @@ def flat(path: Iterable[str]) -> tuple[str, ...]:
     return tuple(step for name in path for step in name.split("/") if step not in {"", "."})
 
 
-def walked(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+def walk_order(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
     """
     Return tensors in the order in which a walk through a file meets them: a group's own before
     those of the groups in it, each by name.

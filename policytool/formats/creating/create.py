@@ -60,12 +60,12 @@ def build(
         with atomic.Draft.beside(place.target) as draft, open_values(source, document) as values:
             counts = creator.write(draft.path, content, values)
             draft.flush()
-            replacing.written()
+            replacing.note_written()
             path = draft.ensure_name()  # libhdf5 opens no file without a name
             with contextlib.ExitStack() as stack:
                 _compare(path, expected, _tensors(content, creator.state_group), values)
                 creator.check(path, content)
-                replacing.compared()
+                replacing.note_compared()
                 if options.verify is not None:
                     options.verify(
                         stack.enter_context(view(place.target, {Path(place.target.name): draft}))
@@ -136,7 +136,7 @@ def _is_same(
 ) -> bool:
     try:
         return written is not None and _values.same(
-            (block for block, _ in _values.stored(placement, values)), written.blocks(tensor)
+            (block for block, _ in _values.stored_blocks(placement, values)), written.blocks(tensor)
         )
     except ValuesError as error:
         raise WriteError(

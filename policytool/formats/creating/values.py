@@ -29,7 +29,9 @@ _WIDE: Final = "float64"
 """In which values are multiplied, so that they are rounded once."""
 
 
-def stored(placement: Placement, values: Values | None) -> Iterator[tuple[Array, Counts | None]]:
+def stored_blocks(
+    placement: Placement, values: Values | None
+) -> Iterator[tuple[Array, Counts | None]]:
     """
     Yield what the new file holds of a variable in C order, as flat arrays of its dtype, each with
     what a cast did to it.
@@ -43,7 +45,7 @@ def stored(placement: Placement, values: Values | None) -> Iterator[tuple[Array,
     name, wanted = "/".join(placement.path), math.prod(placement.shape)
     count = 0
     try:
-        for block, counts in _made(placement, values):
+        for block, counts in _make_blocks(placement, values):
             count += block.size
             yield block, counts
     except ValuesError as error:
@@ -95,24 +97,26 @@ def _next(blocks: Iterator[Array]) -> Array:
     )
 
 
-def _made(placement: Placement, values: Values | None) -> Iterator[tuple[Array, Counts | None]]:
+def _make_blocks(
+    placement: Placement, values: Values | None
+) -> Iterator[tuple[Array, Counts | None]]:
     if placement.made_of is not None:
-        yield _changed(
-            placement, placement.made_of.parts[0].dtype, _assembled(placement.made_of, values), 0
+        yield _store_block(
+            placement, placement.made_of.parts[0].dtype, _assemble(placement.made_of, values), 0
         )
         return
     if placement.source is None:
-        yield from ((block, None) for block in _filled(placement))
+        yield from ((block, None) for block in _fill(placement))
         return
     if values is None:
         raise ValuesError("the source stores no values")
     done = 0
     for block in values.blocks(placement.source):
-        yield _changed(placement, placement.source.dtype, block, done)
+        yield _store_block(placement, placement.source.dtype, block, done)
         done += block.size
 
 
-def _assembled(assembly: Assembly, values: Values | None) -> Array:
+def _assemble(assembly: Assembly, values: Values | None) -> Array:
     """
     Return the values that several tensors make, flat; they are read whole, which kernels of old
     models may be.
@@ -133,7 +137,7 @@ def _assembled(assembly: Assembly, values: Values | None) -> Array:
     )
 
 
-def _changed(
+def _store_block(
     placement: Placement, before: str, block: Array, done: int
 ) -> tuple[Array, Counts | None]:
     """Return a block, before which ``done`` values stand, as it is stored."""
@@ -175,7 +179,7 @@ def _exact(block: Array, dtype: np.dtype[Any]) -> Array:
     return made
 
 
-def _filled(placement: Placement) -> Iterator[Array]:
+def _fill(placement: Placement) -> Iterator[Array]:
     """Yield the values that the placement gives itself."""
     if placement.fill is None:
         raise ValuesError("neither the source nor the conversion has any")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walked
+from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walk_order
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5 import read as layout
@@ -77,7 +77,7 @@ def document(content: Content, path: str) -> Document:
         training_part=layout.TRAINING if content.training is not None else None,
         layout=Layout.LEGACY_H5,
         tensors=layout.legacy_tensors(Contents(tensors=found), (layout.WEIGHTS,)),
-        state=walked(tensor for tensor in found if tensor.path[0] == layout.OPTIMIZER),
+        state=walk_order(tensor for tensor in found if tensor.path[0] == layout.OPTIMIZER),
         writer=Writer(keras=content.keras_version or None, backend=_TENSORFLOW),
     )
 

@@ -17,14 +17,14 @@ of h5py 3.13 and later have 1.14.6 or a later one.
 """
 
 
-def installed() -> str:
+def installed_version() -> str:
     """Return the version of the HDF5 library that h5py has."""
     from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms
 
     return _hdf5.library()
 
 
-def published(version: str) -> tuple[str, ...]:
+def published_defects(version: str) -> tuple[str, ...]:
     """Return the ids of the defects that a release has, by the first releases without them."""
     return tuple(
         defect["id"]
@@ -33,11 +33,11 @@ def published(version: str) -> tuple[str, ...]:
     )
 
 
-def told(version: str) -> str:
+def warning(version: str) -> str:
     """
     Return what is to be said of a version, as a sentence; empty for one without known defects.
     """
-    defects = published(version)
+    defects = published_defects(version)
     if not defects:
         return ""
     advice = "; install h5py 3.13 or later" if is_below_floor(version) else ""

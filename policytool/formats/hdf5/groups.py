@@ -92,7 +92,7 @@ def variable(
         dataset.attrs[_DTYPE] = placement.dtype
     total: Counts | None = None
     done = 0
-    for block, counts in _values.stored(placement, values):
+    for block, counts in _values.stored_blocks(placement, values):
         if done + block.size <= math.prod(
             placement.shape
         ):  # or the last block tells that there are too many

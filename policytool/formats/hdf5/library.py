@@ -203,7 +203,7 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
         raise probe.failure(
             "h5-not-keras", f"attribute {name} should be text and is of another type"
         )
-    if beyond := limits.JSON_BYTES.beyond(attribute.get_storage_size()):
+    if beyond := limits.JSON_BYTES.exceeded_message(attribute.get_storage_size()):
         raise probe.failure("h5-limit", f"has an attribute {name} of {beyond}")
     value = group.attrs[name]
     value = value.item() if isinstance(value, np.generic) else value
@@ -245,11 +245,11 @@ def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, nam
     count, most = attribute.get_space().get_simple_extent_npoints(), attribute.get_storage_size()
     if attribute.get_type().is_variable_str():
         most = count * h5i.get_file_id(holder).get_filesize()
-    if beyond := limits.H5_TEXT_BYTES.beyond(most):
+    if beyond := limits.H5_TEXT_BYTES.exceeded_message(most):
         raise TextsError(f"has an attribute {name} of as much as {beyond}")
 
 
-def _claimed(dataset: h5d.DatasetID) -> int:
+def _claimed_bytes(dataset: h5d.DatasetID) -> int:
     values: int = dataset.get_space().get_simple_extent_npoints()
     size: int = dataset.get_type().get_size()
     return values * size
@@ -263,8 +263,13 @@ def inflation(dataset: h5d.DatasetID) -> str:
     A chunk counts whole, even if the dataset is smaller, and so does each chunk of which nothing is
     stored.
     """
-    claimed, stored = max(_claimed(dataset), _chunk_bytes(dataset)), dataset.get_storage_size()
-    beyond = limits.H5_RATIO.beyond(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
+    claimed, stored = (
+        max(_claimed_bytes(dataset), _chunk_bytes(dataset)),
+        dataset.get_storage_size(),
+    )
+    beyond = (
+        limits.H5_RATIO.exceeded_message(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
+    )
     return (
         f"{stored} stored bytes would become {claimed}, by {beyond}"
         if beyond
@@ -337,11 +342,11 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
         parent.links.iterate(_collecting(links, limits.H5_OBJECTS.value - count), info=True)
         count += len(links)
         characters += len(links) * sum(map(len, path))
-        if beyond := limits.PATH_CHARACTERS.beyond(characters, counting=True):
+        if beyond := limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
             raise probe.failure("h5-limit", f"holds paths of {beyond}")
-        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(
-            len(path), counting=True
-        ):
+        if beyond := limits.H5_OBJECTS.exceeded_message(
+            count, counting=True
+        ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
             raise probe.failure("h5-limit", f"holds groups of {beyond}")
         below: list[tuple[h5g.GroupID, tuple[str, ...]]] = []
         for raw, kind in links:
@@ -383,7 +388,7 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
     for index in itertools.count():
         if not h5a.exists(group, f"{name}{index}".encode()):
             return
-        if beyond := limits.H5_ATTRIBUTES.beyond(index + 1, counting=True):
+        if beyond := limits.H5_ATTRIBUTES.exceeded_message(index + 1, counting=True):
             raise TextsError(f"has an attribute {name} in parts, {beyond}")
         yield f"{name}{index}".encode()
 
@@ -436,7 +441,7 @@ def _tensor(
     probe: Probe, dataset: h5d.DatasetID, path: tuple[str, ...], contents: Contents
 ) -> Tensor:
     shape = dataset.shape
-    if shape is not None and (beyond := limits.H5_RANK.beyond(len(shape))):
+    if shape is not None and (beyond := limits.H5_RANK.exceeded_message(len(shape))):
         raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} of {beyond}")
     if (
         dataset.get_offset() is None
@@ -466,7 +471,7 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
                 where=where,
             )
         )
-    elif (found := _unstored(dataset)) is not None:
+    elif (found := _inflation(dataset)) is not None:
         contents.observations.append(
             Observation(
                 code="unstored-values", message=f"{where} {found}; it was not read", where=where
@@ -474,12 +479,12 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
         )
 
 
-def _unstored(dataset: h5d.DatasetID) -> str | None:
+def _inflation(dataset: h5d.DatasetID) -> str | None:
     """
     Return how much more a dataset claims than it stores; None where that is within bounds, as for
     all that Keras writes.
     """
-    claimed = _claimed(dataset)
+    claimed = _claimed_bytes(dataset)
     if claimed > _CLAIMED and inflation(dataset):
         return f"claims {claimed:,} bytes and stores {dataset.get_storage_size():,}"
     scattering = _scattering(dataset)

@@ -15,7 +15,7 @@ from policytool.formats.hdf5.rewriting import attributes, storage, tensors, wipe
 from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting.links import find
 from policytool.formats.hdf5.rewriting.rebuild import Rebuild, by_address, rebuild
-from policytool.formats.rewriting.base import Rewriter, WriteError, edited
+from policytool.formats.rewriting.base import Rewriter, WriteError, edit_texts
 from policytool.support.files import atomic
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ def texts(path: Path) -> Mapping[str, str]:
 def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     """Return what casts would do to the values."""
     with storage.reading(path) as opened:
-        return _measure(opened, _rooted(casts))
+        return _measure(opened, _casts_from_root(casts))
 
 
 def write(source: Path, draft: Path, changes: Changes) -> Counted:
     """Write the changed source into an empty draft."""
     with storage.reading(source) as opened:
-        wanted = _wanted(opened, changes)
+        wanted = _rebuild_of(opened, changes)
         if wanted.casts:
             with storage.creating(draft, opened) as made:
                 return rebuild(opened, made, wanted)
@@ -67,7 +67,7 @@ def write(source: Path, draft: Path, changes: Changes) -> Counted:
 def compare(source: Path, draft: Path, changes: Changes) -> None:
     """Compare a draft with its source."""
     with storage.reading(source) as opened, storage.reading(draft) as made:
-        comparing.compare(opened, made, _wanted(opened, changes))
+        comparing.compare(opened, made, _rebuild_of(opened, changes))
 
 
 def _measure(opened: OpenHdf5, casts: Mapping[tuple[str, ...], Cast]) -> Counted:
@@ -77,12 +77,14 @@ def _measure(opened: OpenHdf5, casts: Mapping[tuple[str, ...], Cast]) -> Counted
     return {cast.tensor: tensors.measure(found[path], cast) for path, cast in casts.items()}
 
 
-def _wanted(opened: OpenHdf5, changes: Changes) -> Rebuild:
+def _rebuild_of(opened: OpenHdf5, changes: Changes) -> Rebuild:
     if changes.state is not None:
         raise WriteError(
             "not-rewritable", "the optimizer's state of an HDF5 model cannot be arranged anew"
         )
-    return Rebuild(casts=_rooted(changes.casts), texts=edited(_texts(opened), changes.edits))
+    return Rebuild(
+        casts=_casts_from_root(changes.casts), texts=edit_texts(_texts(opened), changes.edits)
+    )
 
 
 def _texts(opened: OpenHdf5) -> Mapping[str, str]:
@@ -90,7 +92,7 @@ def _texts(opened: OpenHdf5) -> Mapping[str, str]:
     return {part: text.decode("utf-8") for part, text in found.items() if text is not None}
 
 
-def _rooted(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
+def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
     """
     Return the casts by their path from the root: layers' tensors are told from the group of weights
     on, the optimizer's from the root.

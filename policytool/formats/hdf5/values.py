@@ -73,7 +73,7 @@ def reason_not_to_read(files: Iterable[Path], document: Document) -> str:
     )
     # a larger one is not read for itself
     claimed = sum(claim for claim in claims if claim <= stored * limits.H5_RATIO.value)
-    beyond = limits.H5_RATIO.beyond(-(-claimed // stored)) if claimed > _LARGE else ""
+    beyond = limits.H5_RATIO.exceeded_message(-(-claimed // stored)) if claimed > _LARGE else ""
     return f"all datasets together would become {beyond}" if beyond else ""
 
 
@@ -87,7 +87,7 @@ class UnreadValues:
         """Raise the reason for every tensor."""
         raise ValuesError(self._reason)
 
-    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors as they are."""
         return tensors
 
@@ -106,7 +106,7 @@ class Hdf5Values:
         path = tensor.path if tensor in self._state else (*self._prefix, *tensor.path)
         return _hdf5.blocks(self._root, path, tensor)
 
-    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return one layer's tensors as its group's ``weight_names`` lists them."""
         return tuple(sorted(tensors, key=self._rank))
 
@@ -138,6 +138,6 @@ class KerasValues:
             raise ValuesError("the file has no values for it")
         yield from _hdf5.blocks(root, tensor.path, tensor)
 
-    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the tensors by their paths, whose numbers are the layer's own order."""
         return by_number(tensors)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walked
+from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walk_order
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5.rewriting import attributes, storage
@@ -63,7 +63,7 @@ def document(content: Content, path: str) -> Document:
         },
         config_part=layout.CONFIG,
         layout=Layout.OBJECT_PATHS,
-        tensors=walked(
+        tensors=walk_order(
             Tensor(path=flat(placement.path), shape=placement.shape, dtype=placement.dtype)
             for placement in _placements(content)
         ),

@@ -83,7 +83,7 @@ def arrays(probe: Probe, stream: IO[bytes], what: str) -> Arrays:
             continue
         if array is None:
             continue
-        if beyond := limits.H5_RANK.beyond(len(array.shape or ())):
+        if beyond := limits.H5_RANK.exceeded_message(len(array.shape or ())):
             raise probe.failure("zip-limit", f"has an array {name} of {beyond}")
         found.tensors.append(array)
     return found
@@ -131,7 +131,7 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
     stream.seek(0)
     with zipfile.ZipFile(stream) as inner:
         infos = inner.infolist()
-        if beyond := limits.ZIP_MEMBERS.beyond(len(infos)):
+        if beyond := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
             raise probe.failure("zip-limit", f"has a {what} of {beyond}")
         for info in infos:
             if info.compress_type not in _READ:

@@ -82,7 +82,7 @@ def read(probe: Probe) -> Document:
         }
         vocabularies = _vocabularies(probe, archive, members)
         weights = [
-            _walked(probe, archive, info, stream)
+            _walk(probe, archive, info, stream)
             for info in _weights(probe, weights_members(archive))
         ]
         arrays = [
@@ -118,7 +118,7 @@ def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo
     Return members that hold weights, none of which shares bytes with another: a few bytes could
     then pass for any number of weights.
     """
-    if beyond := limits.WEIGHTS_SHARDS.beyond(len(infos)):
+    if beyond := limits.WEIGHTS_SHARDS.exceeded_message(len(infos)):
         raise probe.failure("zip-limit", f"has its weights in {beyond}")
     placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
     for (start, size, name), (next_start, _, next_name) in pairwise(placed):
@@ -157,7 +157,7 @@ def _vocabularies(
     ]
     for info in infos:
         _check_size(probe, info, limits.JSON_BYTES)
-    if beyond := limits.JSON_BYTES.beyond(sum(info.file_size for info in infos)):
+    if beyond := limits.JSON_BYTES.exceeded_message(sum(info.file_size for info in infos)):
         raise probe.failure("zip-limit", f"has vocabularies of {beyond}")
     found: dict[tuple[str, ...], str] = {}
     for info in infos:
@@ -173,7 +173,7 @@ def _members(
 ) -> dict[str, zipfile.ZipInfo]:
     """Return the members by name, the last one where a name stands twice, as Python reads them."""
     infos = archive.infolist()
-    if beyond := limits.ZIP_MEMBERS.beyond(len(infos)):
+    if beyond := limits.ZIP_MEMBERS.exceeded_message(len(infos)):
         raise probe.failure("zip-limit", f"has {beyond}")
     if any(info.header_offset < 0 for info in infos):
         raise probe.failure(
@@ -219,9 +219,11 @@ def _members(
 def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
     if info.flag_bits & _ENCRYPTED:
         raise probe.failure("zip-encrypted", f"has an encrypted {info.filename}; Keras writes none")
-    if beyond := largest.beyond(info.file_size):
+    if beyond := largest.exceeded_message(info.file_size):
         raise probe.failure("zip-limit", f"has a {info.filename} of {beyond}")
-    if beyond := limits.ZIP_RATIO.beyond(-(-info.file_size // max(info.compress_size, 1))):
+    if beyond := limits.ZIP_RATIO.exceeded_message(
+        -(-info.file_size // max(info.compress_size, 1))
+    ):
         raise probe.failure(
             "zip-limit",
             f"has a {info.filename} that would inflate from {info.compress_size} to "
@@ -230,10 +232,10 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    return b"".join(_inflated(archive, info))
+    return b"".join(_inflate(archive, info))
 
 
-def _inflated(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+def _inflate(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     """
     Yield a member's bytes, no more than it says that it has, and no more at a time than a block.
     """
@@ -332,13 +334,13 @@ def weights_source(
 
     _check_size(probe, info, limits.INFLATED_BYTES)
     with tempfile.NamedTemporaryFile() as inflated:
-        for block in _inflated(archive, info):
+        for block in _inflate(archive, info):
             inflated.write(block)
         inflated.flush()
         yield inflated.name
 
 
-def _walked(
+def _walk(
     probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
 ) -> Contents:
     from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start

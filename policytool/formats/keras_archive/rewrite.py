@@ -39,7 +39,7 @@ def texts(path: Path) -> Mapping[str, str]:
     """Return the JSON members."""
     with _archive.open_archive(path) as (_, archive):
         return {
-            part: _texts.decoded(archive.read(part), part)
+            part: _texts.decode(archive.read(part), part)
             for part in _PARTS
             if part in archive.NameToInfo
         }
@@ -76,7 +76,7 @@ def write(source: Path, draft: Path, changes: Changes) -> Counted:
             if info.filename in new_texts:
                 made.writestr(_archive.like(info), new_texts[info.filename])
             elif info.filename in rebuilds:
-                counts |= _rebuilt(old, info, made, rebuilds[info.filename])
+                counts |= _rebuild_member(old, info, made, rebuilds[info.filename])
             else:
                 _archive.copy_member(made, out, info, regions[info.header_offset])
             by_index[index] = made.filelist[-1]
@@ -93,8 +93,8 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
         old, new = _Source(source, old_archive, draft), _Source(draft, new_archive, draft)
         new_texts, rebuilds = old.texts(changes), old.rebuilds(changes)
         ones, others = old_archive.infolist(), new_archive.infolist()
-        if [_described(info) for info in ones] != [
-            _described(info) for info in others
+        if [_description(info) for info in ones] != [
+            _description(info) for info in others
         ] or old_archive.comment != new_archive.comment:
             raise differs("the list of members")
         old_regions, new_regions = (
@@ -162,7 +162,7 @@ class _Source:
         return self._scratch
 
 
-def _rebuilt(
+def _rebuild_member(
     old: _Source, info: zipfile.ZipInfo, made: zipfile.ZipFile, wanted: Rebuild
 ) -> Mapping[tuple[str, ...], Counts]:
     """Make a weights member anew, by way of a file without a name."""
@@ -183,7 +183,7 @@ def _refuse_doubles(archive: zipfile.ZipFile, names: set[str]) -> None:
             )
 
 
-def _described(info: zipfile.ZipInfo) -> tuple[object, ...]:
+def _description(info: zipfile.ZipInfo) -> tuple[object, ...]:
     return (
         info.filename,
         info.date_time,

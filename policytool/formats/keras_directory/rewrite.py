@@ -11,7 +11,7 @@ from policytool.formats.hdf5.rewriting.rebuild import rebuild
 from policytool.formats.keras_archive import parts as layout
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
-from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edited
+from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edit_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
 
 def members(path: Path, changes: Changes) -> tuple[str, ...]:
     """Return the names of the files that change."""
-    return (*edited(texts(path), changes.edits), *_rebuilds(path, changes))
+    return (*edit_texts(texts(path), changes.edits), *_rebuilds(path, changes))
 
 
 def write(source: Path, draft: Path, changes: Changes) -> Counted:
@@ -51,7 +51,7 @@ def write(source: Path, draft: Path, changes: Changes) -> Counted:
         _texts.write(source, draft, source.name, _of(source.name, changes))
         return {}
     with storage.reading(source) as opened, storage.creating(draft, opened) as target:
-        return rebuild(opened, target, _wanted(source, changes))
+        return rebuild(opened, target, _rebuild_of(source, changes))
 
 
 def compare(source: Path, draft: Path, changes: Changes) -> None:
@@ -60,14 +60,14 @@ def compare(source: Path, draft: Path, changes: Changes) -> None:
         _texts.compare(source, draft, source.name, _of(source.name, changes))
         return
     with storage.reading(source) as opened, storage.reading(draft) as made:
-        comparing.compare(opened, made, _wanted(source, changes))
+        comparing.compare(opened, made, _rebuild_of(source, changes))
 
 
 def _of(part: str, changes: Changes) -> list[Edit]:
     return [edit for edit in changes.edits if edit.address.part == part]
 
 
-def _wanted(source: Path, changes: Changes) -> Rebuild:
+def _rebuild_of(source: Path, changes: Changes) -> Rebuild:
     wanted = _rebuilds(source.parent, changes).get(source.name)
     if wanted is None:
         raise WriteError(

@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import Probe, parse_json
-from policytool.formats.document import Document, Node, Observation, Writer
+from policytool.formats.document import Document, ObjectNode, Observation, Writer
 from policytool.formats.saved_model.files import KERAS
 from policytool.formats.saved_model.read import KERAS_PREFIX
 from policytool.support import limits
@@ -66,7 +66,7 @@ def read(probe: Probe) -> Document:
         )
     observations: list[Observation] = []
     total = sum(len(node["metadata"]) for node in found.values())
-    if beyond := limits.JSON_BYTES.beyond(total):
+    if beyond := limits.JSON_BYTES.exceeded_message(total):
         raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
     parts: dict[str, Json] = {
         f"{KERAS}#{number}": parse_json(probe, node["metadata"], f"{KERAS}#{number}", observations)
@@ -88,7 +88,7 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
     data = probe.content(limits.PROTO_BYTES, "proto-limit", "has")
     try:
         for count, span in enumerate(protobuf_splice.spans(data, _NODES), 1):
-            if beyond := limits.OBJECT_NODES.beyond(count, counting=True):
+            if beyond := limits.OBJECT_NODES.exceeded_message(count, counting=True):
                 raise probe.failure("proto-limit", f"holds {beyond}")
             yield _node(data, span)
     except protobuf_splice.WireError as error:
@@ -118,7 +118,7 @@ def _node(data: bytes, span: protobuf_splice.Span) -> tuple[int, dict[str, Any]]
     }
 
 
-def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:
+def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, ObjectNode]:
     """
     Return the objects with the edges that their paths tell, and what held them in between.
 
@@ -146,11 +146,11 @@ def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:
     identifiers = {number: str(node["identifier"]) for number, node in found.items()}
     zero = {root: 0, 0: root} if root else {}
     return {
-        zero.get(number, number): Node(
+        zero.get(number, number): ObjectNode(
             id=zero.get(number, number),
             identifier=identifiers.get(number, _CONTAINER),
             children=tuple(
-                (label, zero.get(child, child)) for label, child in _listed(edges[number])
+                (label, zero.get(child, child)) for label, child in _number_layers(edges[number])
             ),
             part=f"{KERAS}#{number}" if number in found else None,
         )
@@ -158,7 +158,7 @@ def _graph(found: dict[int, dict[str, Any]], root: int) -> dict[int, Node]:
     }
 
 
-def _listed(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+def _number_layers(edges: list[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """
     Yield the edges; a model's layers under their number among them, because those with weights are
     told under another.

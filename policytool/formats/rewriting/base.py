@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast, Edit, Slot
+    from policytool.formats.edits import Cast, Edit, StateSlot
 
     Counted: TypeAlias = Mapping[tuple[str, ...], Counts]
     """What was lost in each tensor that was cast, by its path in the plan."""
@@ -40,7 +40,7 @@ class Changes:
 
     edits: tuple[Edit, ...] = ()
     casts: tuple[Cast, ...] = ()
-    state: tuple[Slot, ...] | None = None
+    state: tuple[StateSlot, ...] | None = None
     """The optimizer's state as it will be stored; None where it stays."""
 
 
@@ -91,7 +91,7 @@ def measure_nothing(path: Path, casts: Sequence[Cast]) -> Counted:
     return {}
 
 
-def edited(
+def edit_texts(
     texts: Mapping[str, str], edits: Sequence[Edit], apply: Apply = jsonedit.apply
 ) -> Mapping[str, str]:
     """

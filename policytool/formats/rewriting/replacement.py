@@ -85,11 +85,11 @@ class Replacing:
         self._before = _state(place.source)
         self._start = self._written = self._compared = time.perf_counter()
 
-    def written(self) -> None:
+    def note_written(self) -> None:
         """Note that the draft is on the disk."""
         self._written = self._compared = time.perf_counter()
 
-    def compared(self) -> None:
+    def note_compared(self) -> None:
         """Note that the draft is what it should be."""
         self._compared = time.perf_counter()
 

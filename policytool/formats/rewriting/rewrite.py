@@ -132,7 +132,7 @@ def make(
         replacing = Replacing(place, backup=options.backup and options.in_place)
         with atomic.DirectoryDraft.beside(place.target) as made:
             fill(made.create())
-            replacing.written()
+            replacing.note_written()
             replacing.publish(made)
         return replacing.result({})
 
@@ -189,9 +189,9 @@ def _write_file(job: _Job, *, backup: bool) -> Written:
             companions.copy(job.rewriter.companions(source))
         counts = job.rewriter.write(source, draft.path, job.changes)
         draft.flush()
-        replacing.written()
+        replacing.note_written()
         job.rewriter.compare(source, draft.path, job.changes)
-        replacing.compared()
+        replacing.note_compared()
         with contextlib.ExitStack() as stack:
             if job.verify is not None:
                 others = (
@@ -224,13 +224,13 @@ def _write_directory(job: _Job, names: Sequence[str], *, backup: bool) -> Writte
             else:
                 atomic.copy_file(source / name, draft.path)
             draft.flush()
-        replacing.written()
+        replacing.note_written()
         for name, draft in made.members.items():
             if str(name) in names:
                 job.rewriter.compare(source / name, draft.path, job.changes)
             elif not same_bytes(source / name, draft.path):
                 raise differs(str(name))
-        replacing.compared()
+        replacing.note_compared()
         with contextlib.ExitStack() as stack:
             if job.verify is not None:
                 job.verify(stack.enter_context(view(target, made.members, folder=target.name)))

@@ -6,7 +6,13 @@ import codecs
 import os
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import Rewriter, WriteError, differs, edited, measure_nothing
+from policytool.formats.rewriting.base import (
+    Rewriter,
+    WriteError,
+    differs,
+    edit_texts,
+    measure_nothing,
+)
 from policytool.support import limits
 from policytool.support.files import atomic, opening
 from policytool.support.text import jsonedit
@@ -22,7 +28,7 @@ _THE_FILE: Final = "the file"
 """What a file that is one text is called in errors."""
 
 
-def decoded(data: bytes, what: str) -> str:
+def decode(data: bytes, what: str) -> str:
     """
     Return the text of a file without its byte order mark.
 
@@ -45,8 +51,8 @@ def new_bytes(
     :raises WriteError: where the file does not hold what the edits say.
     """
     mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
-    text = decoded(data, part)
-    return mark + edited({part: text}, edits, apply).get(part, text).encode(
+    text = decode(data, part)
+    return mark + edit_texts({part: text}, edits, apply).get(part, text).encode(
         "utf-8", "surrogatepass"
     )
 
@@ -58,7 +64,7 @@ def member(path: Path) -> str:
     :raises WriteError: where it is not UTF-8.
     :raises OSError: where it cannot be read.
     """
-    return decoded(_content(path), path.name)
+    return decode(_content(path), path.name)
 
 
 def _content(path: Path) -> bytes:
@@ -74,7 +80,7 @@ def write(
     :raises WriteError: where the file does not hold what the edits say.
     :raises OSError: where reading or writing fails.
     """
-    with atomic.opened(draft, os.O_WRONLY) as descriptor:
+    with atomic.open_descriptor(draft, os.O_WRONLY) as descriptor:
         atomic.write_all(descriptor, new_bytes(_content(source), part, edits, apply), 0)
 
 
@@ -96,7 +102,7 @@ def text(path: Path) -> str:
 
     :raises WriteError: where it is not UTF-8.
     """
-    return decoded(_content(path), _THE_FILE)
+    return decode(_content(path), _THE_FILE)
 
 
 def text_rewriter(

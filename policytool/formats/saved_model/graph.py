@@ -106,7 +106,7 @@ class _Reader:
         deepest = limits.SCOPE_DEPTH.value
         while pending:
             body, bindings, scope, callers = pending.pop()
-            if beyond := limits.CALL_DEPTH.beyond(len(callers), counting=True):
+            if beyond := limits.CALL_DEPTH.exceeded_message(len(callers), counting=True):
                 raise GraphLimitError(f"nests calls in {beyond}")
             for node in body:
                 name = (
@@ -121,7 +121,9 @@ class _Reader:
                     + len(name) // _CHARACTERS
                 )
                 if (depth := name.count("/")) > deepest:
-                    raise GraphLimitError(f"nests scopes in {limits.SCOPE_DEPTH.beyond(depth)}")
+                    raise GraphLimitError(
+                        f"nests scopes in {limits.SCOPE_DEPTH.exceeded_message(depth)}"
+                    )
                 *above, _ = name.split("/")
                 found = [bindings[source] for source in node.inputs if source in bindings]
                 if node.calls:
@@ -154,7 +156,9 @@ class _Reader:
         """Count what is done, as far as a small file can have a lot of it done."""
         self.steps += steps
         if self.steps > self.most:
-            raise GraphLimitError(f"takes {limits.TRACE_STEPS.beyond(self.steps, counting=True)}")
+            raise GraphLimitError(
+                f"takes {limits.TRACE_STEPS.exceeded_message(self.steps, counting=True)}"
+            )
 
     def function(self, name: str) -> _Function:
         """Return a function of the graph's library."""
@@ -218,7 +222,7 @@ def traces(meta_graph: Any, graph_def: Any) -> tuple[Trace, ...]:
     found = [
         reader.trace(
             _text(entry.key),
-            _needed(main, [_text(tensor.value.name) for tensor in entry.value.outputs]),
+            _needed_nodes(main, [_text(tensor.value.name) for tensor in entry.value.outputs]),
             sources,
             signature=True,
         )
@@ -254,7 +258,7 @@ def _of_root(reader: _Reader, objects: Any) -> Iterator[Trace]:
                 break  # the others are the same for other arguments, such as training
 
 
-def _needed(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator[_Node]:
+def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator[_Node]:
     """Yield the nodes of the main graph that outputs are computed from."""
     pending = [output.partition(":")[0] for output in outputs]
     seen = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats.base import ASSETS, escaping_asset
-from policytool.formats.saved_model.graph_bodies import parsed, text
+from policytool.formats.saved_model.graph_bodies import parse_message, text
 from policytool.support.text.paths import leads_out
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def assets(graph: Any) -> tuple[Any, ...]:
     ):  # of several kinds loaders take the last
         return ()
     found = (
-        parsed("AssetFile", one.value) for one in held.any.values if one.type_url.endswith(_TYPE)
+        parse_message("AssetFile", one.value)
+        for one in held.any.values
+        if one.type_url.endswith(_TYPE)
     )
     return tuple(asset for asset in found if asset is not None)
 

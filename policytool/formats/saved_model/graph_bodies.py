@@ -82,13 +82,13 @@ def text_of(node: Any) -> bytes:
     tensor = next(
         (entry.value.tensor for entry in reversed(node.attributes) if entry.key == b"value"), None
     )
-    held = parsed("TextTensor", b"".join(tensor or []))
+    held = parse_message("TextTensor", b"".join(tensor or []))
     return (
         held.texts[0] if held is not None and len(held.texts) == 1 and not held.content else b"\0"
     )
 
 
-def parsed(name: str, data: bytes) -> Any | None:
+def parse_message(name: str, data: bytes) -> Any | None:
     """
     Return a message; None for bytes that are none, or are beyond the bounds: TensorFlow reads a
     file with such bytes in no way.

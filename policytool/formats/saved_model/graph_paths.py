@@ -87,7 +87,7 @@ A function, the name of a value in it, and whether it has to be an asset (or els
 """
 
 
-def observed(graph: Any, definition: Any) -> Iterator[Observation]:
+def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
     """
     Yield each kind of op once that opens a file of the model's choice.
 
@@ -102,7 +102,7 @@ def observed(graph: Any, definition: Any) -> Iterator[Observation]:
             where="saved_model.pb",
         )
     paths = _Paths(graph, bodies)
-    for name in dict.fromkeys(paths.misplaced()):
+    for name in dict.fromkeys(paths.misplaced_ops()):
         where = (
             "a path of the model's own, not the saver's or an asset's"
             if ops.path_inputs(name)
@@ -122,7 +122,7 @@ class _Paths:
     graph: Any
     bodies: Mapping[str, Body]
 
-    def misplaced(self) -> Iterator[str]:
+    def misplaced_ops(self) -> Iterator[str]:
         """Yield the ops whose paths, or whose attributes that name files, are the model's own."""
         watched = ops.placed_ops()
         for within, body in self.bodies.items():
@@ -171,7 +171,7 @@ class _Paths:
                     (outer, text(caller.name)) for outer, caller in self._calls.get(inside, ())
                 ]
         return not tops.isdisjoint(
-            self._called | (self._restored if op in _WRITING else frozenset())
+            self._serving_nodes | (self._restoring_nodes if op in _WRITING else frozenset())
         )
 
     def _hold(self, needs: list[_Need]) -> bool:
@@ -201,7 +201,7 @@ class _Paths:
         node = body.nodes.get(name)
         if node is None:
             return (
-                self._given(within, body.arguments.index(name), asset=asset)
+                self._argument_values(within, body.arguments.index(name), asset=asset)
                 if name in body.arguments
                 else None
             )
@@ -215,13 +215,16 @@ class _Paths:
         ):
             return (
                 ()
-                if name not in (self._called | self._restored if asset else self._called)
+                if name
+                not in (
+                    self._serving_nodes | self._restoring_nodes if asset else self._serving_nodes
+                )
                 else None
             )
         if op == "Const" and not asset:
             return () if _TEXT.fullmatch(text_of(node)) else None
         if op == "ReadVariableOp" and within == MAIN and asset:
-            return self._stored(inputs)
+            return self._stored_values(inputs)
         if attribute(node, "separator") not in {None, ""}:
             return None
         taken = (
@@ -235,7 +238,7 @@ class _Paths:
         )
         return [(within, source, asset) for source in taken] or None
 
-    def _stored(self, inputs: Sequence[str]) -> Sequence[_Need] | None:
+    def _stored_values(self, inputs: Sequence[str]) -> Sequence[_Need] | None:
         """
         Return the values that a variable of the graph is given: TensorFlow 2 keeps an asset's path
         in one until a table's initializer reads it.
@@ -292,7 +295,9 @@ class _Paths:
             entry.value.type == _RESOURCE for node in nodes for entry in node.attributes
         )
 
-    def _given(self, function: str, position: int, *, asset: bool) -> Sequence[_Need] | None:
+    def _argument_values(
+        self, function: str, position: int, *, asset: bool
+    ) -> Sequence[_Need] | None:
         """
         Return what an argument of a function is wherever it is called; None where it may be
         anything.
@@ -381,7 +386,7 @@ class _Paths:
         return found
 
     @cached_property
-    def _called(self) -> frozenset[str]:
+    def _serving_nodes(self) -> frozenset[str]:
         """
         The nodes of the graph that a signature is computed from, or has to wait for: when it is
         called, nobody fills in paths.
@@ -391,19 +396,19 @@ class _Paths:
             for entry in self.graph.signatures
             if not _graph.is_internal(entry.key)
         )
-        return self._needed(
+        return self._ancestors(
             name for outputs in own for tensor in outputs for name in _names(tensor.value)
         )
 
     @cached_property
-    def _restored(self) -> frozenset[str]:
+    def _restoring_nodes(self) -> frozenset[str]:
         """
         The same of the op that restores the variables, for which loaders fill in the saver's path
         alone.
         """
-        return self._needed([text(self.graph.saver.restore_op)])
+        return self._ancestors([text(self.graph.saver.restore_op)])
 
-    def _needed(self, roots: Iterable[str]) -> frozenset[str]:
+    def _ancestors(self, roots: Iterable[str]) -> frozenset[str]:
         nodes = self.bodies[MAIN].nodes
         pending = list(roots)
         seen: set[str] = set()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import WriteError, differs, edited
+from policytool.formats.rewriting.base import WriteError, differs, edit_texts
 from policytool.formats.rewriting.blocks import Range, equal
 from policytool.formats.saved_model.files import GRAPH, KERAS
 from policytool.support import limits
@@ -49,7 +49,7 @@ def texts(path: Path, file: str) -> Mapping[str, str]:
         called
     :raises WriteError: where it cannot be rewritten.
     """
-    with _mapped(path) as data:
+    with _map_file(path) as data:
         return _texts(data, file)
 
 
@@ -60,10 +60,10 @@ def write(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None:
     :raises WriteError: where the file does not hold what the edits say.
     :raises OSError: where reading or writing fails.
     """
-    with _mapped(source) as data:
+    with _map_file(source) as data:
         changes = _splices(data, file, edits)
         size = len(data)
-    with opening.regular_file(source) as one, atomic.opened(draft, os.O_WRONLY) as other:
+    with opening.regular_file(source) as one, atomic.open_descriptor(draft, os.O_WRONLY) as other:
         position = to = 0
         for splice in changes:
             atomic.copy_bytes(one, other, splice.start - position, start=position, to=to)
@@ -80,9 +80,9 @@ def compare(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None
 
     :raises WriteError: where it is not so.
     """
-    with _mapped(source) as data:
+    with _map_file(source) as data:
         changes, expected, size = _splices(data, file, edits), dict(_texts(data, file)), len(data)
-    expected.update(edited(expected, edits))
+    expected.update(edit_texts(expected, edits))
     try:
         found = texts(draft, file)
     except WriteError as error:
@@ -109,13 +109,13 @@ def compare(source: Path, draft: Path, file: str, edits: Sequence[Edit]) -> None
 
 
 @contextmanager
-def _mapped(path: Path) -> Iterator[memoryview]:
+def _map_file(path: Path) -> Iterator[memoryview]:
     """
     Map a file, which may be hundreds of megabytes of graph around the little that is read of it.
     """
     with opening.regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
-        if beyond := limits.PROTO_BYTES.beyond(size):
+        if beyond := limits.PROTO_BYTES.exceeded_message(size):
             raise WriteError("not-rewritable", f"{path.name} has {beyond}")
         if not size:
             yield memoryview(b"")
@@ -142,12 +142,12 @@ def _texts(data: memoryview, file: str) -> Mapping[str, str]:
 
 def _splices(data: memoryview, file: str, edits: Sequence[Edit]) -> list[Splice]:
     places = _places(data, file)
-    new = edited(_texts(data, file), edits)
+    new = edit_texts(_texts(data, file), edits)
     changes = protobuf_splice.splices(
         {places[part]: text.encode("utf-8", "surrogatepass") for part, text in new.items()}
     )
     size = len(data) + sum(len(splice.new) - (splice.end - splice.start) for splice in changes)
-    if beyond := limits.PROTO_BYTES.beyond(size):
+    if beyond := limits.PROTO_BYTES.exceeded_message(size):
         raise WriteError("not-rewritable", f"{file} would have {beyond}")
     return changes
 

@@ -18,7 +18,7 @@ from policytool.formats.base import Probe, is_serialised, parse_json
 from policytool.formats.document import (
     Document,
     Layout,
-    Node,
+    ObjectNode,
     Observation,
     Signature,
     Tensor,
@@ -83,10 +83,10 @@ def read(probe: Probe) -> Document:
             "savedmodel-empty",
             f"{GRAPH} holds no graph; expected what tf.saved_model.save or model.save writes",
         )
-    if beyond := limits.GRAPHS.beyond(len(saved.meta_graphs)):
+    if beyond := limits.GRAPHS.exceeded_message(len(saved.meta_graphs)):
         raise probe.failure("proto-limit", f"holds {beyond}")
     observations: list[Observation] = []
-    graph = _served(saved.meta_graphs, observations)
+    graph = _serving_graph(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
     definition = _definition(probe, graph)
     has_keras = any(
@@ -124,7 +124,7 @@ def read(probe: Probe) -> Document:
     )
 
 
-def _served(graphs: Any, observations: list[Observation]) -> Any:
+def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
     """
     Return the graph that is tagged for serving, else the first; TF 1 exports those for training and
     evaluation as well.
@@ -188,7 +188,7 @@ def edges(probe: Probe) -> Mapping[int, tuple[tuple[str, int], ...]]:
     :raises ModelFileError: where the graph cannot be read.
     """
     saved = _message(probe, GRAPH, "SavedModel")
-    nodes = _served(saved.meta_graphs, []).object_graph.nodes if saved.meta_graphs else ()
+    nodes = _serving_graph(saved.meta_graphs, []).object_graph.nodes if saved.meta_graphs else ()
     return {
         index: tuple(
             (_text(edge.local_name), edge.node_id)
@@ -232,7 +232,7 @@ def _metadata(
     Return the JSON metadata by part, and the part of each Keras node; what TF 2.5 writes to both
     files is two parts, and the one that it obeys counts.
     """
-    if beyond := limits.OBJECT_NODES.beyond(len(graph.nodes)):
+    if beyond := limits.OBJECT_NODES.exceeded_message(len(graph.nodes)):
         raise probe.failure("proto-limit", f"holds {beyond}")
     texts = {
         index: (GRAPH, node.user_object.metadata)
@@ -252,7 +252,7 @@ def _metadata(
                 node.metadata,
             )
     total = sum(len(text) for _, text in texts.values())
-    if beyond := limits.JSON_BYTES.beyond(total):
+    if beyond := limits.JSON_BYTES.exceeded_message(total):
         raise probe.failure("json-limit", f"has JSON metadata of {beyond}")
     parts = {
         f"{file}#{index}": parse_json(probe, text, f"{file}#{index}", observations)
@@ -263,7 +263,7 @@ def _metadata(
         parts[f"{GRAPH}#{index}"] = (
             same if same is not None else parse_json(probe, text, f"{GRAPH}#{index}", observations)
         )
-        if same is None and _unnumbered(parts[f"{GRAPH}#{index}"]) != _unnumbered(
+        if same is None and _without_numbers(parts[f"{GRAPH}#{index}"]) != _without_numbers(
             parts[f"{KERAS}#{index}"]
         ):
             message = (
@@ -289,7 +289,7 @@ def _metadata(
     }
 
 
-def _unnumbered(value: Json) -> Json:
+def _without_numbers(value: Json) -> Json:
     """
     Return metadata without the numbers of its objects, which TF 2.5 may write to
     ``keras_metadata.pb`` alone.
@@ -297,9 +297,11 @@ def _unnumbered(value: Json) -> Json:
     return jsontext.without(value, _NUMBER)
 
 
-def _nodes(graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]) -> dict[int, Node]:
+def _nodes(
+    graph: Any, parts: Mapping[str, Json], places: Mapping[int, str]
+) -> dict[int, ObjectNode]:
     return {
-        index: Node(
+        index: ObjectNode(
             id=index,
             identifier=VARIABLE
             if node.HasField("variable")
@@ -376,7 +378,7 @@ def _ops(
         for function in message.library.functions:
             own.update(map(_OP, function.nodes))
         if not own.isdisjoint(ops.placed_ops()):
-            observations += graph_paths.observed(graph, message)
+            observations += graph_paths.observe_ops(graph, message)
         found |= own.difference(function.signature.name for function in message.library.functions)
     return frozenset(map(_text, found))
 

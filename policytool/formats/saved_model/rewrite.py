@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edited
+from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edit_texts
 from policytool.formats.saved_model import metadata as _metadata
 from policytool.formats.saved_model.files import GRAPH, KERAS
 
@@ -45,7 +45,7 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
 def members(path: Path, changes: Changes) -> tuple[str, ...]:
     """Return the names of the files that change."""
     measure(path, changes.casts)
-    parts = edited(texts(path), changes.edits)
+    parts = edit_texts(texts(path), changes.edits)
     return tuple(file for file in _FILES if any(_is_in(part, file) for part in parts))
 
 

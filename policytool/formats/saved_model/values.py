@@ -40,7 +40,7 @@ class SavedModelValues:
         with _checkpoint.reasons():
             yield from _checkpoint.blocks(self._bundle, self._key(tensor), tensor)
 
-    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """
         Return the tensors as they are: the object graph lists them in the order in which the layer
         made them.

@@ -105,7 +105,7 @@ def _names(probe: Probe, value: Json) -> list[str]:
                     f"NAME_00000{SHARD_SUFFIX}",
                 )
             found[name] = None
-    if beyond := limits.WEIGHTS_SHARDS.beyond(len(found)):
+    if beyond := limits.WEIGHTS_SHARDS.exceeded_message(len(found)):
         raise probe.failure("h5-limit", f"has its weights in {beyond}")
     return list(found)
 

@@ -42,7 +42,7 @@ class Values(Protocol):
         """
         ...
 
-    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return one layer's tensors in the layer's own order, as far as the file tells it."""
         ...
 

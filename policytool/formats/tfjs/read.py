@@ -76,7 +76,7 @@ def read(probe: Probe) -> Document:
         )
     groups = _groups(probe, model)
     tensors = tuple(
-        _tensor(probe, entry) for group in groups for entry in _listed(probe, group, "weights")
+        _tensor(probe, entry) for group in groups for entry in _list_at(probe, group, "weights")
     )
     observations += _about_storage(groups, tensors)
     config = topology.get(_CONFIG, topology) if isinstance(topology, dict) else None
@@ -144,9 +144,9 @@ def places(probe: Probe) -> tuple[TensorLocation, ...]:
     """
     found = []
     for group in _groups(probe, _object(probe, [])):
-        paths = tuple(path for path in _listed(probe, group, "paths") if isinstance(path, str))
+        paths = tuple(path for path in _list_at(probe, group, "paths") if isinstance(path, str))
         offset: int | None = 0
-        for entry in _listed(probe, group, "weights"):
+        for entry in _list_at(probe, group, "weights"):
             tensor = _tensor(probe, entry)
             found.append(
                 TensorLocation(
@@ -209,12 +209,12 @@ def _groups(probe: Probe, model: dict[str, Json]) -> list[dict[str, Json]]:
     if len(groups) != len(found):
         _refuse(probe)
     for group in groups:
-        if not all(isinstance(path, str) for path in _listed(probe, group, "paths")):
+        if not all(isinstance(path, str) for path in _list_at(probe, group, "paths")):
             _refuse(probe)
     return groups
 
 
-def _listed(probe: Probe, group: dict[str, Json], key: str) -> list[Json]:
+def _list_at(probe: Probe, group: dict[str, Json], key: str) -> list[Json]:
     found = group.get(key)
     if not isinstance(found, list):
         _refuse(probe)
@@ -237,7 +237,7 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
         _refuse(probe)
     if not isinstance(shape, list):
         _refuse(probe)
-    if beyond := limits.H5_RANK.beyond(len(shape)):
+    if beyond := limits.H5_RANK.exceeded_message(len(shape)):
         raise probe.failure("json-limit", f"has in its {MANIFEST} a tensor of {beyond}")
     sizes = [
         size for size in shape if isinstance(size, int) and not isinstance(size, bool) and size >= 0

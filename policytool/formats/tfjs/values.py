@@ -61,7 +61,7 @@ class TfjsValues:
         except OSError as error:
             raise ValuesError(f"its shards cannot be read: {error.strerror or error}") from error
 
-    def ordered(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """
         Return the tensors as the manifest lists them: in the layer's own order; by number, where
         they have numbers for names.

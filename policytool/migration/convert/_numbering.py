@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import Reference, Role
-from policytool.migration.convert.traversal import references, replaced, rewired
+from policytool.migration.convert.traversal import references, replace_references, rewire
 from policytool.model.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ _SHAPE = "batch_input_shape"
 
 def from_keras2(network: Network) -> Network:
     """Return a network of Keras 2, or 1, whose references count each layer's calls from 0."""
-    used = _used(network)
+    used = _used_calls(network)
     first = {
         unit.name: _first(used[unit.name], unit) for unit in network.units if unit.name in used
     }
-    return rewired(network, lambda reference: _less(reference, first.get(reference.layer, 0)))
+    return rewire(network, lambda reference: _less(reference, first.get(reference.layer, 0)))
 
 
 def from_keras3(network: Network) -> Network:
@@ -41,22 +41,20 @@ def from_keras3(network: Network) -> Network:
     first = {unit.name: int(_is_functional(unit)) for unit in network.units}
     network = replace(
         network,
-        outputs=replaced(
+        outputs=replace_references(
             network.outputs, lambda reference: _less(reference, first.get(reference.layer, 0))
         ),
     )
-    used = _used(network)
+    used = _used_calls(network)
     over = {
         unit.name: max(used[unit.name]) + 1 - max(len(unit.calls), 1)
         for unit in network.units
         if unit.name in used
     }
-    return rewired(
-        network, lambda reference: _less(reference, max(over.get(reference.layer, 0), 0))
-    )
+    return rewire(network, lambda reference: _less(reference, max(over.get(reference.layer, 0), 0)))
 
 
-def _used(network: Network) -> dict[str, set[int]]:
+def _used_calls(network: Network) -> dict[str, set[int]]:
     """Return, by layer, the numbers of the calls that something takes a result of."""
     used: dict[str, set[int]] = defaultdict(set)
     every = (

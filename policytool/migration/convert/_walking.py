@@ -49,7 +49,7 @@ def inbound(call: Call, *, by_name: bool = True) -> Iterator[Reference]:
         yield from tensors(call.kwargs[key])
 
 
-class Graph:
+class CallGraph:
     """The calls of one functional network."""
 
     def __init__(self, network: Network, *, by_name: bool = True) -> None:
@@ -83,7 +83,7 @@ class Graph:
             else []
         )
 
-    def walked(self) -> tuple[list[Node], dict[str, int]]:
+    def walk(self) -> tuple[list[Node], dict[str, int]]:
         """
         Return the calls in the order in which a walk back from the outputs leaves them, and each
         unit's place among those that it meets.

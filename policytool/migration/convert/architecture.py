@@ -35,7 +35,7 @@ told from lists.
 """
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """
     What an object in a config is; the words of ``data/layer_arguments.json`` where it has them.
     """
@@ -112,7 +112,7 @@ class Call:
 class Thing:
     """A serialised object that is no layer."""
 
-    kind: Kind
+    kind: ObjectKind
     class_name: str
     """Without its package."""
 

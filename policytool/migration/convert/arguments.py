@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Kind, Role, Thing, Unit
-from policytool.migration.convert.log import shown
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit
+from policytool.migration.convert.log import display_value
+from policytool.migration.convert.traversal import map_units
 from policytool.releases import known_arguments
 from policytool.releases.policy import Policy, PolicyMap
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _LAYERS = "layers"
 _NEVER = frozenset({"name", "trainable", "dtype"})
-_JUDGED = frozenset({Kind.INITIALIZER, Kind.REGULARIZER, Kind.CONSTRAINT})
+_JUDGED = frozenset({ObjectKind.INITIALIZER, ObjectKind.REGULARIZER, ObjectKind.CONSTRAINT})
 
 
-def judged(root: Unit, target: Target, log: Log) -> Unit:
+def keep_known(root: Unit, target: Target, log: Log) -> Unit:
     """
     Return the model with the keys alone that the target takes; what it cannot be told goes to the
     log as a refusal.
@@ -47,10 +47,10 @@ def judged(root: Unit, target: Target, log: Log) -> Unit:
         ):
             return replace(unit, config=config)
         return replace(
-            unit, config=_Judge(target, log).taken(unit, _LAYERS, unit.class_name, config)
+            unit, config=_Judge(target, log).known_keys(unit, _LAYERS, unit.class_name, config)
         )
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
 def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
@@ -60,7 +60,7 @@ def _value(unit: Unit, value: Value, target: Target, log: Log) -> Value:
             return value
         config = {key: _value(unit, item, target, log) for key, item in value.config.items()}
         if value.kind in _JUDGED and known_arguments.is_known(value.kind, value.class_name):
-            config = _Judge(target, log).taken(unit, value.kind, value.class_name, config)
+            config = _Judge(target, log).known_keys(unit, value.kind, value.class_name, config)
         return replace(value, config=config)
     if isinstance(value, list):
         return [_value(unit, item, target, log) for item in value]
@@ -76,7 +76,7 @@ class _Judge:
     target: Target
     log: Log
 
-    def taken(
+    def known_keys(
         self, unit: Unit, kind: str, class_name: str, config: Mapping[str, Value]
     ) -> dict[str, Value]:
         """Return the keys of an object's config that the target takes."""
@@ -108,13 +108,14 @@ class _Judge:
                     "key-dropped",
                     unit,
                     f"{key} of {class_name} is left out: {target.loader} does not take it, and "
-                    f"does what {shown(_json(value))} says",
+                    f"does what {display_value(_json(value))} says",
                 )
             else:
                 log.refuse(
                     "argument",
                     unit,
-                    f"{what} has {key} {shown(_json(value))}, which {target.loader} cannot be told",
+                    f"{what} has {key} {display_value(_json(value))}, which {target.loader} cannot "
+                    "be told",
                 )
         for key, text in objection.values:
             log.refuse(

@@ -12,19 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Kind
+from policytool.formats.edits import EditKind
 from policytool.formats.new_model import Content
 from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
-from policytool.migration.convert.compiled import compiled
+from policytool.migration.convert.compiled import compile_config
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.proofs import proofs
-from policytool.migration.convert.rewrites import REWRITES, Situation
+from policytool.migration.convert.rewrites import REWRITES, ConversionContext
 from policytool.migration.convert.target import Target
-from policytool.migration.convert.variables import placed
+from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import Conversion, Plan, Refusal
 from policytool.migration.planning import notes as remarks
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.model import Obstacle
@@ -84,10 +84,10 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
             f"the target takes no {container} that this can write; "
             f"{' or '.join(options.containers)} it does"
         )
-    edited = _edited(loaded, options, target) if not elsewhere else None
+    edited = _edit_plan(loaded, options, target) if not elsewhere else None
     if edited is not None and not _is_left_open(edited, loaded, target):
         return edited
-    made = _converted(
+    made = _conversion_plan(
         loaded,
         options,
         target,
@@ -123,7 +123,7 @@ def _verdict(verdicts: Sequence[Verdict], target: str) -> Verdict | None:
     return next((verdict for verdict in verdicts if verdict.loader == target), None)
 
 
-def _edited(loaded: LoadedModel, options: Options, target: str) -> Plan | None:
+def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | None:
     """
     Return the plan that edits the file, where that is enough for the target, to train on as well;
     else None.
@@ -141,7 +141,7 @@ def _edited(loaded: LoadedModel, options: Options, target: str) -> Plan | None:
     verdict = _verdict(edited.loaders_after, target)
     refused = verdict.reason if verdict is not None else None
     compiled_with = training_incompatibilities.evidence(
-        applied(loaded.document, edited.edits, ()), keras3=loaded.is_keras3
+        apply_edits(loaded.document, edited.edits, ()), keras3=loaded.is_keras3
     )
     untrained = (
         compiled_with is not None
@@ -172,7 +172,7 @@ def _containers(loaded: LoadedModel, target: str, taken: tuple[str, ...]) -> tup
     )
 
 
-def _converted(
+def _conversion_plan(
     loaded: LoadedModel, options: Options, target: str, containers: Sequence[str]
 ) -> Plan:
     """Return the plan that writes the model anew, in the first container that the target takes."""
@@ -196,7 +196,7 @@ def _converted(
     return replace(
         base,
         suffix=options.suffix if options.target or options.to else target,
-        edits=tuple(edit for edit in base.edits if edit.kind is not Kind.SPELLING),
+        edits=tuple(edit for edit in base.edits if edit.kind is not EditKind.SPELLING),
         state=None,
         notes=tuple(
             dict.fromkeys(
@@ -215,7 +215,7 @@ def _converted(
 def _load_edited(loaded: LoadedModel, options: Options) -> LoadedModel:
     """Return the model with a plan's edits, which is one for all targets."""
     edits = planning.draft(loaded, options).edits
-    return reading.load_model(applied(loaded.document, edits, ()))
+    return reading.load_model(apply_edits(loaded.document, edits, ()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,7 +233,7 @@ def _attempt(
     loaded: LoadedModel, options: Options, target: Target, casts: Sequence[Cast]
 ) -> _Attempt:
     log = Log()
-    situation = Situation(
+    situation = ConversionContext(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
     content, proven = (
@@ -256,7 +256,9 @@ def _attempt(
         return _Attempt(log=log, conversion=conversion, refusals=tuple(log.refusals))
     from policytool.formats import creating
 
-    loaders = reading.verdicts(creating.document(content, _named(loaded.document.path, target)))
+    loaders = reading.verdicts(
+        creating.document(content, _path_in_container(loaded.document.path, target))
+    )
     return _Attempt(
         log=log,
         conversion=conversion,
@@ -265,7 +267,7 @@ def _attempt(
     )
 
 
-def rewrite_model(root: Unit, situation: Situation) -> Unit:
+def rewrite_model(root: Unit, situation: ConversionContext) -> Unit:
     """
     Return a file's model as the target has it; what it cannot have goes to the log as refusals.
     """
@@ -273,11 +275,11 @@ def rewrite_model(root: Unit, situation: Situation) -> Unit:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)
     return ordering.order_layers(
-        arguments.judged(root, situation.target, situation.log), situation.target
+        arguments.keep_known(root, situation.target, situation.log), situation.target
     )
 
 
-def _named(path: str, target: Target) -> str:
+def _path_in_container(path: str, target: Target) -> str:
     """Return a path of the kind that a container has: Keras 3 goes by the suffix."""
     return (
         f"{path.removesuffix(_ARCHIVE)}.h5"
@@ -286,12 +288,12 @@ def _named(path: str, target: Target) -> str:
     )
 
 
-def _content(root: Unit, situation: Situation, casts: Sequence[Cast]) -> Content:
+def _content(root: Unit, situation: ConversionContext, casts: Sequence[Cast]) -> Content:
     target = situation.target
     config = encoding.encode(root, target, situation.log)
     stores = target.container != "json"
-    groups, placements = placed(root, situation, casts) if stores else ((), ())
-    trained = compiled(root, situation, placements) if stores else None
+    groups, placements = place_variables(root, situation, casts) if stores else ((), ())
+    trained = compile_config(root, situation, placements) if stores else None
     if (
         trained is not None
         and target.container == "keras"

@@ -11,7 +11,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert import keras2_graph, keras3_graph
-from policytool.migration.convert.architecture import Kind, Network, Reference, Role, Thing, Unit
+from policytool.migration.convert.architecture import (
+    Network,
+    ObjectKind,
+    Reference,
+    Role,
+    Thing,
+    Unit,
+)
 from policytool.model import inbound_nodes
 from policytool.model.tree import INPUT_CLASS, LAYERS, MODEL_CLASSES, path_of
 from policytool.model.tree.site import split_class
@@ -27,9 +34,9 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _KINDS: Final = {
-    "_initializer": Kind.INITIALIZER,
-    "_regularizer": Kind.REGULARIZER,
-    "_constraint": Kind.CONSTRAINT,
+    "_initializer": ObjectKind.INITIALIZER,
+    "_regularizer": ObjectKind.REGULARIZER,
+    "_constraint": ObjectKind.CONSTRAINT,
 }
 _GRAPH_KEYS: Final = frozenset({LAYERS, "input_layers", "output_layers"})
 _SLOTS: Final = {"layer": "forward_layer", "backward_layer": "backward_layer"}
@@ -111,7 +118,9 @@ class _Reader:
         if parent is None:
             return 0
         sites = self.loaded.sites
-        fitting = self._called[parent, name, attribute] or self._called[parent, name, None]
+        fitting = (
+            self._sites_by_call[parent, name, attribute] or self._sites_by_call[parent, name, None]
+        )
         place = self.places[parent, name, attribute]
         while place < len(fitting) and fitting[place] in self.used:
             place += 1
@@ -129,13 +138,13 @@ class _Reader:
                 None,
             )
         if found is None:  # a shared layer stands at its first place
-            found = self._shared.get((*sites[parent].names, name))
+            found = self._sites_by_place.get((*sites[parent].names, name))
         if found is not None:
             self.used.add(found)
         return found
 
     @cached_property
-    def _called(self) -> Mapping[tuple[int, str, str | None], list[int]]:
+    def _sites_by_call(self) -> Mapping[tuple[int, str, str | None], list[int]]:
         """
         Sites by what they stand below, their name, and what they are held as; None for whatever
         that is.
@@ -148,7 +157,7 @@ class _Reader:
         return found
 
     @cached_property
-    def _shared(self) -> Mapping[tuple[str, ...], int]:
+    def _sites_by_place(self) -> Mapping[tuple[str, ...], int]:
         """Sites by their further places, the first of several."""
         return {
             names: index
@@ -208,9 +217,9 @@ class _Reader:
         class_name, registered = split_class(str(value["class_name"]), value.get("registered_name"))
         module, config = value.get("module"), value["config"]
         kind = (
-            Kind.FUNCTION
+            ObjectKind.FUNCTION
             if class_name == _FUNCTION
-            else next((kind for end, kind in _KINDS.items() if key.endswith(end)), Kind.OTHER)
+            else next((kind for end, kind in _KINDS.items() if key.endswith(end)), ObjectKind.OTHER)
         )
         inner: Mapping[str, Value] | str | None
         if isinstance(config, dict):
@@ -219,7 +228,9 @@ class _Reader:
             inner = config if isinstance(config, str) else None
         package = (
             registered
-            if kind is not Kind.FUNCTION and registered is not None and registered != class_name
+            if kind is not ObjectKind.FUNCTION
+            and registered is not None
+            and registered != class_name
             else None
         )
         return Thing(
@@ -233,7 +244,7 @@ class _Reader:
     def _network(self, config: dict[str, Json], site: int | None) -> Network:
         entries = [
             entry
-            for entry in _listed(config.get(LAYERS))
+            for entry in _as_list(config.get(LAYERS))
             if isinstance(entry, dict) and isinstance(entry.get("class_name"), str)
         ]
         units = tuple(self.unit(entry, parent=site, attribute=LAYERS) for entry in entries)
@@ -241,7 +252,7 @@ class _Reader:
             return Network(units=units)
         if stuck := inbound_nodes.stuck(config):
             raise SpellingError(f"a model in the file has {inbound_nodes.describe_stuck(stuck)}")
-        nodes = [_listed(entry.get("inbound_nodes")) for entry in entries]
+        nodes = [_as_list(entry.get("inbound_nodes")) for entry in entries]
         keras3 = any(isinstance(node, dict) and "args" in node for found in nodes for node in found)
         decoded = (
             keras3_graph.decode
@@ -264,7 +275,7 @@ def _are_tensors(ends: Argument) -> bool:
     )
 
 
-def _listed(value: Json) -> list[Json]:
+def _as_list(value: Json) -> list[Json]:
     return value if isinstance(value, list) else []
 
 

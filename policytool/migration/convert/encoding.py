@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert import keras2_graph, keras3_graph
-from policytool.migration.convert.architecture import Kind, Network, Role, Thing, Unit
+from policytool.migration.convert.architecture import Network, ObjectKind, Role, Thing, Unit
 from policytool.model.tree import LAYERS
 from policytool.model.tree.site import PUBLIC_NAMES
 from policytool.releases import keras_operations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 _MODULES: Final = {
-    Kind.INITIALIZER: "keras.initializers",
-    Kind.REGULARIZER: "keras.regularizers",
-    Kind.CONSTRAINT: "keras.constraints",
-    Kind.FUNCTION: "builtins",
+    ObjectKind.INITIALIZER: "keras.initializers",
+    ObjectKind.REGULARIZER: "keras.regularizers",
+    ObjectKind.CONSTRAINT: "keras.constraints",
+    ObjectKind.FUNCTION: "builtins",
 }
 _BACKEND: Final = "tensorflow"
 _FUNCTIONAL: Final = "Functional"
@@ -148,7 +148,7 @@ class _Writer:
             "module": self._module(unit, class_name),
             "class_name": file_name,
             "config": config,
-            "registered_name": self._registered(class_name),
+            "registered_name": self._registered_name(class_name),
         }
 
     def _module(self, unit: Unit, class_name: str) -> str:
@@ -163,7 +163,7 @@ class _Writer:
         return "keras" if unit.role is Role.MODEL else "keras.layers"
 
     @staticmethod
-    def _registered(class_name: str) -> str | None:
+    def _registered_name(class_name: str) -> str | None:
         return class_name if class_name == _FUNCTIONAL else None
 
     def _network(self, network: Network, *, member: bool) -> dict[str, Json]:
@@ -184,7 +184,7 @@ class _Writer:
         try:
             return keras2_graph.nodes(unit, network)
         except keras2_graph.UnwritableCallError as error:
-            if not self._log.refused(unit):
+            if not self._log.is_refused(unit):
                 self._log.refuse(
                     "call",
                     unit,
@@ -250,7 +250,7 @@ class _Writer:
             return {"class_name": name, "config": config}
         if not self._target.says_modules:
             return {"class_name": thing.class_name, "config": config}
-        registered = "function" if thing.kind is Kind.FUNCTION else None
+        registered = "function" if thing.kind is ObjectKind.FUNCTION else None
         return {
             "module": thing.module or _MODULES.get(thing.kind, "keras"),
             "class_name": thing.class_name,

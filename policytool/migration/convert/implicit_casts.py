@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import Graph, Node, inbound, tensors
+from policytool.migration.convert._walking import CallGraph, Node, inbound, tensors
 from policytool.migration.convert.architecture import Dtype, Reference, Role
 from policytool.releases import dtypes
 from policytool.releases.policy import Policy
@@ -79,7 +79,7 @@ _KEEPS_DTYPE: Final = frozenset(
 """Layers that take tensors in whatever dtype they have (``autocast``)."""
 
 
-def implied(network: Network, target: Target) -> Edges:
+def implicit_edges(network: Network, target: Target) -> Edges:
     """Return what a release of Keras 3 adds to a functional network."""
     return _Reading(network=network, target=target).edges()
 
@@ -101,18 +101,18 @@ class _Reading:
 
     def edges(self) -> Edges:
         """Return what each call takes beyond its arguments."""
-        graph = Graph(self.network)
+        graph = CallGraph(self.network)
         found: dict[Node, Sequence[tuple[Node, int]]] = {}
-        for node in graph.walked()[0]:
+        for node in graph.walk()[0]:
             unit = graph.units[node[0]]
             if unit.calls:
                 call = unit.calls[node[1]]
-                found[node] = self._taken(unit, call, graph)
+                found[node] = self._inputs(unit, call, graph)
                 self._mask(node, unit, call, graph)
             self._dtype(node, unit, graph)
         return found
 
-    def _taken(self, unit: Unit, call: Call, graph: Graph) -> list[tuple[Node, int]]:
+    def _inputs(self, unit: Unit, call: Call, graph: CallGraph) -> list[tuple[Node, int]]:
         parents = [
             node for reference in inbound(call) if (node := graph.node(reference)) is not None
         ]
@@ -148,7 +148,7 @@ class _Reading:
             return False
         return parent in self.floats and self.floats[parent] != policy.compute_dtype
 
-    def _dtype(self, node: Node, unit: Unit, graph: Graph) -> None:
+    def _dtype(self, node: Node, unit: Unit, graph: CallGraph) -> None:
         policy = unit.config.get("dtype")
         found: object = policy.compute_dtype if isinstance(policy, Policy) else policy or "float32"
         if unit.role is Role.OPERATION:
@@ -175,11 +175,11 @@ class _Reading:
                 else next(iter(taken), None)
             )
         elif unit.role is Role.MODEL and unit.network is not None:
-            found = _given(unit, self.target)
+            found = _output_dtype(unit, self.target)
         if isinstance(found, str) and dtypes.is_float(found):
             self.floats[node] = found
 
-    def _mask(self, node: Node, unit: Unit, call: Call, graph: Graph) -> None:
+    def _mask(self, node: Node, unit: Unit, call: Call, graph: CallGraph) -> None:
         parents = [
             parent
             for reference in tensors(call.args[:1])
@@ -193,16 +193,16 @@ class _Reading:
         elif unit.class_name == "Masking":
             self.masks[node] = [(parents[0], 2 + cast)]
         elif unit.class_name in _MERGES:
-            self._merged(node, parents)
+            self._merge_masks(node, parents)
         elif unit.class_name == "Concatenate":
-            self._concatenated(node, parents)
+            self._concatenate_masks(node, parents)
         elif (
             unit.class_name in _PASSES
             or (unit.class_name in _RECURRENT and unit.config.get("return_sequences") is True)
         ) and parents[0] in self.masks:
             self.masks[node] = self.masks[parents[0]]
 
-    def _merged(self, node: Node, parents: Sequence[Node]) -> None:
+    def _merge_masks(self, node: Node, parents: Sequence[Node]) -> None:
         masks = [self.masks.get(parent) for parent in parents]
         if self.target.since(_OR_SINCE):
             if all(masks):
@@ -215,7 +215,7 @@ class _Reading:
         elif any(masks):
             self.masks[node] = [(start, ops + 3) for mask in masks for start, ops in mask or ()]
 
-    def _concatenated(self, node: Node, parents: Sequence[Node]) -> None:
+    def _concatenate_masks(self, node: Node, parents: Sequence[Node]) -> None:
         masks = [self.masks.get(parent) for parent in parents]
         if not any(masks):
             return
@@ -229,7 +229,7 @@ class _Reading:
         self.masks[node] = found
 
 
-def _given(unit: Unit, target: Target) -> str | None:
+def _output_dtype(unit: Unit, target: Target) -> str | None:
     """Return the dtype that a nested model gives, where that is one float."""
     network = unit.network
     if network is None or not network.units:
@@ -238,7 +238,7 @@ def _given(unit: Unit, target: Target) -> str | None:
         last = network.units[-1]
         policy = last.config.get("dtype")
         return (
-            _given(last, target)
+            _output_dtype(last, target)
             if last.role is Role.MODEL
             else policy.compute_dtype
             if isinstance(policy, Policy)
@@ -249,6 +249,6 @@ def _given(unit: Unit, target: Target) -> str | None:
     found = {
         reading.floats.get(node)
         for reference in tensors(network.outputs)
-        if (node := Graph(network).node(reference)) is not None
+        if (node := CallGraph(network).node(reference)) is not None
     }
     return found.pop() if len(found) == 1 else None

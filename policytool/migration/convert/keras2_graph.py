@@ -164,9 +164,7 @@ def nodes(unit: Unit, network: Network) -> list[Json]:
     for call in unit.calls:
         if len(call.args) != 1:
             raise UnwritableCallError(f"{len(call.args)} positional arguments")
-        kwargs: dict[str, Json] = {
-            key: _written(item, offsets) for key, item in call.kwargs.items()
-        }
+        kwargs: dict[str, Json] = {key: _encode(item, offsets) for key, item in call.kwargs.items()}
         first = _written_first(call.args[0], kwargs, offsets)
         alone = isinstance(call.args[0], Reference | Constant)
         found.append([first] if alone and unit.class_name not in KEEPS_STRUCTURE else first)
@@ -185,18 +183,18 @@ def _written_first(argument: Argument, kwargs: dict[str, Json], offsets: Mapping
         return [_written_first(item, kwargs, offsets) for item in argument]
     if isinstance(argument, dict):
         return {key: _written_first(item, kwargs, offsets) for key, item in argument.items()}
-    return [CONSTANT, -1, _written(argument, offsets), kwargs]
+    return [CONSTANT, -1, _encode(argument, offsets), kwargs]
 
 
-def _written(argument: Argument, offsets: Mapping[str, int]) -> Json:
+def _encode(argument: Argument, offsets: Mapping[str, int]) -> Json:
     if isinstance(argument, Reference):
         return [argument.layer, argument.call + offsets.get(argument.layer, 0), argument.output]
     if isinstance(argument, list | tuple):
-        return [_written(item, offsets) for item in argument]
+        return [_encode(item, offsets) for item in argument]
     if isinstance(argument, dict):
-        return {key: _written(item, offsets) for key, item in argument.items()}
+        return {key: _encode(item, offsets) for key, item in argument.items()}
     if isinstance(argument, Constant):
-        return _written(argument.value, offsets)
+        return _encode(argument.value, offsets)
     if isinstance(argument, Dtype):
         return argument.name
     if isinstance(argument, Slice):
@@ -222,4 +220,4 @@ def _ends_written(argument: Argument, offsets: Mapping[str, int]) -> Json:
         return [_ends_written(item, offsets) for item in argument]
     if isinstance(argument, dict):
         return {key: _ends_written(item, offsets) for key, item in argument.items()}
-    return _written(argument, offsets)
+    return _encode(argument, offsets)

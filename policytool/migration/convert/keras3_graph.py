@@ -116,14 +116,14 @@ def nodes(unit: Unit) -> list[Json]:
     """Return the calls of a unit as ``inbound_nodes``."""
     return [
         {
-            "args": [_written(item) for item in call.args],
-            "kwargs": {key: _written(item) for key, item in call.kwargs.items()},
+            "args": [_encode(item) for item in call.args],
+            "kwargs": {key: _encode(item) for key, item in call.kwargs.items()},
         }
         for call in unit.calls
     ]
 
 
-def _written(argument: Argument) -> Json:
+def _encode(argument: Argument) -> Json:
     if isinstance(argument, Reference):
         history: list[Json] = [argument.layer, argument.call, argument.output]
         return {
@@ -131,15 +131,15 @@ def _written(argument: Argument) -> Json:
             "config": {"shape": [None], "dtype": "float32", "keras_history": history},
         }
     if isinstance(argument, list):
-        return [_written(item) for item in argument]
+        return [_encode(item) for item in argument]
     if isinstance(argument, tuple):
-        return {"class_name": _TUPLE, "items": [_written(item) for item in argument]}
+        return {"class_name": _TUPLE, "items": [_encode(item) for item in argument]}
     if isinstance(argument, dict):
-        return {key: _written(item) for key, item in argument.items()}
+        return {key: _encode(item) for key, item in argument.items()}
     if isinstance(argument, Constant):
         return {
             "class_name": "__numpy__",
-            "config": {"value": _written(argument.value), "dtype": argument.dtype or "float32"},
+            "config": {"value": _encode(argument.value), "dtype": argument.dtype or "float32"},
         }
     if isinstance(argument, Dtype):
         return argument.name
@@ -149,7 +149,7 @@ def _written(argument: Argument) -> Json:
         bounds = {"start": argument.start, "stop": argument.stop, "step": argument.step}
         return {
             "class_name": _SLICE,
-            "config": {key: _written(item) for key, item in bounds.items()},
+            "config": {key: _encode(item) for key, item in bounds.items()},
         }
     return argument
 

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from policytool.migration.plan import Change, Note, Refusal, Severity
+from policytool.migration.plan import ConversionChange, Note, NoteSeverity, Refusal
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Log:
     """Filled while a model is converted; what is said twice is kept once."""
 
-    changes: dict[Change, None] = field(default_factory=dict)
+    changes: dict[ConversionChange, None] = field(default_factory=dict)
     refusals: dict[Refusal, None] = field(default_factory=dict)
     notes: dict[Note, None] = field(default_factory=dict)
 
@@ -28,9 +28,9 @@ class Log:
         Tell of something that is written otherwise; ``what`` is stable and machine-readable, such
         as ``key-dropped``.
         """
-        self.changes[Change(code=what, path=unit.path if unit is not None else None, text=text)] = (
-            None
-        )
+        self.changes[
+            ConversionChange(code=what, path=unit.path if unit is not None else None, text=text)
+        ] = None
 
     def refuse(self, code: str, unit: Unit | None, message: str) -> None:
         """Tell why the file cannot be converted: the layer, the key, and what to do."""
@@ -38,7 +38,7 @@ class Log:
             Refusal(code=code, path=unit.path if unit is not None else None, message=message)
         ] = None
 
-    def refused(self, unit: Unit) -> bool:
+    def is_refused(self, unit: Unit) -> bool:
         """
         Return whether a refusal names the unit: what else speaks against it mostly follows from
         that.
@@ -49,7 +49,7 @@ class Log:
         """Tell of something that is lost or may matter."""
         self.notes[
             Note(
-                severity=Severity.WARNING,
+                severity=NoteSeverity.WARNING,
                 code=code,
                 path=unit.path if unit is not None else None,
                 message=message,
@@ -60,7 +60,7 @@ class Log:
         """Tell of something to know."""
         self.notes[
             Note(
-                severity=Severity.NOTE,
+                severity=NoteSeverity.NOTE,
                 code=code,
                 path=unit.path if unit is not None else None,
                 message=message,
@@ -68,7 +68,7 @@ class Log:
         ] = None
 
 
-def shown(value: Json) -> str:
+def display_value(value: Json) -> str:
     """Return a JSON value for a sentence, shortened where it is long."""
     text = json.dumps(value, sort_keys=True)
     # a width for sentences

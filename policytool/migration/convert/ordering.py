@@ -17,9 +17,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import Graph, tensors
-from policytool.migration.convert.implicit_casts import Edges, implied
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert._walking import CallGraph, tensors
+from policytool.migration.convert.implicit_casts import Edges, implicit_edges
+from policytool.migration.convert.traversal import map_units
 from policytool.releases.releases import releases_in
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def order_layers(root: Unit, target: Target) -> Unit:
                 unit.network,
                 units=order(
                     unit.network,
-                    implied(unit.network, target) if target.is_keras3 else {},
+                    implicit_edges(unit.network, target) if target.is_keras3 else {},
                     by_name=by_name,
                 ),
             ),
         )
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
 def order(network: Network, further: Edges = _NONE, *, by_name: bool = True) -> tuple[Unit, ...]:
@@ -72,8 +72,8 @@ def order(network: Network, further: Edges = _NONE, *, by_name: bool = True) -> 
     :param further: what the loader puts between calls by itself
     :param by_name: whether a call's keyword arguments are sorted
     """
-    graph = Graph(network, by_name=by_name)
-    finished, met = graph.walked()
+    graph = CallGraph(network, by_name=by_name)
+    finished, met = graph.walk()
     depths = _depths(graph, finished, further)
     names = [
         name
@@ -91,7 +91,7 @@ def order(network: Network, further: Edges = _NONE, *, by_name: bool = True) -> 
     )
 
 
-def _depths(graph: Graph, finished: Sequence[Node], further: Edges) -> dict[str, int]:
+def _depths(graph: CallGraph, finished: Sequence[Node], further: Edges) -> dict[str, int]:
     """Return the depth of each unit that leads to an output."""
     nodes: dict[Node, int] = {}
     units: dict[str, int] = {}

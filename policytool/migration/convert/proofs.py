@@ -15,10 +15,10 @@ from policytool.releases.behaviour import Proof
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.rewrites import ConversionContext
 
 
-def proofs(root: Unit, situation: Situation) -> tuple[tuple[str, Proof], ...]:
+def proofs(root: Unit, situation: ConversionContext) -> tuple[tuple[str, Proof], ...]:
     """
     Return for each layer class of a file, in the words of the file, how sure its conversion is;
     nothing where it stays in its library.
@@ -41,5 +41,5 @@ def proofs(root: Unit, situation: Situation) -> tuple[tuple[str, Proof], ...]:
     return tuple(sorted(found.items()))
 
 
-def _proof(class_name: str, site: int, situation: Situation) -> Proof:
+def _proof(class_name: str, site: int, situation: ConversionContext) -> Proof:
     return behaviour.proof(class_name, situation.loaded.config(site), to_keras3=situation.to_keras3)

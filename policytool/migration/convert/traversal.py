@@ -50,21 +50,21 @@ def _in_value(value: Value) -> Iterator[Unit]:
         yield from _in_value(dict(value.config))
 
 
-def mapped(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
+def map_units(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
     """
     Return the unit with all below it changed, then changed itself: children first, as Keras builds
     them.
     """
     network = unit.network
     if network is not None:
-        network = replace(network, units=tuple(mapped(inner, change) for inner in network.units))
+        network = replace(network, units=tuple(map_units(inner, change) for inner in network.units))
     config = {key: _mapped_value(value, change) for key, value in unit.config.items()}
     return change(replace(unit, network=network, config=config))
 
 
 def _mapped_value(value: Value, change: Callable[[Unit], Unit]) -> Value:
     if isinstance(value, Unit):
-        return mapped(value, change)
+        return map_units(value, change)
     if isinstance(value, list):
         return [_mapped_value(item, change) for item in value]
     if isinstance(value, dict):
@@ -91,39 +91,41 @@ def references(argument: Argument) -> Iterator[Reference]:
             yield from references(item)
 
 
-def replaced(argument: Argument, change: Callable[[Reference], Argument]) -> Argument:
+def replace_references(argument: Argument, change: Callable[[Reference], Argument]) -> Argument:
     """Return an argument with each tensor of it changed."""
     if isinstance(argument, Reference):
         return change(argument)
     if isinstance(argument, list):
-        return [replaced(item, change) for item in argument]
+        return [replace_references(item, change) for item in argument]
     if isinstance(argument, tuple):
-        return tuple(replaced(item, change) for item in argument)
+        return tuple(replace_references(item, change) for item in argument)
     if isinstance(argument, dict):
-        return {key: replaced(item, change) for key, item in argument.items()}
+        return {key: replace_references(item, change) for key, item in argument.items()}
     if isinstance(argument, Slice):
         return replace(
             argument,
-            start=replaced(argument.start, change),
-            stop=replaced(argument.stop, change),
-            step=replaced(argument.step, change),
+            start=replace_references(argument.start, change),
+            stop=replace_references(argument.stop, change),
+            step=replace_references(argument.step, change),
         )
     return argument
 
 
-def rewired(network: Network, change: Callable[[Reference], Argument]) -> Network:
+def rewire(network: Network, change: Callable[[Reference], Argument]) -> Network:
     """Return a functional network in which each use of a tensor is changed, the outputs' too."""
     units = tuple(
         replace(
             unit,
             calls=tuple(
                 Call(
-                    args=tuple(replaced(item, change) for item in call.args),
-                    kwargs={key: replaced(item, change) for key, item in call.kwargs.items()},
+                    args=tuple(replace_references(item, change) for item in call.args),
+                    kwargs={
+                        key: replace_references(item, change) for key, item in call.kwargs.items()
+                    },
                 )
                 for call in unit.calls
             ),
         )
         for unit in network.units
     )
-    return replace(network, units=units, outputs=replaced(network.outputs, change))
+    return replace(network, units=units, outputs=replace_references(network.outputs, change))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Edit, Kind
+from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Kept, Plan, Refusal
 from policytool.migration.planning import (
     buildable,
@@ -27,7 +27,7 @@ from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.decisions import decide
 from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.options import Options
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.loaded_model import LoadedModel
 from policytool.model.model_cache import once_per_model
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from policytool.model.model import Verdict
     from policytool.releases.generations import Generation
 
-_NUMERIC: Final = frozenset({Kind.NUMERICS})
+_NUMERIC: Final = frozenset({EditKind.NUMERICS})
 _PICKLED: Final = "pickled-weights"
 """What readers observe of weights that are a Python pickle."""
 
@@ -79,7 +79,7 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
     :raises UsageError: as :func:`plan` does.
     """
     target = generation_of(options.target)
-    decisions, edits = _decided(loaded, options)
+    decisions, edits = _decide(loaded, options)
     trained = _training(loaded, options, decisions, edits, target)
     everything = (*edits, *trained.edits)
     retrace = _retraces(loaded, options)
@@ -92,7 +92,7 @@ def draft(loaded: LoadedModel, options: Options) -> Plan:
         edits=everything,
         casts=stored_dtypes.casts(loaded, decisions, retrace=retrace),
         state=trained.state,
-        kept=_kept(loaded, decisions),
+        kept=_kept_layers(loaded, decisions),
         notes=(
             *trained.notes,
             *remarks.about(loaded, options, decisions),
@@ -109,11 +109,11 @@ def refusals(loaded: LoadedModel, options: Options) -> tuple[Refusal, ...]:
 
     :raises UsageError: as there.
     """
-    decisions, _ = _decided(loaded, options)
+    decisions, _ = _decide(loaded, options)
     return (*_before_policies(loaded, options), *decisions.refusals)
 
 
-def _decided(loaded: LoadedModel, options: Options) -> tuple[Decisions, tuple[Edit, ...]]:
+def _decide(loaded: LoadedModel, options: Options) -> tuple[Decisions, tuple[Edit, ...]]:
     """Return what each layer is to have, with all refusals, and the edits of policies."""
     decisions = decide(loaded, options)
     graph_edits = propagation.settle(loaded, decisions)
@@ -132,7 +132,7 @@ def _verdicts_after(loaded: LoadedModel, made: Plan) -> tuple[Verdict, ...]:
     """Return what loaders make of the result, judged without the graph, which stays as it is."""
     document = loaded.document
     if made.edits or made.casts or document.traces:
-        judged = replace(applied(document, made.edits, made.casts), traces=())
+        judged = replace(apply_edits(document, made.edits, made.casts), traces=())
         after = reading.verdicts(judged)
     else:
         after = loaded.loaders
@@ -158,7 +158,7 @@ def _training(
     )
 
 
-def _kept(loaded: LoadedModel, decisions: Decisions) -> tuple[Kept, ...]:
+def _kept_layers(loaded: LoadedModel, decisions: Decisions) -> tuple[Kept, ...]:
     return tuple(
         Kept(path=loaded.layers[index].path, policy=decision.policy.name, reason=decision.reason)
         for index, decision in sorted(decisions.by_site.items())

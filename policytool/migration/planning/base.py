@@ -42,7 +42,7 @@ def _always_kept(loaded: LoadedModel) -> set[int]:
     return {
         index
         for name in _SIXTEEN_BITS
-        for index in layers_to_keep(loaded, policy.named(name), Outputs.KEEP)
+        for index in layers_to_keep(loaded, policy.policy_from_name(name), Outputs.KEEP)
     }
 
 

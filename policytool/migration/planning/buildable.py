@@ -45,14 +45,14 @@ def check(loaded: LoadedModel, decisions: Decisions) -> None:
             continue
         name = wanted.quantization.source if wanted.quantization else wanted.name
         decisions.refusals += _kernel(loaded, index, name)
-        decisions.refusals += _initializers(loaded, index, policy.named(name))
+        decisions.refusals += _initializers(loaded, index, policy.policy_from_name(name))
     if loaded.document.format == "tfjs":
-        decisions.refusals += _unfed(loaded, decisions)
+        decisions.refusals += _unfed_inputs(loaded, decisions)
     if not loaded.is_keras3:
         decisions.refusals += _units(loaded, decisions)
 
 
-def _unfed(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
+def _unfed_inputs(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
     """
     Yield a refusal for each input layer that TensorFlow.js could not feed; it ignores the dtypes of
     all other layers.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from policytool.migration.planning.options import Assignment, Options
     from policytool.model.loaded_model import LoadedModel
 
-FLOAT32: Final = policy.named("float32")
+FLOAT32: Final = policy.policy_from_name("float32")
 _CELLS: Final = frozenset({"cell", "cells"})
 
 
@@ -100,7 +100,7 @@ def decide(loaded: LoadedModel, options: Options) -> Decisions:
     _join_wrappers(loaded, decisions)
     _join_made(loaded, decisions)
     if options.to is not None:
-        _decide_nested_inputs(loaded, policy.named(options.to), decisions)
+        _decide_nested_inputs(loaded, policy.policy_from_name(options.to), decisions)
     return decisions
 
 
@@ -118,13 +118,13 @@ def _decide_assigned(
             )
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
             continue
-        wanted = policy.named(assignment.policy)
-        if (decided := _retargeted(loaded, index, wanted, decisions)) is not None:
+        wanted = policy.policy_from_name(assignment.policy)
+        if (decided := _retarget(loaded, index, wanted, decisions)) is not None:
             decisions.by_site[index] = Decision(policy=decided, reason=reason, by_user=True)
 
 
 def _decide_followers(loaded: LoadedModel, options: Options, decisions: Decisions) -> None:
-    target = policy.named(options.to or "")
+    target = policy.policy_from_name(options.to or "")
     kept = layers_to_keep(loaded, target, options.outputs)
     decisions.base = base_policy(loaded)
     for index in range(len(loaded.sites)):
@@ -156,11 +156,11 @@ def _decide_follower(
 ) -> None:
     if reason is not None:
         decisions.by_site[index] = Decision(
-            policy=_retargeted(loaded, index, FLOAT32, decisions) or FLOAT32,
+            policy=_retarget(loaded, index, FLOAT32, decisions) or FLOAT32,
             reason=reason,
             kept=True,
         )
-    elif (decided := _retargeted(loaded, index, target, decisions)) is not None:
+    elif (decided := _retarget(loaded, index, target, decisions)) is not None:
         decisions.by_site[index] = Decision(
             policy=decided, reason=f"it follows the model's policy, {decisions.base}"
         )
@@ -195,10 +195,10 @@ def _entry(
     name = entry.quantization.source if entry.quantization else entry.name
     if name != decisions.base:
         return entry
-    return _requantized(loaded, index, entry, target, decisions) or entry
+    return _requantize(loaded, index, entry, target, decisions) or entry
 
 
-def _retargeted(
+def _retarget(
     loaded: LoadedModel, index: int, target: Policy, decisions: Decisions
 ) -> Policy | None:
     """
@@ -206,17 +206,17 @@ def _retargeted(
     """
     spelled = loaded.own_policies.get(index)
     current = spelled if isinstance(spelled, Policy) else None
-    return _requantized(loaded, index, current, target, decisions)
+    return _requantize(loaded, index, current, target, decisions)
 
 
-def _requantized(
+def _requantize(
     loaded: LoadedModel, index: int, current: Policy | None, target: Policy, decisions: Decisions
 ) -> Policy | None:
     if current is None or current.quantization is None:
         return target
     mode, path = current.quantization.mode, loaded.layers[index].path
     try:
-        found = policy.quantized(
+        found = policy.quantized_policy(
             mode, target.name, amax_history_length=current.quantization.amax_history_length
         )
         trouble = f"Keras builds no {found.name}" if policy.is_removed(found) else None
@@ -329,7 +329,7 @@ def _decide_nested_inputs(loaded: LoadedModel, target: Policy, decisions: Decisi
         if dtypes.itemsize(target.compute_dtype or "") > dtypes.itemsize(
             layer.compute_dtype or ""
         ) and _feeds_followers(loaded, index, decisions):
-            wider = policy.named(target.compute_dtype or "")
+            wider = policy.policy_from_name(target.compute_dtype or "")
             decisions.by_site[index] = Decision(
                 policy=wider,
                 reason=f"as an input of a nested model it would round {target.compute_dtype} to "

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Note, Severity
+from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning.base import base_policy
 from policytool.releases import generations
 from policytool.releases.policy import Auto, Dynamic, Fixed, Policy
 from policytool.support.errors import SpellingError
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
@@ -52,7 +52,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class LossScaleVerdict:
     """
     What becomes of training where loaders, or a migration, drop the loss scales of a model's
     policies.
@@ -86,7 +86,10 @@ class Verdict:
         """What is dropped, in words."""
         match self.fate:
             case Fate.INERT:
-                return f"the loss scales of {len(self.layers)} layer policies ({some(self.layers)})"
+                return (
+                    f"the loss scales of {len(self.layers)} layer policies "
+                    f"({join_first(self.layers)})"
+                )
             case Fate.UNSCALED:
                 return "the policy's loss_scale=None"
         return f"the policy's loss scale ({words(self.scale)})"
@@ -158,7 +161,7 @@ def scale_to_keep(loaded: LoadedModel) -> Dynamic | Fixed | None:
     return found.effective_loss_scale
 
 
-def verdict(loaded: LoadedModel) -> Verdict | None:
+def verdict(loaded: LoadedModel) -> LossScaleVerdict | None:
     """
     Return what dropping the loss scales of a model's policies comes to; None where no policy passes
     one.
@@ -172,11 +175,11 @@ def verdict(loaded: LoadedModel) -> Verdict | None:
         return None
     found = model_policy(loaded)
     if found is None or not _is_explicit(found):
-        return Verdict(fate=Fate.INERT, layers=scaled)
+        return LossScaleVerdict(fate=Fate.INERT, layers=scaled)
     scale, optimizer = found.effective_loss_scale, loaded.optimizer
     if optimizer is None:
         does_the_same = scale == (Dynamic() if found.name == "mixed_float16" else None)
-        return Verdict(
+        return LossScaleVerdict(
             fate=Fate.COMPILED_ANEW if does_the_same else Fate.UNCOMPILED,
             policy=found.name,
             scale=scale,
@@ -185,7 +188,7 @@ def verdict(loaded: LoadedModel) -> Verdict | None:
     others = optimizer.loss_scale
     same = Fate.UNSCALED if scale is None else Fate.SAME
     differs = Fate.PLAIN if others is None else Fate.OTHER
-    return Verdict(
+    return LossScaleVerdict(
         fate=same if scale == others else differs,
         policy=found.name,
         scale=scale,
@@ -208,7 +211,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     if found.fate is Fate.INERT:
         return (
             Note(
-                severity=Severity.NOTE,
+                severity=NoteSeverity.NOTE,
                 code="loss-scale-inert",
                 message=f"{found.what} are dropped; {found.consequence}",
             ),
@@ -217,7 +220,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     if leaves is not None:
         return (
             Note(
-                severity=Severity.NOTE,
+                severity=NoteSeverity.NOTE,
                 code=_DROPPED,
                 message=f"the policy's loss scale ({scale}) is dropped, as {leaves} needs none",
             ),
@@ -225,7 +228,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     if kept:
         return (
             Note(
-                severity=Severity.NOTE,
+                severity=NoteSeverity.NOTE,
                 code="loss-scale-moved",
                 message=f"the policy's loss scale ({scale}) moves into the saved optimizer",
             ),
@@ -238,7 +241,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
         message += f"; before compile() write {found.line}"
     return (
         Note(
-            severity=Severity.WARNING if found.matters else Severity.NOTE,
+            severity=NoteSeverity.WARNING if found.matters else NoteSeverity.NOTE,
             code=_DROPPED,
             message=message,
         ),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.plan import Note, Severity
+from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_elsewhere
 from policytool.migration.planning.stored_dtypes import stores_dtypes
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases import policy
 from policytool.releases.generations import SubPolicy
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -44,7 +44,7 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
             "in the file, so none is kept in float32 for that"
         )
         yield Note(
-            severity=Severity.NOTE,
+            severity=NoteSeverity.NOTE,
             code="outputs-unknown",
             message=message,
             path=loaded.layers[0].path,
@@ -60,7 +60,7 @@ def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]
             "PyYAML writes the file again: tags, anchors, unknown keys and the order of keys stay; "
             "comments are lost, and line breaks may change"
         )
-        yield Note(severity=Severity.NOTE, code=YAML_REWRITTEN, message=message)
+        yield Note(severity=NoteSeverity.NOTE, code=YAML_REWRITTEN, message=message)
 
 
 def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
@@ -83,13 +83,13 @@ def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
             f"the stored tensors stay as they are: TensorFlow.js stores no {dtypes}, and "
             "tensorflowjs casts them, unchecked, when it makes a Keras model"
         )
-        yield Note(severity=Severity.NOTE, code="tensors-kept", message=message)
+        yield Note(severity=NoteSeverity.NOTE, code="tensors-kept", message=message)
 
 
 def _about_exceptions(
     loaded: LoadedModel, options: Options, decisions: Decisions, to: str
 ) -> Iterator[Note]:
-    kept = layers_to_keep(loaded, policy.named(to), options.outputs)
+    kept = layers_to_keep(loaded, policy.policy_from_name(to), options.outputs)
     exceptions = [
         layer.path
         for index, layer in enumerate(loaded.layers)
@@ -101,8 +101,8 @@ def _about_exceptions(
             if len(exceptions) == 1
             else f"{len(exceptions)} layers have policies of their own and keep them"
         )
-        message = f"{layers} ({some(exceptions)}); --include-exceptions changes them too"
-        yield Note(severity=Severity.NOTE, code="exceptions-kept", message=message)
+        message = f"{layers} ({join_first(exceptions)}); --include-exceptions changes them too"
+        yield Note(severity=NoteSeverity.NOTE, code="exceptions-kept", message=message)
 
 
 def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
@@ -119,10 +119,11 @@ def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
             else f"{len(unsaid)} layers with weights say"
         )
         message = (
-            f"{layers_say} no policy in the file ({some(unsaid)}): the loader's global policy "
+            f"{layers_say} no policy in the file ({join_first(unsaid)}): the loader's global "
+            "policy "
             "decides there, now and then"
         )
-        yield Note(severity=Severity.WARNING, code="policy-unsaid", message=message)
+        yield Note(severity=NoteSeverity.WARNING, code="policy-unsaid", message=message)
 
 
 def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
@@ -138,7 +139,7 @@ def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
                 f"a policy dict of Keras 2 stands at {where}, where a custom class keeps it; it "
                 "was left alone, because only that class knows what it reads"
             )
-            yield Note(severity=Severity.WARNING, code="policy-elsewhere", message=message)
+            yield Note(severity=NoteSeverity.WARNING, code="policy-elsewhere", message=message)
 
 
 def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
@@ -160,7 +161,7 @@ def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Not
             f"the layers that {path} makes by itself take the global policy of loaders up to TF "
             "2.13, and its own from TF 2.14 on"
         )
-        yield Note(severity=Severity.NOTE, code="sub-layers", message=message, path=path)
+        yield Note(severity=NoteSeverity.NOTE, code="sub-layers", message=message, path=path)
 
 
 def _is_exception(loaded: LoadedModel, decisions: Decisions, index: int, to: str) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
-from policytool.formats.edits import Edit, Kind
+from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Refusal
 from policytool.migration.planning.operations import ENUMS, node_def_type
 from policytool.releases import dtypes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.migration.planning.decisions import Decisions
-    from policytool.model.layer_graph import Graph, Node
+    from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
     from policytool.support.text.jsontext import Json
 
@@ -31,7 +31,11 @@ The attributes of a ``node_def`` that name the dtype of its inputs; ``DstT`` of 
 
 
 def node_def_edits(
-    loaded: LoadedModel, node: Node, old: frozenset[str], new: frozenset[str], decisions: Decisions
+    loaded: LoadedModel,
+    node: GraphNode,
+    old: frozenset[str],
+    new: frozenset[str],
+    decisions: Decisions,
 ) -> Iterator[Edit]:
     """Yield the edits that give an op of TF 1.15 to 2.3 the dtype its inputs have now."""
     config = node.entry.get("config")
@@ -50,7 +54,7 @@ def node_def_edits(
                 return
             for address in _configs(loaded, node):
                 yield Edit(
-                    kind=Kind.NUMERICS,
+                    kind=EditKind.NUMERICS,
                     address=Address(
                         part=address.part, pointer=f"{address.pointer}/node_def/attr/{name}/type"
                     ),
@@ -61,7 +65,7 @@ def node_def_edits(
                 )
 
 
-def _configs(loaded: LoadedModel, node: Node) -> list[Address]:
+def _configs(loaded: LoadedModel, node: GraphNode) -> list[Address]:
     """Return every place where the config of an op layer stands."""
     if node.site is None:
         return [Address(part=loaded.document.config_part or "", pointer=f"{node.pointer}/config")]
@@ -93,7 +97,7 @@ def _are_whole(constants: Json) -> bool:
 
 
 def cast_edits(
-    loaded: LoadedModel, graph: Graph, node: Node, decisions: Decisions
+    loaded: LoadedModel, graph: Graph, node: GraphNode, decisions: Decisions
 ) -> Iterator[Edit]:
     """
     Yield the edit that lets a recorded cast follow the layers it casts for; a cast that someone
@@ -115,7 +119,7 @@ def cast_edits(
     will = max(sorted(computed), key=dtypes.itemsize) if computed else written
     if isinstance(written, str) and will is not None and will != written:
         yield Edit(
-            kind=Kind.NUMERICS,
+            kind=EditKind.NUMERICS,
             address=Address(
                 part=loaded.document.config_part or "", pointer=f"{node.pointer}/config/dtype"
             ),

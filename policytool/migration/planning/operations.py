@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from policytool.model.layer_graph import Node
+    from policytool.model.layer_graph import GraphNode
     from policytool.support.text.jsontext import Json
 
 NODE_DEF: Final = "TensorFlowOpLayer"
@@ -73,7 +73,7 @@ Bessel function.
 """
 
 
-def parents_of_one_dtype(node: Node, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
+def parents_of_one_dtype(node: GraphNode, *, is_operation: bool) -> tuple[tuple[str, ...], bool]:
     """
     Return the nodes whose dtypes have to be one where an operation of Keras 3 promotes nothing, and
     whether they have to be float32.
@@ -83,17 +83,17 @@ def parents_of_one_dtype(node: Node, *, is_operation: bool) -> tuple[tuple[str, 
     return node.parents, node.class_name in _WIDE or len(node.parents) == 1
 
 
-def takes(node: Node, met: frozenset[str]) -> bool:
+def takes(node: GraphNode, met: frozenset[str]) -> bool:
     """Return whether an operation without 16-bit kernels gets none: float64 it has kernels for."""
     return is_wide(node) and "float16" not in met and "bfloat16" not in met
 
 
-def is_wide(node: Node) -> bool:
+def is_wide(node: GraphNode) -> bool:
     """Return whether a node is an operation of Keras 3 that has no 16-bit kernel."""
     return node.site is None and node.class_name in _WIDE
 
 
-def cast_target(node: Node) -> str | None:
+def cast_target(node: GraphNode) -> str | None:
     """
     Return the dtype that a casting op makes; None for those whose result is as wide as their
     inputs.
@@ -111,7 +111,7 @@ def cast_target(node: Node) -> str | None:
     return None
 
 
-def begins_with_constant(node: Node) -> bool:
+def begins_with_constant(node: GraphNode) -> bool:
     """
     Return whether an op's first argument is a number, which Keras 2 makes a float32 tensor of.
     """

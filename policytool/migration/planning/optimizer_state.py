@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Slot
-from policytool.migration.plan import Note, Severity
+from policytool.formats.edits import StateSlot
+from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning import optimizers
 from policytool.model import optimizer_config
 from policytool.releases.policy import Dynamic
@@ -42,10 +42,10 @@ place, and Adafactor's fails to load there.
 
 def is_of_wrapper(loaded: LoadedModel) -> bool:
     """Return whether the state in a ``.keras`` is that of a wrapped optimizer."""
-    return bool(numbered(loaded, INNER))
+    return bool(variable_numbers(loaded, INNER))
 
 
-def numbered(loaded: LoadedModel, group: tuple[str, ...]) -> list[int]:
+def variable_numbers(loaded: LoadedModel, group: tuple[str, ...]) -> list[int]:
     """Return the numbers of the variables directly in a group, in order."""
     end = len(group)
     tensors = loaded.document.tensors or ()
@@ -56,9 +56,9 @@ def numbered(loaded: LoadedModel, group: tuple[str, ...]) -> list[int]:
     )
 
 
-def moved(
+def move_state(
     loaded: LoadedModel, dialect: Dialect, before: Json, after: Json, *, leaves_scaled: bool
-) -> tuple[Slot, ...] | None:
+) -> tuple[StateSlot, ...] | None:
     """
     Return the optimizer's state in its new places; None where it stays.
 
@@ -66,7 +66,7 @@ def moved(
         ``compile()`` wraps by itself under that one and saves the wrapper's state, although the
         config has the optimizer alone
     """
-    outer, inner = numbered(loaded, OUTER), numbered(loaded, INNER)
+    outer, inner = variable_numbers(loaded, OUTER), variable_numbers(loaded, INNER)
     if loaded.document.format != "keras" or not outer:
         return None
     wraps, wrapped = (
@@ -80,23 +80,30 @@ def moved(
     if wraps:
         own = _own_variables(after) if dialect.keras3 else ()
         there = [
-            Slot(tensor=(*OUTER, str(len(own) + number)), source=(*OUTER, str(number)))
+            StateSlot(tensor=(*OUTER, str(len(own) + number)), source=(*OUTER, str(number)))
             for number in outer
         ]
         return (
             *own,
             *there,
-            *(Slot(tensor=(*INNER, str(number)), source=(*OUTER, str(number))) for number in outer),
+            *(
+                StateSlot(tensor=(*INNER, str(number)), source=(*OUTER, str(number)))
+                for number in outer
+            ),
         )
     skipped = _OWN if dialect.keras3 else 0
     return tuple(
-        Slot(tensor=(*OUTER, str(position)), source=(*OUTER, str(number)))
+        StateSlot(tensor=(*OUTER, str(position)), source=(*OUTER, str(number)))
         for position, number in enumerate(outer[skipped:])
     )
 
 
 def notes(
-    loaded: LoadedModel, dialect: Dialect, before: Json, after: Json, state: tuple[Slot, ...] | None
+    loaded: LoadedModel,
+    dialect: Dialect,
+    before: Json,
+    after: Json,
+    state: tuple[StateSlot, ...] | None,
 ) -> tuple[Note, ...]:
     """Return what loaders make of the state under another wrapper."""
     was, will = optimizer_config.is_wrapped(before), optimizer_config.is_wrapped(after)
@@ -107,7 +114,7 @@ def notes(
             f"{name} saves another number of variables when it is wrapped, so its state fits "
             "nowhere and is left out: training starts with a fresh one"
         )
-        found.append(Note(severity=Severity.WARNING, code="optimizer-state", message=message))
+        found.append(Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message))
     if loaded.document.format == "h5" and not dialect.keras3 and was != will:
         found.append(_about_hdf5(before, wraps=will))
     if loaded.is_saved_object and was != will:
@@ -115,7 +122,7 @@ def notes(
             "Keras restores no optimizer's state from a SavedModel: training starts with fresh "
             "slots, as it would without the change"
         )
-        found.append(Note(severity=Severity.NOTE, code="optimizer-state", message=message))
+        found.append(Note(severity=NoteSeverity.NOTE, code="optimizer-state", message=message))
     return tuple(found)
 
 
@@ -127,14 +134,14 @@ def about_bfloat16(loaded: LoadedModel, dialect: Dialect, value: Json) -> tuple[
     if (
         loaded.document.format != "h5"
         or dialect.keras3
-        or optimizer_config.is_new_style(optimizer_config.unwrapped(value))
+        or optimizer_config.is_new_style(optimizer_config.unwrap(value))
     ):
         return ()
     message = (
         "no Keras reads the slots of an optimizer of the old kind into bfloat16 from HDF5: load "
         "the model with compile=False and compile it anew"
     )
-    return (Note(severity=Severity.WARNING, code="optimizer-state", message=message),)
+    return (Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message),)
 
 
 def _about_hdf5(before: Json, *, wraps: bool) -> Note:
@@ -143,15 +150,15 @@ def _about_hdf5(before: Json, *, wraps: bool) -> Note:
             "no Keras restores LossScaleOptimizerV3's state from HDF5: training starts with fresh "
             "slots; --optimizer keep leaves the optimizer as it is"
         )
-        return Note(severity=Severity.WARNING, code="optimizer-state", message=message)
+        return Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message)
     message = (
         "the optimizer's state stays in its place: HDF5 holds that of the optimizer itself, "
         "wrapped or not"
     )
-    return Note(severity=Severity.NOTE, code="optimizer-state", message=message)
+    return Note(severity=NoteSeverity.NOTE, code="optimizer-state", message=message)
 
 
-def _own_variables(value: Json) -> tuple[Slot, ...]:
+def _own_variables(value: Json) -> tuple[StateSlot, ...]:
     """Return a wrapper's own variables before its first step."""
     scale = optimizers.scale_of(value)
     initial = scale.initial if isinstance(scale, Dynamic) else Dynamic().initial
@@ -162,6 +169,6 @@ def _own_variables(value: Json) -> tuple[Slot, ...]:
         ("float32", initial),
     )
     return tuple(
-        Slot(tensor=(*OUTER, str(number)), dtype=dtype, value=start)
+        StateSlot(tensor=(*OUTER, str(number)), dtype=dtype, value=start)
         for number, (dtype, start) in enumerate(fresh)
     )

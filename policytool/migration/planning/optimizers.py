@@ -58,7 +58,7 @@ def scale_of(value: Json) -> Dynamic | Fixed | None:
     return optimizer.loss_scale if optimizer else None
 
 
-def modernised(value: Json) -> Json:
+def modernize(value: Json) -> Json:
     """
     Return the optimizer with its wrapper in the spelling of TF 2.4 on, which every later Keras 2
     reads; the value itself where it has that already.
@@ -85,7 +85,7 @@ def modernised(value: Json) -> Json:
     return {"class_name": _CURRENT, "config": _keras2_config(scale, inner[1])}
 
 
-def wrapped(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
+def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
     """
     Return the optimizer with a loss scale.
 

@@ -90,7 +90,7 @@ def checked_policy(name: str, option: str) -> str:
     :raises UsageError: for names that no release has, removed ones, quantised ones, and dtypes that
         no layer computes in.
     """
-    found = policy.named(name)
+    found = policy.policy_from_name(name)
     if name in RETARGETS:
         return name
     valid = ", ".join(RETARGETS)
@@ -128,7 +128,7 @@ def assignment(text: str) -> Assignment:
     return Assignment(pattern=pattern, policy=checked_policy(name, "--set"))
 
 
-def asked(
+def options_from_arguments(
     to: str | None,
     assignments: Mapping[str, str],
     *,

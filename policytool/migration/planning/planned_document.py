@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 
-def applied(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
+def apply_edits(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) -> Document:
     """Return the document with the edits made and the tensors cast."""
     by_part: dict[str, list[Edit]] = defaultdict(list)
     for edit in edits:
         by_part[edit.address.part].append(edit)
     parts: Mapping[str, Json] = {
-        part: _edited(value, by_part[part]) for part, value in document.parts.items()
+        part: _edit(value, by_part[part]) for part, value in document.parts.items()
     }
     after = {cast.tensor: cast.after for cast in casts}
     tensors = document.tensors
@@ -37,7 +37,7 @@ def applied(document: Document, edits: Iterable[Edit], casts: Iterable[Cast]) ->
     return replace(document, parts=parts, tensors=tensors)
 
 
-def _edited(value: Json, edits: list[Edit]) -> Json:
+def _edit(value: Json, edits: list[Edit]) -> Json:
     if not edits:
         return value
     edited = copy.deepcopy(value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
-from policytool.formats.edits import Edit, Kind
+from policytool.formats.edits import Edit, EditKind
 from policytool.migration.plan import Refusal
 from policytool.model.loaded_model import current_name
 from policytool.model.model_cache import once_per_model
@@ -39,7 +39,7 @@ _NEEDS_WORD: Final = "needs-word"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Speller:
+class PolicyWriter:
     """Spells policies for one file."""
 
     loaded: LoadedModel
@@ -88,7 +88,7 @@ def edits(loaded: LoadedModel, decisions: Decisions, target: Generation | None) 
     Return the edits that spell every decision, and that respell what is out of date; refusals go to
     the decisions.
     """
-    speller = Speller(loaded=loaded, target=target)
+    speller = PolicyWriter(loaded=loaded, target=target)
     found: dict[Address, Edit] = {}
     for index, decision in sorted(decisions.by_site.items()):
         _add_decided(speller, index, decision, found, decisions)
@@ -111,16 +111,16 @@ def _respellings(
 ) -> tuple[tuple[Address, Edit | None, Refusal | None], ...]:
     """Return the edits and refusals of all spellings of the file, where no decision stands."""
     target = next((one for one in GENERATIONS if one.id == target_id), None)
-    speller = Speller(loaded=loaded, target=target)
+    speller = PolicyWriter(loaded=loaded, target=target)
     return tuple(
         (address, *outcome)
         for address, value in loaded.dtypes
-        if (outcome := _respelled(speller, address, value)) != (None, None)
+        if (outcome := _format_edit(speller, address, value)) != (None, None)
     )
 
 
 def _add_decided(
-    speller: Speller,
+    speller: PolicyWriter,
     index: int,
     decision: Decision,
     found: dict[Address, Edit],
@@ -146,7 +146,7 @@ def _add_decided(
         if before == after or (not changes and not _is_outdated(before) and speller.target is None):
             continue
         edit = Edit(
-            kind=Kind.NUMERICS if changes else Kind.SPELLING,
+            kind=EditKind.NUMERICS if changes else EditKind.SPELLING,
             address=address,
             path=layer.path,
             before=ABSENT if isinstance(before, Unspelled) else before,
@@ -211,14 +211,14 @@ def _is_outdated(value: Json | Unspelled) -> bool:
         return text_at(value, "class_name") in OUTDATED and isinstance(value.get("config"), dict)
     if isinstance(value, str):
         try:
-            return policy.is_removed(policy.named(value))
+            return policy.is_removed(policy.policy_from_name(value))
         except PolicyNameError:
             return False
     return False
 
 
-def _respelled(
-    speller: Speller, address: Address, value: Json
+def _format_edit(
+    speller: PolicyWriter, address: Address, value: Json
 ) -> tuple[Edit | None, Refusal | None]:
     """
     Return the edit for a spelling that is out of date, or that the target writes in another way, or
@@ -241,7 +241,7 @@ def _respelled(
     if after == value or (speller.target is not None and not _is_policy(speller.loaded, address)):
         return None, None
     edit = Edit(
-        kind=Kind.SPELLING,
+        kind=EditKind.SPELLING,
         address=address,
         path=path,
         before=value,
@@ -251,11 +251,11 @@ def _respelled(
     return edit, None
 
 
-def _reason(value: Json, speller: Speller) -> str:
+def _reason(value: Json, speller: PolicyWriter) -> str:
     if speller.target is not None:
         return f"{speller.target.title} spells it so"
     if isinstance(value, str):
-        life = policy.lifecycle(policy.named(value))
+        life = policy.lifecycle(policy.policy_from_name(value))
         return f"{life.removed} removed the name"
     kind = value.get("class_name") if isinstance(value, dict) else "Policy"
     return f"{kind} dicts are Keras 2's; TF 2.5 on, tf_keras and Keras 3 read the bare name"
@@ -275,7 +275,11 @@ def _current(found: Policy | PolicyMap) -> Policy | PolicyMap | None:
     if isinstance(found, PolicyMap) or not policy.is_removed(found):
         return found
     name = current_name(found.name)
-    return policy.named(name, found.loss_scale) if name is not None and name != found.name else None
+    return (
+        policy.policy_from_name(name, found.loss_scale)
+        if name is not None and name != found.name
+        else None
+    )
 
 
 def owner(loaded: LoadedModel, address: Address) -> str | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.edits import Edit
-    from policytool.model.layer_graph import Graph, Node
+    from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
 
 GRAPH_OPS: Final = frozenset(
@@ -87,11 +87,13 @@ class _Dtypes:
                 or node.site in self.loaded.graphs
                 or any(found.get(parent) != before[parent] for parent in node.parents)
             ):
-                known = self._made(node, found, within | {graph.model})
+                known = self._output_dtypes(node, found, within | {graph.model})
             found[node.name] = known
         return found
 
-    def _made(self, node: Node, found: Flow, within: frozenset[int]) -> frozenset[str]:
+    def _output_dtypes(
+        self, node: GraphNode, found: Flow, within: frozenset[int]
+    ) -> frozenset[str]:
         taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
         if node.site is None or self.loaded.sites[node.site].class_name in GRAPH_OPS:
             cast_to = operations.cast_target(node)
@@ -146,7 +148,7 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
     after = _Dtypes(loaded, decisions)
     for graph in loaded.graphs.values():
         old = _flow_before(loaded, graph.model, frozenset())
-        while _widened(loaded, graph, old, after.flow(graph), decisions):
+        while _widen_conflicts(loaded, graph, old, after.flow(graph), decisions):
             pass
     edits: list[Edit] = []
     for graph in loaded.graphs.values():
@@ -157,7 +159,7 @@ def settle(loaded: LoadedModel, decisions: Decisions) -> tuple[Edit, ...]:
         for node in graph.nodes.values():
             if node.class_name == operations.NODE_DEF:
                 edits += operation_edits.node_def_edits(
-                    loaded, node, _taken(node, old), _taken(node, new), decisions
+                    loaded, node, _input_dtypes(node, old), _input_dtypes(node, new), decisions
                 )
             elif loaded.is_keras3 and node.site is None and node.class_name == "Cast":
                 edits += operation_edits.cast_edits(loaded, graph, node, decisions)
@@ -174,16 +176,18 @@ def inputs(loaded: LoadedModel, decisions: Decisions) -> Mapping[int, frozenset[
     for graph in loaded.graphs.values():
         flow = dtypes_of.flow(graph)
         found |= {
-            node.site: _taken(node, flow) for node in graph.nodes.values() if node.site is not None
+            node.site: _input_dtypes(node, flow)
+            for node in graph.nodes.values()
+            if node.site is not None
         }
     return found
 
 
-def _taken(node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _input_dtypes(node: GraphNode, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
     return frozenset[str]().union(*(flow.get(parent, frozenset()) for parent in node.parents))
 
 
-def _joined(loaded: LoadedModel, node: Node) -> tuple[tuple[str, ...], bool]:
+def _joined_parents(loaded: LoadedModel, node: GraphNode) -> tuple[tuple[str, ...], bool]:
     """
     Return the nodes whose dtypes have to be one where something casts nothing, and whether a
     float32 constant is among them.
@@ -206,15 +210,17 @@ def _joined(loaded: LoadedModel, node: Node) -> tuple[tuple[str, ...], bool]:
     return (), False
 
 
-def _met(loaded: LoadedModel, node: Node, flow: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _meeting_dtypes(
+    loaded: LoadedModel, node: GraphNode, flow: Mapping[str, frozenset[str]]
+) -> frozenset[str]:
     """Return the float dtypes that meet in a layer that casts nothing."""
-    names, constant = _joined(loaded, node)
+    names, constant = _joined_parents(loaded, node)
     return frozenset({_CONSTANT} if constant else ()).union(
         *(flow.get(name, frozenset()) for name in names)
     )
 
 
-def _is_strict(loaded: LoadedModel, node: Node) -> bool:
+def _is_strict(loaded: LoadedModel, node: GraphNode) -> bool:
     """
     Return whether a layer multiplies its inputs with variables of its own dtype and does not cast
     them; Keras' own such layers cast by themselves.
@@ -228,7 +234,7 @@ def _is_strict(loaded: LoadedModel, node: Node) -> bool:
 
 def _conflicts(
     loaded: LoadedModel, graph: Graph, old: Flow, new: Flow
-) -> Iterator[tuple[Node, frozenset[str], list[str]]]:
+) -> Iterator[tuple[GraphNode, frozenset[str], list[str]]]:
     """
     Yield each node that meets two dtypes it did not meet before, those dtypes, and the layers that
     make the narrower ones.
@@ -237,11 +243,15 @@ def _conflicts(
     for node in graph.nodes.values():
         if changed.isdisjoint((node.name, *node.parents)):
             continue
-        met = _met(loaded, node, new)
-        if len(met) > 1 and met != _met(loaded, node, old) and not operations.takes(node, met):
+        met = _meeting_dtypes(loaded, node, new)
+        if (
+            len(met) > 1
+            and met != _meeting_dtypes(loaded, node, old)
+            and not operations.takes(node, met)
+        ):
             narrow = [
                 name
-                for name in _joined(loaded, node)[0]
+                for name in _joined_parents(loaded, node)[0]
                 if new.get(name, frozenset()) - {_widest(met)}
             ]
             yield (
@@ -251,7 +261,9 @@ def _conflicts(
             )
 
 
-def _widened(loaded: LoadedModel, graph: Graph, old: Flow, new: Flow, decisions: Decisions) -> bool:
+def _widen_conflicts(
+    loaded: LoadedModel, graph: Graph, old: Flow, new: Flow, decisions: Decisions
+) -> bool:
     """
     Widen what feeds float32 islands; return whether something changed, so that the flow is to be
     followed again.
@@ -269,7 +281,7 @@ def _widest(met: frozenset[str]) -> str:
     return "float32" if dtypes.itemsize(largest) < dtypes.itemsize("float32") else largest
 
 
-def _widen(loaded: LoadedModel, producer: Node, op: Node, decisions: Decisions) -> None:
+def _widen(loaded: LoadedModel, producer: GraphNode, op: GraphNode, decisions: Decisions) -> None:
     """Keep the layers that make a tensor in float32, as far as the plan was to change them."""
     if producer.site is None:
         return
@@ -303,7 +315,7 @@ def _widen(loaded: LoadedModel, producer: Node, op: Node, decisions: Decisions) 
 
 
 def _refusal(
-    loaded: LoadedModel, graph: Graph, node: Node, met: frozenset[str], names: list[str]
+    loaded: LoadedModel, graph: Graph, node: GraphNode, met: frozenset[str], names: list[str]
 ) -> Refusal:
     path = loaded.layers[node.site].path if node.site is not None else node.name
     paths = [

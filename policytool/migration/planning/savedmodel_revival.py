@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Kind
+from policytool.formats.edits import EditKind
 from policytool.migration.plan import Refusal
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
@@ -54,7 +54,7 @@ def check(loaded: LoadedModel, decisions: Decisions) -> None:
     if not affected:
         return
     decisions.refusals += _variables(loaded, decisions, affected)
-    decisions.refusals += _revived(loaded, affected)
+    decisions.refusals += _revived_layers(loaded, affected)
     decisions.refusals += _fed_otherwise(loaded, decisions, affected)
 
 
@@ -65,7 +65,7 @@ def loaders(
     Return the verdicts on a rewritten file, with what loaders say that revive more layers from
     traces than the newest.
     """
-    if not document.nodes or not any(edit.kind is Kind.NUMERICS for edit in edits):
+    if not document.nodes or not any(edit.kind is EditKind.NUMERICS for edit in edits):
         return verdicts
     used = {name for metadata in document.parts.values() for name in _activations(metadata)}
     later = {name: first for name, first in custom_names.FIRST_BUILT.items() if name in used}
@@ -197,7 +197,7 @@ def _all_fixed(loaded: LoadedModel, index: int, name: str) -> bool:
     )
 
 
-def _revived(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusal]:
+def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusal]:
     """
     Yield a refusal for each layer that is revived from traces, and changes itself or holds what
     changes.

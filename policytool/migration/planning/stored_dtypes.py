@@ -34,7 +34,7 @@ def casts(loaded: LoadedModel, decisions: Decisions, *, retrace: bool = False) -
     """
     if not stores_dtypes(loaded) or (loaded.is_saved_object and not retrace):
         return ()
-    found = {cast.tensor: cast for cast in _decided(loaded, decisions)}
+    found = {cast.tensor: cast for cast in _layer_casts(loaded, decisions)}
     for cast in _unreadable(loaded):
         found.setdefault(cast.tensor, cast)
     return tuple(found.values())
@@ -53,7 +53,7 @@ def reads_bfloat16(loaded: LoadedModel) -> bool:
     return (loaded.is_keras3 and loaded.document.format == "keras") or loaded.is_saved_object
 
 
-def _decided(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:
+def _layer_casts(loaded: LoadedModel, decisions: Decisions) -> Iterator[Cast]:
     for index, tensors in loaded.placed.tensors.items():
         owner = _owner(loaded, index)
         wanted = decisions.variable_dtype(loaded, owner) if owner in decisions.by_site else None

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Kind
+from policytool.formats.edits import EditKind
 from policytool.formats.saved_model.files import GRAPH, KERAS
-from policytool.migration.plan import Note, Severity
-from policytool.support.shorten import some
+from policytool.migration.plan import Note, NoteSeverity
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,20 +26,20 @@ def notes(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
     """Yield what readers of a rewritten SavedModel have to know."""
     if not edits or not loaded.is_saved_object:
         return
-    if any(edit.kind is Kind.NUMERICS for edit in edits):
+    if any(edit.kind is EditKind.NUMERICS for edit in edits):
         yield from _about_signatures(loaded)
     if any(node.other_part is not None for node in loaded.document.nodes.values()):
         message = (
             "the metadata stands in two files, and both are rewritten: TF 2.5 and later obey "
             f"{KERAS}, TF 2.4 and older {GRAPH}"
         )
-        yield Note(severity=Severity.NOTE, code="two-files", message=message)
+        yield Note(severity=NoteSeverity.NOTE, code="two-files", message=message)
     if loaded.document.format == "keras-metadata":
         message = (
             f"the file is part of a SavedModel: it takes effect beside the {GRAPH} and the "
             "variables that it was saved with"
         )
-        yield Note(severity=Severity.NOTE, code="part-of-a-model", message=message)
+        yield Note(severity=NoteSeverity.NOTE, code="part-of-a-model", message=message)
 
 
 def _about_signatures(loaded: LoadedModel) -> Iterator[Note]:
@@ -50,19 +50,19 @@ def _about_signatures(loaded: LoadedModel) -> Iterator[Note]:
                 "the file has no signatures; Keras' own loaders build the layers anew and compute "
                 "as the metadata says"
             )
-            yield Note(severity=Severity.NOTE, code="no-signatures", message=message)
+            yield Note(severity=NoteSeverity.NOTE, code="no-signatures", message=message)
         return
-    listed = some([_told(signature) for signature in signatures], _SIGNATURES)
+    listed = join_first([_signature_words(signature) for signature in signatures], _SIGNATURES)
     message = (
         f"what was traced stays: {listed}. TensorFlow Serving, TFLite and tf.saved_model.load run "
         "that, whatever the metadata says; "
         "tf.keras.models.load_model builds the layers anew and computes as it says. --retrace "
         "traces anew"
     )
-    yield Note(severity=Severity.WARNING, code="signatures-as-before", message=message)
+    yield Note(severity=NoteSeverity.WARNING, code="signatures-as-before", message=message)
 
 
-def _told(signature: Signature) -> str:
+def _signature_words(signature: Signature) -> str:
     if not signature.compute_dtypes:
         return f"{signature.name} computes as before"
     *others, last = signature.compute_dtypes

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Edit, Kind, Slot
-from policytool.migration.plan import Note, Severity
+from policytool.formats.edits import Edit, EditKind, StateSlot
+from policytool.migration.plan import Note, NoteSeverity
 from policytool.migration.planning import loss_scale, optimizers
 from policytool.migration.planning import optimizer_state as state
 from policytool.migration.planning.optimizers import Dialect
@@ -45,7 +45,7 @@ class Training:
     """What becomes of the optimizer."""
 
     edits: tuple[Edit, ...] = ()
-    state: tuple[Slot, ...] | None = None
+    state: tuple[StateSlot, ...] | None = None
     notes: tuple[Note, ...] = ()
 
 
@@ -56,16 +56,16 @@ class _Work:
     value: Json
     reasons: list[str]
     notes: list[Note]
-    kind: Kind = Kind.SPELLING
+    kind: EditKind = EditKind.SPELLING
 
-    def change(self, value: Json, reason: str, kind: Kind = Kind.TRAINING) -> None:
+    def change(self, value: Json, reason: str, kind: EditKind = EditKind.TRAINING) -> None:
         """
         Take another value, if it is another; any change of training outweighs one of spelling.
         """
         if value != self.value:
             self.value = value
             self.reasons.append(reason)
-            self.kind = kind if kind is Kind.TRAINING else self.kind
+            self.kind = kind if kind is EditKind.TRAINING else self.kind
 
 
 def plan(
@@ -114,12 +114,12 @@ def plan(
     elif retargeted and {base, options.to} & {_SCALED}:
         work.notes.append(
             Note(
-                severity=Severity.NOTE,
+                severity=NoteSeverity.NOTE,
                 code="optimizer-kept",
                 message="the saved optimizer stays as it is, by --optimizer keep",
             )
         )
-    moved = state.moved(loaded, dialect, before, work.value, leaves_scaled=leaves)
+    moved = state.move_state(loaded, dialect, before, work.value, leaves_scaled=leaves)
     if retargeted and options.to == _BFLOAT16:
         work.notes += state.about_bfloat16(loaded, dialect, work.value)
     work.notes += state.notes(loaded, dialect, before, work.value, moved)
@@ -160,9 +160,9 @@ def _copies(loaded: LoadedModel, edit: Edit, before: Json, after: Json) -> Itera
 def _modernise(work: _Work) -> None:
     try:
         work.change(
-            optimizers.modernised(work.value),
+            optimizers.modernize(work.value),
             "its loss-scaling wrapper is spelled as TF 2.4 and later do",
-            Kind.SPELLING,
+            EditKind.SPELLING,
         )
     except SpellingError as error:
         message = (
@@ -170,7 +170,7 @@ def _modernise(work: _Work) -> None:
             "model is loaded with compile=False"
         )
         work.notes.append(
-            Note(severity=Severity.WARNING, code="loss-scale-multiplier", message=message)
+            Note(severity=NoteSeverity.WARNING, code="loss-scale-multiplier", message=message)
         )
 
 
@@ -202,18 +202,18 @@ def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
         "loading it starts with a fresh optimizer; --loss-scale keep writes the wrapper, and the "
         "state is found"
     )
-    work.notes.append(Note(severity=Severity.WARNING, code="wrapper-lost", message=message))
+    work.notes.append(Note(severity=NoteSeverity.WARNING, code="wrapper-lost", message=message))
 
 
 def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) -> None:
     if optimizer_config.is_wrapped(work.value) or optimizers.has_factor(work.value):
         return
     try:
-        work.change(optimizers.wrapped(work.value, scale, dialect), reason)
+        work.change(optimizers.wrap(work.value, scale, dialect), reason)
     except SpellingError as error:
         work.notes.append(
             Note(
-                severity=Severity.WARNING,
+                severity=NoteSeverity.WARNING,
                 code="loss-scale-lost",
                 message=f"the saved optimizer gets no loss scale: {error}",
             )
@@ -229,7 +229,7 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
         _wrap(work, Dynamic(), dialect, "mixed_float16 needs loss scaling")
     elif base == _SCALED and optimizer_config.is_wrapped(work.value):
         work.reasons.clear()  # how the wrapper is spelled no longer matters
-        work.change(optimizer_config.unwrapped(work.value), f"{to} needs no loss scaling")
+        work.change(optimizer_config.unwrap(work.value), f"{to} needs no loss scaling")
     elif base == _SCALED and optimizers.has_factor(work.value):
         optimizer = loaded.optimizer
         scale = optimizer.loss_scale if optimizer else None
@@ -238,7 +238,9 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
             f"the optimizer's own loss_scale_factor{factor} stays: {to} does not need it, and it "
             "does no harm"
         )
-        work.notes.append(Note(severity=Severity.NOTE, code="loss-scale-factor", message=message))
+        work.notes.append(
+            Note(severity=NoteSeverity.NOTE, code="loss-scale-factor", message=message)
+        )
 
 
 def _dialect(loaded: LoadedModel) -> Dialect:

@@ -31,7 +31,7 @@ class Evidence:
     releases: frozenset[str]
     """The releases that can have written the file."""
 
-    def written_by(self, ranges: str) -> bool:
+    def is_written_in(self, ranges: str) -> bool:
         """Return whether measured releases in these ranges alone can have written the file."""
         return self.releases <= releases_in(ranges).intersection(LOADERS)
 
@@ -48,7 +48,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class Incompatibility:
     """Why some releases refuse a kind of file."""
 
     kind: Obstacle
@@ -64,8 +64,8 @@ class Refusal:
 
 def _row(
     kind: Obstacle, formats: str, releases: str, reason: str, shows: Callable[[Evidence], bool]
-) -> Refusal:
-    return Refusal(
+) -> Incompatibility:
+    return Incompatibility(
         kind=kind,
         formats=frozenset(formats.split()),
         releases=releases_in(releases),
@@ -86,7 +86,7 @@ def _key(class_names: str, *keys: str) -> Callable[[Evidence], bool]:
     return lambda found: found.has_key(class_names, *keys)
 
 
-def _observed(code: str) -> Callable[[Evidence], bool]:
+def _observation(code: str) -> Callable[[Evidence], bool]:
     return lambda found: any(
         observation.code == code for observation in found.document.observations
     )
@@ -99,7 +99,7 @@ def _is_functional(found: Evidence) -> bool:
     ) or found.traits.nested_models
 
 
-def _untraced(found: Evidence) -> bool:
+def _has_no_traces(found: Evidence) -> bool:
     """Whether a SavedModel has no traces: these hang on an attribute of the model."""
     return bool(found.document.nodes) and not any(
         name == "keras_api" for name, _ in found.document.nodes[0].children
@@ -133,7 +133,7 @@ _KERAS3_POLICIES: Final = (
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
-REFUSALS: Final[tuple[Refusal, ...]] = (
+REFUSALS: Final[tuple[Incompatibility, ...]] = (
     # containers
     _row(
         Obstacle.CONTAINER,
@@ -169,7 +169,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "yaml",
         "tf2.0 to tf2.2",
         "it has values as calls of Python classes, which PyYAML 5.2 and later refuse",
-        _observed("python-objects"),
+        _observation("python-objects"),
     ),
     # What no order of building exists for: releases do not end, or refuse it; see
     # fixtures/attacks.json.
@@ -193,28 +193,28 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "savedmodel",
         "tf1.15 to tf2.5",
         "its metadata stands in keras_metadata.pb alone, which TF 2.6 is the first to read",
-        lambda found: found.written_by("tf2.9 on"),
+        lambda found: found.is_written_in("tf2.9 on"),
     ),
     _row(
         Obstacle.GRAPH,
         "savedmodel",
         "tf1.15 to tf2.9",
         "its graph has an op of TF 2.12 (DisableCopyOnRead)",
-        lambda found: found.written_by("tf2.12 on"),
+        lambda found: found.is_written_in("tf2.12 on"),
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.1",
         "TF 2.1 cannot read the input shapes of functional models that later releases write",
-        lambda found: found.written_by("tf2.2 to tf2.9") and _is_functional(found),
+        lambda found: found.is_written_in("tf2.2 to tf2.9") and _is_functional(found),
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.2 to tf2.3",
         "saved without traces, which TF 2.4 is the first to load",
-        _untraced,
+        _has_no_traces,
     ),
     _row(
         Obstacle.POLICY,
@@ -371,7 +371,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "quantised layers, whose variables it reads in another order from HDF5",
         lambda found: (
             _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found)
-            and not found.written_by("keras3.0 to keras3.3")
+            and not found.is_written_in("keras3.0 to keras3.3")
         ),
     ),
     _row(
@@ -436,7 +436,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "tf2.12",
         "a subclassed model, whose layers TF 2.15 and tf_keras have elsewhere in an archive",
         lambda found: (
-            found.traits.root_class not in MODEL_CLASSES and found.written_by("tf2.15 on")
+            found.traits.root_class not in MODEL_CLASSES and found.is_written_in("tf2.15 on")
         ),
     ),
     _row(
@@ -572,7 +572,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "h5 json",
         "tf1.15 to tf2.5",
         "StringLookup says the dtype of its output, which TF 2.6 is the first to read",
-        lambda found: _class("StringLookup")(found) and found.written_by("tf2.9 on"),
+        lambda found: _class("StringLookup")(found) and found.is_written_in("tf2.9 on"),
     ),
     # storage
     _row(
@@ -594,7 +594,7 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "savedmodel",
         "tf1.15 on",
         "a part of its checkpoint is missing",
-        _observed("missing-shard"),
+        _observation("missing-shard"),
     ),
     _row(
         Obstacle.STORAGE,
@@ -608,21 +608,21 @@ REFUSALS: Final[tuple[Refusal, ...]] = (
         "keras",
         "after tf2.15",
         "its weights are in model.weights.npz, which it does not unpickle",
-        _observed("npz-weights"),
+        _observation("npz-weights"),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "keras3.10 on",
         "its weights are in model.weights.npz, which Keras 3.10 and later do not load",
-        _observed("npz-weights"),
+        _observation("npz-weights"),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "keras3.0 to keras3.6",
         "its model.weights.npz holds arrays in place of what Keras writes for a layer",
-        lambda found: _observed("npz-weights")(found) and bool(found.document.tensors),
+        lambda found: _observation("npz-weights")(found) and bool(found.document.tensors),
     ),
     _row(
         Obstacle.STORAGE,

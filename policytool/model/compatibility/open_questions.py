@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Document
     from policytool.model.compatibility.incompatibilities import Evidence
-    from policytool.model.compatibility.serialized_objects import Alike
+    from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.config_traits import ConfigTraits
     from policytool.model.tree import Site
     from policytool.releases.releases import Release
@@ -79,20 +79,23 @@ class Doubt:
 
 
 def of(
-    evidence: Evidence, origins: Sequence[Release], sites: Sequence[Site], found: Sequence[Alike]
+    evidence: Evidence,
+    origins: Sequence[Release],
+    sites: Sequence[Site],
+    found: Sequence[ObjectGroup],
 ) -> tuple[Doubt, ...]:
     """Return what is left open about a model."""
     about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
     return (
-        *_untried(origins),
+        *_untried_release(origins),
         *_merge((*about, *_axes(evidence.document, sites))),
         *_deep(evidence.traits),
         *_operations(evidence.traits),
-        *_calibrated(evidence.traits),
-        *_shared(evidence.traits, sites),
-        *_ordered(evidence, sites),
-        *_reshaped(evidence),
-        *_unpickled(evidence),
+        *_calibration(evidence.traits),
+        *_shared_layers(evidence.traits, sites),
+        *_variable_order(evidence, sites),
+        *_shape_in_layer(evidence),
+        *_pickled_weights(evidence),
     )
 
 
@@ -115,7 +118,7 @@ def _operations(traits: ConfigTraits) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
 
-def _calibrated(traits: ConfigTraits) -> Iterator[Doubt]:
+def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
     if not _CALIBRATED.isdisjoint(traits.policy_classes):
         yield Doubt(
             cause=Cause(
@@ -125,7 +128,7 @@ def _calibrated(traits: ConfigTraits) -> Iterator[Doubt]:
         )
 
 
-def _shared(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doubt]:
+def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doubt]:
     """Tell of layers that Keras 3 writes in a model and in another that it holds."""
     if not traits.nested_models:
         return
@@ -153,7 +156,7 @@ def _shared(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doubt]:
             return
 
 
-def _ordered(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
+def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
     """
     Tell of models of Keras 2 with several inputs: Keras 3.6 reads the variables by the order of its
     own layers, which is sometimes another.
@@ -174,7 +177,7 @@ def _ordered(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt]:
         )
 
 
-def _reshaped(evidence: Evidence) -> Iterator[Doubt]:
+def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.document.format == "h5" and evidence.traits.shape_in_layer:
         reason = (
             "the first layer says the shape of its input, which Keras 3 takes for that without the "
@@ -183,7 +186,7 @@ def _reshaped(evidence: Evidence) -> Iterator[Doubt]:
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_KERAS3)
 
 
-def _unpickled(evidence: Evidence) -> Iterator[Doubt]:
+def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
     """
     Tell of weights that releases unpickle, measured with Keras 3.0, 3.3 and 3.6: a dict of arrays
     loads, and anything else runs and then fails.
@@ -238,12 +241,12 @@ def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
         yield replace(doubt, cause=replace(doubt.cause, layers=tuple(dict.fromkeys(layers[key]))))
 
 
-def _untried(origins: Sequence[Release]) -> Iterator[Doubt]:
+def _untried_release(origins: Sequence[Release]) -> Iterator[Doubt]:
     if any(release.generation.id in UNTRIED for release in origins):
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="files of Keras 1 were not tried"))
 
 
-def _about(document: Document, alike: Alike) -> Iterator[Doubt]:
+def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
     name = alike.class_name
     if alike.custom:
         yield _class(alike, f"{name} is a custom class, whose code decides")
@@ -296,7 +299,7 @@ def _about(document: Document, alike: Alike) -> Iterator[Doubt]:
             )
 
 
-def _class(alike: Alike, reason: str) -> Doubt:
+def _class(alike: ObjectGroup, reason: str) -> Doubt:
     return Doubt(
         cause=Cause(
             kind=Obstacle.CLASS,

@@ -28,7 +28,7 @@ _KINDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class ObjectGroup:
     """Objects of one class whose configs have the same keys."""
 
     kind: str
@@ -51,9 +51,9 @@ class Alike:
     """The paths of the layers that are such objects, or hold them."""
 
 
-def objects(sites: Sequence[Site]) -> tuple[Alike, ...]:
+def objects(sites: Sequence[Site]) -> tuple[ObjectGroup, ...]:
     """Return the objects in the configs of a model's layers, and the layers themselves."""
-    found: dict[tuple[object, ...], Alike] = {}
+    found: dict[tuple[object, ...], ObjectGroup] = {}
     for site in sites:
         if site.config is None:
             continue
@@ -62,7 +62,7 @@ def objects(sites: Sequence[Site]) -> tuple[Alike, ...]:
         )
         for kind, name, module, config in (
             (LAYERS, site.class_name, site.module is not None, site.config),
-            *_held(site.config),
+            *_parts(site.config),
         ):
             known = kind != LAYERS or not custom
             values = (
@@ -73,14 +73,14 @@ def objects(sites: Sequence[Site]) -> tuple[Alike, ...]:
             signature = (kind, name, module, custom and kind == LAYERS, tuple(config), values)
             alike = found.get(signature)
             if alike is None:
-                found[signature] = alike = Alike(
+                found[signature] = alike = ObjectGroup(
                     kind, name, module, custom and kind == LAYERS, config
                 )
             alike.layers.append(path_of(site.names))
     return tuple(found.values())
 
 
-def _held(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping[str, Json]]]:
+def _parts(config: Mapping[str, Json]) -> Iterator[tuple[str, str, bool, Mapping[str, Json]]]:
     """Yield the initialisers, regularisers, constraints and activations in a layer's config."""
     for key, value in config.items():
         if type(value) is str:

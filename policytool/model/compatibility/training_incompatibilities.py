@@ -46,7 +46,7 @@ INNER_STATE: Final = ("optimizer", "inner_optimizer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class TrainingEvidence:
     """What the rows look at."""
 
     document: Document
@@ -75,7 +75,7 @@ class Evidence:
     @property
     def inner(self) -> dict[str, Json]:
         """The config of the optimizer itself."""
-        value = optimizer_config.unwrapped(self.optimizer)
+        value = optimizer_config.unwrap(self.optimizer)
         config = value.get("config") if isinstance(value, dict) else None
         return config if isinstance(config, dict) else {}
 
@@ -89,7 +89,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class TrainingRow:
     """What some releases make of a kind of training configuration."""
 
     format: str
@@ -97,7 +97,7 @@ class Row:
     reason: str
     """A sentence part."""
 
-    shows: Callable[[Evidence], bool]
+    shows: Callable[[TrainingEvidence], bool]
     advice: str
 
 
@@ -109,14 +109,18 @@ _ARCHIVE: Final = (
 
 
 def _row(
-    form: str, releases: str, reason: str, shows: Callable[[Evidence], bool], advice: str = _ANEW
-) -> Row:
-    return Row(
+    form: str,
+    releases: str,
+    reason: str,
+    shows: Callable[[TrainingEvidence], bool],
+    advice: str = _ANEW,
+) -> TrainingRow:
+    return TrainingRow(
         format=form, releases=releases_in(releases), reason=reason, shows=shows, advice=advice
     )
 
 
-def _multiplies(found: Evidence) -> bool:
+def _multiplies(found: TrainingEvidence) -> bool:
     """Return whether the loss scale grows by something else than 2."""
     try:
         scale = optimizer_config.scale_of(found.wrapper) if found.wrapper is not None else None
@@ -125,7 +129,7 @@ def _multiplies(found: Evidence) -> bool:
     return isinstance(scale, Dynamic) and scale.multiplier != Dynamic().multiplier
 
 
-def _loss_named(names: frozenset[str]) -> Callable[[Evidence], bool]:
+def _loss_named(names: frozenset[str]) -> Callable[[TrainingEvidence], bool]:
     return lambda found: any(
         isinstance(loss, str) and loss.lower() in names for loss in found.losses
     )
@@ -136,20 +140,20 @@ def _is_loss_of_keras2(loss: Json) -> bool:
     return isinstance(config, dict) and (config.get("reduction") == "auto" or "fn" in config)
 
 
-def _schedule_alone(found: Evidence) -> bool:
+def _schedule_alone(found: TrainingEvidence) -> bool:
     rate = found.inner.get("learning_rate")
     return isinstance(rate, dict) and "class_name" in rate and "module" not in rate
 
 
-def _has_slots(found: Evidence) -> bool:
+def _has_slots(found: TrainingEvidence) -> bool:
     return any(tensor.shape for tensor in found.document.state)
 
 
-def _state_at(found: Evidence, *group: str) -> bool:
+def _state_at(found: TrainingEvidence, *group: str) -> bool:
     return any(tensor.path[: len(group)] == group for tensor in found.document.tensors or ())
 
 
-REFUSALS: Final[tuple[Row, ...]] = (
+REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "tf1.15",
@@ -191,7 +195,7 @@ REFUSALS: Final[tuple[Row, ...]] = (
         "tf2.9",
         "the optimizer is one of TF 2.11 and later, with keys that TF 2.9 does not know",
         lambda found: (
-            optimizer_config.is_new_style(optimizer_config.unwrapped(found.optimizer))
+            optimizer_config.is_new_style(optimizer_config.unwrap(found.optimizer))
             and any(key in found.inner for key in _SINCE_TF211)
         ),
     ),
@@ -241,7 +245,7 @@ REFUSALS: Final[tuple[Row, ...]] = (
 )
 """Why loaders refuse a training configuration; the first row that applies gives the reason."""
 
-LOST: Final[tuple[Row, ...]] = (
+LOST: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "tf2.12 on",
@@ -279,7 +283,7 @@ LOST: Final[tuple[Row, ...]] = (
         "the archive has no state of its optimizer, which is one of optimizers.legacy: training "
         "goes on with step 0 and empty slots",
         lambda found: (
-            ".legacy" in str(_module(optimizer_config.unwrapped(found.optimizer)))
+            ".legacy" in str(_module(optimizer_config.unwrap(found.optimizer)))
             and not _state_at(found, INNER_STATE[0])
         ),
         "save models with such an optimizer as HDF5 or as a SavedModel",
@@ -292,7 +296,7 @@ SavedModels restore theirs when training goes on.
 """
 
 
-def evidence(document: Document, *, keras3: bool) -> Evidence | None:
+def evidence(document: Document, *, keras3: bool) -> TrainingEvidence | None:
     """
     Return what the rows look at; None for a model that is not compiled, and for what holds no
     weights.
@@ -300,7 +304,7 @@ def evidence(document: Document, *, keras3: bool) -> Evidence | None:
     place = optimizer_config.optimizer_place(document)
     if place is None or document.layout in {None, Layout.VARIABLE_NAMES}:
         return None
-    return Evidence(
+    return TrainingEvidence(
         document=document,
         optimizer=place[1],
         configuration=optimizer_config.configuration(document),
@@ -308,7 +312,9 @@ def evidence(document: Document, *, keras3: bool) -> Evidence | None:
     )
 
 
-def first(rows: tuple[Row, ...], found: Evidence, loader: str) -> Row | None:
+def first(
+    rows: tuple[TrainingRow, ...], found: TrainingEvidence, loader: str
+) -> TrainingRow | None:
     """Return the first row that applies to a loader; None where none does."""
     for row in rows:
         if row.format == found.document.format and loader in row.releases and row.shows(found):

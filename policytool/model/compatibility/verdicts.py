@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.model.compatibility import open_questions as doubts
 from policytool.model.compatibility import serialized_objects
-from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Refusal
+from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle, Verdict
 from policytool.model.tree import MODEL_CLASSES
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.formats.document import Document
-    from policytool.model.compatibility.serialized_objects import Alike
+    from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.config_traits import ConfigTraits
     from policytool.model.tree import Site
     from policytool.releases.releases import Release
@@ -71,8 +71,8 @@ def verdicts(
 def _verdict(
     loader: str,
     evidence: Evidence,
-    showing: Sequence[Refusal],
-    found: Sequence[Alike],
+    showing: Sequence[Incompatibility],
+    found: Sequence[ObjectGroup],
     open_questions: Sequence[doubts.Doubt],
 ) -> Verdict:
     causes = [Cause(kind=row.kind, reason=row.reason) for row in showing if loader in row.releases]
@@ -101,7 +101,7 @@ def _verdict(
     )
 
 
-def _objections(loader: str, found: Sequence[Alike]) -> Iterator[Cause]:
+def _objections(loader: str, found: Sequence[ObjectGroup]) -> Iterator[Cause]:
     """Yield the classes and the keys that a loader does not take."""
     gathered: dict[tuple[Obstacle, str, str, tuple[str, ...]], list[str]] = {}
     for alike in found:
@@ -126,7 +126,7 @@ def _objections(loader: str, found: Sequence[Alike]) -> Iterator[Cause]:
 
 
 def _objection_parts(
-    alike: Alike, objection: known_arguments.Objection
+    alike: ObjectGroup, objection: known_arguments.Objection
 ) -> Iterator[tuple[Obstacle, str, tuple[str, ...]]]:
     """Yield an objection's parts, each with its reason and its keys."""
     name = alike.class_name

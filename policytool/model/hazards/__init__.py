@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Address
 from policytool.model.hazards._harm import Harm, Hazard
-from policytool.model.hazards._judging import LAMBDA, found
+from policytool.model.hazards._judging import LAMBDA, find
 from policytool.releases.symbols.harmful import PRINTING, HarmfulOp, op
 from policytool.releases.symbols.ops import (
     attribute_values,
@@ -64,7 +64,7 @@ def of(document: Document, places: Mapping[Address, tuple[int, ...]]) -> tuple[H
     for part, value in document.parts.items():
         for inner, steps, site in _dicts(value, part, owners):
             module = inner.get("module")
-            for harm, name, what in found(inner):
+            for harm, name, what in find(inner):
                 hazard = Hazard(
                     harm=Harm.UNKNOWN
                     if harm is Harm.CUSTOM and document.nodes and _may_be_function(inner, name)

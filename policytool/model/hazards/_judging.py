@@ -72,7 +72,7 @@ _PUBLIC: Final = {"GroupQueryAttention": "GroupedQueryAttention"}
 """The one class of Keras 3 that is registered under another name than it is found by."""
 
 
-def found(value: dict[str, Json]) -> Iterator[Found]:
+def find(value: dict[str, Json]) -> Iterator[Found]:
     """Yield what one object of a config does, whatever object it stands in."""
     for key, kind in value.items():
         if kind == "lambda" and key.endswith(_TYPE) and value.get(key.removesuffix(_TYPE)):
@@ -116,9 +116,9 @@ def _of_object(value: dict[str, Json], class_name: str, config: dict[str, Json])
     special = (
         _of_lambda(config)
         if class_name == LAMBDA
-        else _wrapped.found(class_name, config, value)
+        else _wrapped.find(class_name, config, value)
         if class_name in _wrapped.WRAPPERS
-        else _opened(class_name, config)
+        else _find_file(class_name, config)
     )
     met = False
     for one in special:
@@ -156,7 +156,7 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
         yield Harm.CODE, _BYTE_CODE, "is a Lambda, whose byte code the loader runs"
 
 
-def _opened(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
+def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
     """Yield what other file a layer of Keras opens when it is built."""
     if class_name in _OPENING:
         key, what = _OPENING[class_name]

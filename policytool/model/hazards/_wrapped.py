@@ -36,7 +36,7 @@ _RAW_OPS: Final = "raw_ops."
 _NOT_PURE: Final = "which is not on the list of functions that only compute"
 
 
-def found(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> Iterator[Found]:
+def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> Iterator[Found]:
     """
     Yield what a wrapper calls that is not known to only compute.
 
@@ -68,7 +68,7 @@ def _of_function(name: Json) -> Iterator[Found]:
         _functions.is_pure_function(name)
         or (name.startswith(_RAW_OPS) and ops.is_pure_op(name.removeprefix(_RAW_OPS)))
     ):
-        yield from _called(f"tensorflow.{name}", harmful=in_tensorflow(name))
+        yield from _find_call(f"tensorflow.{name}", harmful=in_tensorflow(name))
 
 
 def _of_class_method(config: dict[str, Json]) -> Iterator[Found]:
@@ -82,7 +82,7 @@ def _of_class_method(config: dict[str, Json]) -> Iterator[Found]:
         and isinstance(method, str)
         and _functions.is_class_method(owner, method)
     ):
-        yield from _called(f"tensorflow.{owner}.{method}", harmful=True)
+        yield from _find_call(f"tensorflow.{owner}.{method}", harmful=True)
 
 
 def _of_attribute(class_name: str, name: Json) -> Iterator[Found]:
@@ -131,7 +131,7 @@ def _has_function(attributes: Json) -> bool:
     )
 
 
-def _called(name: str, *, harmful: bool) -> Iterator[Found]:
+def _find_call(name: str, *, harmful: bool) -> Iterator[Found]:
     if harmful:
         yield Harm.NAMED, name, f"calls {short(name)}, which reaches beyond the model"
     else:

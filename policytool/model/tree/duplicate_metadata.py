@@ -70,11 +70,11 @@ def _of_node(
     for steps in _OWN:
         if _stands(metadata, steps):
             yield Address(part=part, pointer=pointer(*steps)), index
-    yield from _nested(part, "", metadata, index, below)
-    yield from _nested(part, f"/{_MODEL_CONFIG}", metadata.get(_MODEL_CONFIG), index, below)
+    yield from _nested_places(part, "", metadata, index, below)
+    yield from _nested_places(part, f"/{_MODEL_CONFIG}", metadata.get(_MODEL_CONFIG), index, below)
 
 
-def _nested(
+def _nested_places(
     part: str, prefix: str, holder: Json, index: int, below: Mapping[int, Mapping[str, int]]
 ) -> Iterator[tuple[Address, int]]:
     """

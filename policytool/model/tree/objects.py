@@ -31,7 +31,7 @@ from policytool.support.errors import LimitError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.formats.document import Document, Node
+    from policytool.formats.document import Document, ObjectNode
     from policytool.support.text.jsontext import Json
 
 _LAYER: Final = re.compile(r"_tf_keras_(?!metric)\w+")
@@ -74,10 +74,10 @@ def sites(document: Document) -> tuple[Site, ...]:
     return with_shared_places(walk.sites, walk.also_at)
 
 
-def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: int) -> None:
-    if beyond := limits.LAYERS.beyond(len(walk.sites) + 1, counting=True):
+def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, depth: int) -> None:
+    if beyond := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
         raise LimitError(f"its object graph holds {beyond}")
-    if beyond := limits.LAYER_DEPTH.beyond(depth, counting=True):
+    if beyond := limits.LAYER_DEPTH.exceeded_message(depth, counting=True):
         raise LimitError(f"its object graph nests layers in {beyond}")
     metadata = _metadata(walk.document, node)
     class_name, registered = split_class(
@@ -123,7 +123,7 @@ def _visit(walk: _Walk, node: Node, parent: int | None, attribute: str, depth: i
         _visit(walk, child, index, label, depth + 1)
 
 
-def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
+def _layer_edges(document: Document, node: ObjectNode) -> Iterator[tuple[str, ObjectNode]]:
     """
     Yield the layers that an object holds: a model's in their order, then those held by attributes,
     through lists and dicts.
@@ -158,12 +158,12 @@ def _layer_edges(document: Document, node: Node) -> Iterator[tuple[str, Node]]:
             ]
 
 
-def _is_layer(document: Document, node: Node) -> bool:
+def _is_layer(document: Document, node: ObjectNode) -> bool:
     return _LAYER.fullmatch(node.identifier) is not None and isinstance(
         _metadata(document, node).get("class_name"), str
     )
 
 
-def _metadata(document: Document, node: Node) -> dict[str, Json]:
+def _metadata(document: Document, node: ObjectNode) -> dict[str, Json]:
     metadata = document.parts.get(node.part or "")
     return metadata if isinstance(metadata, dict) else {}

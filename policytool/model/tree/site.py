@@ -153,9 +153,9 @@ def with_shared_places(
         characters += (1 + len(site.also_at) + len(above)) * (
             len(site.names) + sum(map(len, site.names))
         )
-        if beyond := limits.LAYERS.beyond(places, counting=True) or limits.PATH_CHARACTERS.beyond(
-            characters, counting=True
-        ):
+        if beyond := limits.LAYERS.exceeded_message(
+            places, counting=True
+        ) or limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
             raise LimitError(
                 "the model has, counting every place of a layer and the names on the way to it, "
                 f"{beyond}"

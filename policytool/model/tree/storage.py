@@ -56,14 +56,14 @@ def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     for index, site in enumerate(sites):
         children[site.parent].append(index)
     if document.layout in {Layout.LEGACY_H5, Layout.SCOPES}:
-        sites = _numbered(sites, children, document.tensors or ())
+        sites = _with_cell_names(sites, children, document.tensors or ())
         owned = _by_names(sites, children, document.tensors or ())
     elif document.layout is Layout.VARIABLE_NAMES:
         grouped = tuple(
             replace(tensor, path=(tensor.path[0], *tensor.path))
             for tensor in document.tensors or ()
         )  # as HDF5 has them, in a layer's group
-        sites = _numbered(sites, children, grouped)
+        sites = _with_cell_names(sites, children, grouped)
         found = _by_names(sites, children, grouped)
         owned = {
             index: [(variable, replace(tensor, path=tensor.path[1:])) for variable, tensor in pairs]
@@ -127,7 +127,7 @@ def _by_names(
         index = (
             _deepest(sites, children, index, scopes, longest)
             if scopes
-            else _prefixed(sites, children, index, name)
+            else _site_by_prefix(sites, children, index, name)
         )
         owned[_holder(sites, children, index, name)].append((_variable(tensor, name), tensor))
     return owned
@@ -172,7 +172,7 @@ def _deepest(
     return index
 
 
-def _prefixed(
+def _site_by_prefix(
     sites: tuple[Site, ...], children: Mapping[int | None, list[int]], start: int, name: str
 ) -> int:
     """
@@ -229,7 +229,7 @@ def _holder(
         index = inner[0]
 
 
-def _numbered(
+def _with_cell_names(
     sites: tuple[Site, ...], children: Mapping[int | None, list[int]], tensors: Iterable[Tensor]
 ) -> tuple[Site, ...]:
     """

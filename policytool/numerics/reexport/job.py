@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.model import Source
 from policytool.model.tree import INPUT_CLASS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def planned_model(loaded: LoadedModel, plan: Plan) -> LoadedModel:
     """Return the model as the plan wants it."""
-    return reading.load_model(applied(loaded.document, plan.edits, ()))
+    return reading.load_model(apply_edits(loaded.document, plan.edits, ()))
 
 
 def build_arguments(before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:

@@ -50,7 +50,11 @@ def _outputs(
             judged = _judgement(
                 JudgementSubject.OUTPUT, name, [output.accumulated], wanted.of(name), default
             )
-            yield replace(judged, ruling=Ruling.NOTHING) if _lost(output.accumulated) else judged
+            yield (
+                replace(judged, ruling=Ruling.NOTHING)
+                if _has_no_finite_values(output.accumulated)
+                else judged
+            )
 
 
 def _layers(
@@ -111,7 +115,7 @@ def _error(metrics: Metrics, *, is_given: bool) -> float | None:
     return metrics.relative
 
 
-def _lost(metrics: Metrics) -> bool:
+def _has_no_finite_values(metrics: Metrics) -> bool:
     """Return whether the reference has values, and none of them is finite."""
     reference = (metrics.nan or (0, 0))[0] + (metrics.infinite or (0, 0))[0]
     return bool(metrics.elements) and reference == metrics.elements

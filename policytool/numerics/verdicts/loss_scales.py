@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.loss_scale import words
 from policytool.releases.policy import Dynamic
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def decision(found: Gradients) -> LossScaleDecision:
             sentences=(reason, *_circumstances(found)),
         )
     losing = _losing(found, none, best)
-    suggested = _suggested(*found.workable) if losing or none.total.overflow else None
+    suggested = _suggestion(*found.workable) if losing or none.total.overflow else None
     recorded = found.at(found.recorded_scale)
     matters = recorded is not None and bool(_losing(found, none, recorded))
     needed = (
@@ -167,7 +167,7 @@ def _losing(found: Gradients, none: Trial, scaled: Trial) -> tuple[GradientLoss,
     return (every, *worst) if every.matters else tuple(worst)
 
 
-def _suggested(lowest: float, highest: float) -> float:
+def _suggestion(lowest: float, highest: float) -> float:
     """
     Return the usual scale where it is in the range, well below overflow, and the nearest that is
     where it is not.
@@ -231,7 +231,7 @@ def _worst(losing: tuple[GradientLoss, ...]) -> str:
         for loss in losing
         if loss.path
     ]
-    return f"; worst without: {some(named)}" if named else ""
+    return f"; worst without: {join_first(named)}" if named else ""
 
 
 def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggested: float) -> str:
@@ -299,7 +299,7 @@ def _circumstances(found: Gradients) -> Iterator[str]:
         if output.source == "recorded"
     ]
     if used:
-        yield f"the loss is the recorded one, on synthetic targets: {some(used)}"
+        yield f"the loss is the recorded one, on synthetic targets: {join_first(used)}"
     for output in found.outputs:
         if output.source == "substitute":
             yield (
@@ -308,18 +308,23 @@ def _circumstances(found: Gradients) -> Iterator[str]:
             )
     if found.own:
         yield (
-            f"the model's class has its own {some(found.own)}, and this is Keras' step: what is "
+            f"the model's class has its own {join_first(found.own)}, and this is Keras' step: what "
+            "is "
             "measured may not be what its training does"
         )
     if found.quiet:
-        yield f"layers that draw numbers in training ran as in inference: {some(found.quiet)}"
+        yield f"layers that draw numbers in training ran as in inference: {join_first(found.quiet)}"
     if found.random:
         yield (
-            f"{some(found.random)} drew numbers that may differ between the two models, and with "
+            f"{join_first(found.random)} drew numbers that may differ between the two models, and "
+            "with "
             "them their gradients"
         )
     if found.unconnected:
-        yield f"the loss does not depend on these trainable variables: {some(found.unconnected)}"
+        yield (
+            "the loss does not depend on these trainable variables: "
+            f"{join_first(found.unconnected)}"
+        )
 
 
 def _share(part: int, whole: int) -> str:

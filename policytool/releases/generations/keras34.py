@@ -48,7 +48,7 @@ def render(policy: Policy | PolicyMap) -> Json:
     if isinstance(policy, PolicyMap):
         entries: dict[str, Json] = {path: _render_entry(entry) for path, entry in policy.policies}
         default = render(policy.default) if policy.default else None
-        return _serialized(
+        return _serialize(
             "keras.dtype_policies", _MAP, {"default_policy": default, "policy_map": entries}
         )
     if quantization := policy.quantization:
@@ -60,10 +60,10 @@ def render(policy: Policy | PolicyMap) -> Json:
         )
         if quantization.amax_history_length is not None:
             config["amax_history_length"] = quantization.amax_history_length
-        return _serialized("keras.dtype_policies", _QUANTIZED[family], config)
+        return _serialize("keras.dtype_policies", _QUANTIZED[family], config)
     if not policy.name.startswith("float8"):
         policy_formats.without_loss_scale(policy_formats.plain(policy, TITLE), TITLE)
-    return _serialized("keras", "DTypePolicy", {"name": policy.name})
+    return _serialize("keras", "DTypePolicy", {"name": policy.name})
 
 
 def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
@@ -80,7 +80,7 @@ def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
         )
     history = config.get("amax_history_length")
     try:
-        return policies.quantized(
+        return policies.quantized_policy(
             mode, source, amax_history_length=history if isinstance(history, int) else None
         )
     except PolicyNameError as error:
@@ -113,10 +113,10 @@ def _parse_entry(value: Json) -> Policy | None:
 
 
 def _render_entry(policy: Policy | None) -> Json:
-    return render(policy) if policy else _serialized("keras", "DTypePolicy", {"name": None})
+    return render(policy) if policy else _serialize("keras", "DTypePolicy", {"name": None})
 
 
-def _serialized(module: str, class_name: str, config: dict[str, Json]) -> Json:
+def _serialize(module: str, class_name: str, config: dict[str, Json]) -> Json:
     return {"module": module, "class_name": class_name, "config": config, "registered_name": None}
 
 

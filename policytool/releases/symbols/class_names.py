@@ -74,7 +74,7 @@ def is_pure_name(name: str) -> bool:
     return (
         name in _plain_functions()
         or name in _classes()
-        or name.replace("_", "").lower() in _lowered()
+        or name.replace("_", "").lower() in _lower_names()
     )
 
 
@@ -115,7 +115,7 @@ def _plain_functions() -> frozenset[str]:
 
 
 @cache
-def _lowered() -> frozenset[str]:
+def _lower_names() -> frozenset[str]:
     """
     Return the classes as bare names spell them without underscores, and the short names that no
     class has, those of RandomFourierFeatures among them.

@@ -203,7 +203,7 @@ def is_harmful(module: str, name: str) -> bool:
         if module.startswith(_OTHER_KERAS) and not name[:1].islower():
             return True
         plain = name.rpartition(".")[2]
-        return plain in _refused() | _DRAWING or (
+        return plain in _refused_functions() | _DRAWING or (
             plain[:1].islower() and not _NO_MODELLING.isdisjoint(f"{module}.{name}".split(".")[:-1])
         )
     if root == _TENSORFLOW:
@@ -265,7 +265,7 @@ def op(name: str) -> HarmfulOp | None:
 
 
 @cache
-def _refused() -> frozenset[str]:
+def _refused_functions() -> frozenset[str]:
     """
     Return the names of Keras' functions that it refuses to look up, wherever in Keras they are
     found.

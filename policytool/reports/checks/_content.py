@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.numerics.check_results.checks import Check, CheckRun
-    from policytool.reports.checks._section import Section
+    from policytool.reports.checks._section import CheckSection
     from policytool.reports.layout import View
 
 
-def sections(run: CheckRun, view: View, *, everything: bool) -> Iterator[Section]:
+def sections(run: CheckRun, view: View, *, everything: bool) -> Iterator[CheckSection]:
     """Yield the parts of one run, the most important first."""
     yield from _devices.kernels(run, everything=everything)
     yield from _outputs.outputs(run, view)

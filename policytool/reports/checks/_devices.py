@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.reports._words import bytes_words
 from policytool.reports.checks._figures import figure, many
-from policytool.reports.checks._section import Section
+from policytool.reports.checks._section import CheckSection
 from policytool.reports.layout import Cell, Column, clean
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _STAYS: Final = "where there is a kernel in float32, --set 'LAYER=float32' keeps
 _MS: Final = 1000
 
 
-def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
+def kernels(run: CheckRun, *, everything: bool) -> Iterator[CheckSection]:
     """
     Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer.
     """
@@ -35,7 +35,7 @@ def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
         yield _ops("on the CPU instead", run.fallbacks, everything=everything)
 
 
-def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> Section:
+def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> CheckSection:
     """Return ops by layer, those alike counted."""
     counts: dict[tuple[str, str, str, bool], int] = {}
     for one in found:
@@ -57,7 +57,7 @@ def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> Sec
         for (layer, op, dtype, in_float32), count in shown
     ]
     more = len(counts) - len(shown)
-    return Section(
+    return CheckSection(
         title=title,
         columns=(
             Column(title="layer", minimum=18, middle=True),
@@ -73,7 +73,7 @@ def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> Sec
     )
 
 
-def timing(run: CheckRun) -> Iterator[Section]:
+def timing(run: CheckRun) -> Iterator[CheckSection]:
     """
     Yield what the two models took for a batch, and the candidate's share of what the reference
     took.
@@ -83,15 +83,15 @@ def timing(run: CheckRun) -> Iterator[Section]:
     reference, candidate = run.timings["reference"], run.timings["candidate"]
     counted = "" if reference.peak_memory is not None else "; nothing counts memory here"
     batch = f"latency is the median of one batch of {many(run.inputs.batch_size, 'example')}"
-    yield Section(
+    yield CheckSection(
         title="timing",
         columns=tuple(
             Column(title=title, minimum=len(title))
             for title in ("", "latency", "shortest", "longest", "examples/s", "peak memory")
         ),
         rows=(
-            _timed("reference", reference),
-            _timed("candidate", candidate),
+            _timing_cells("reference", reference),
+            _timing_cells("candidate", candidate),
             _ratio(reference, candidate),
         ),
         sentences=(
@@ -103,7 +103,7 @@ def timing(run: CheckRun) -> Iterator[Section]:
     )
 
 
-def _timed(name: str, found: Timing) -> tuple[Cell, ...]:
+def _timing_cells(name: str, found: Timing) -> tuple[Cell, ...]:
     times = (found.latency, *found.spread)
     memory = "" if found.peak_memory is None else bytes_words(found.peak_memory)
     return (

@@ -9,7 +9,7 @@ from policytool.numerics.check_results.inputs import InputKind
 from policytool.reports._words import bytes_words
 from policytool.reports.checks._figures import many
 from policytool.reports.layout import clean
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def sides(check: Check, view: View) -> Iterator[tuple[str, str]]:
             separator.join([*_side(side), *([clean(side.library)] if len(libraries) > 1 else [])]),
         )
         if side.kept:
-            yield "kept", _kept(side)
+            yield "kept", _kept_layers(side)
     release = (
         [f"TensorFlow {clean(check.versions['tensorflow'])}"]
         if "tensorflow" in check.versions
@@ -64,7 +64,7 @@ def around(run: CheckRun, view: View) -> Iterator[tuple[str, str]]:
             "unmatched",
             (
                 f"{many(len(run.unmatched), 'layer')} that one model calls and the other does not: "
-                f"{some([clean(path) for path in run.unmatched])}"
+                f"{join_first([clean(path) for path in run.unmatched])}"
             ),
         )
 
@@ -84,7 +84,7 @@ def _side(side: CheckSide) -> Iterator[str]:
         yield "random weights"
 
 
-def _kept(side: CheckSide) -> str:
+def _kept_layers(side: CheckSide) -> str:
     reasons = Counter(side.kept.values())
     told = [f"{_because(side, reason)}" for reason, _ in reasons.most_common(_REASONS)]
     more = sum(count for _, count in reasons.most_common()[_REASONS:])
@@ -96,7 +96,7 @@ def _kept(side: CheckSide) -> str:
 
 def _because(side: CheckSide, reason: str) -> str:
     names = [clean(name) for name, said in side.kept.items() if said == reason]
-    return f"{some(names)} ({clean(reason)})"
+    return f"{join_first(names)} ({clean(reason)})"
 
 
 def device(found: TensorFlowDevice) -> Iterator[str]:
@@ -122,7 +122,7 @@ def rewrite(found: GraphRewrite) -> str:
     if found.unchanged is not None:
         return f"{clean(found.said)}; {clean(found.unchanged)}"
     types = sorted(found.by_type.items(), key=lambda item: (-item[1], item[0]))
-    named = some([f"{count:,} {clean(kind)}" for kind, count in types], _TYPES)
+    named = join_first([f"{count:,} {clean(kind)}" for kind, count in types], _TYPES)
     before = (
         (
             f"; {many(found.narrow_before, 'op')} had 16 bits before, so the plain graph is no "

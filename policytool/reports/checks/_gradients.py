@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.verdicts import loss_scales
 from policytool.reports.checks._figures import figure, share
-from policytool.reports.checks._section import Section
+from policytool.reports.checks._section import CheckSection
 from policytool.reports.layout import Cell, Column, clean
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ _VARIABLES: Final = 5
 """How many variables are shown, those first that lose most without a loss scale."""
 
 
-def sections(found: Gradients) -> Iterator[Section]:
+def sections(found: Gradients) -> Iterator[CheckSection]:
     """
     Yield what all gradients lost under each scale with what follows from it, and the variables that
     lose most.
     """
     scales = _scales(found)
     titles = ("scale", "underflow", "overflow", "subnormal", "error", "loss")
-    yield Section(
+    yield CheckSection(
         title="gradients",
         columns=(
             Column(title="loss scaling", minimum=17),
@@ -75,7 +75,7 @@ def _row(label: str, trial: Trial) -> tuple[Cell, ...]:
     )
 
 
-def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Section]:
+def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[CheckSection]:
     """
     Yield the variables of which elements are lost, each with the share of its gradient that is
     under each scale.
@@ -99,12 +99,12 @@ def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Se
         (
             Cell(text=clean(found.variables[place].path)),
             Cell(text=found.variables[place].flow, style="dim"),
-            *(Cell(text=_lost(trial, place)) for _, trial in scales),
+            *(Cell(text=_lost_shares(trial, place)) for _, trial in scales),
         )
         for place in lossy[:_VARIABLES]
     ]
     more = len(lossy) - len(rows)
-    yield Section(
+    yield CheckSection(
         title="lost elements by variable",
         columns=(
             Column(title="variable", minimum=18, middle=True),
@@ -124,7 +124,7 @@ def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Se
     )
 
 
-def _lost(trial: Trial, place: int) -> str:
+def _lost_shares(trial: Trial, place: int) -> str:
     """Return the share of a gradient that underflows, and that which overflows where any does."""
     found = trial.variables[place]
     over = f"{share(found.overflow_share)} over" if found.overflow else ""

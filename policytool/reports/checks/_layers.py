@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
 from policytool.reports.checks._figures import figure, many
-from policytool.reports.checks._section import Section
+from policytool.reports.checks._section import CheckSection
 from policytool.reports.checks._shown import (
     NUMBER,
     WIDE,
-    allowed,
     dtype,
     error,
-    marked,
+    name_cell,
     ratio,
     remarks,
+    tolerance_cell,
 )
 from policytool.reports.layout import Cell, Column, clean
 
@@ -51,12 +51,12 @@ class Measured:
         )
 
     @property
-    def isolated(self) -> Metrics | None:
+    def isolated_error(self) -> Metrics | None:
         """How far it is off by itself."""
         return self.worst.isolated if self.worst is not None else None
 
     @property
-    def accumulated(self) -> Metrics | None:
+    def accumulated_error(self) -> Metrics | None:
         """How far it is off from end to end."""
         return self.worst.accumulated if self.worst is not None else None
 
@@ -70,7 +70,13 @@ class Measured:
         """What the worst have most of."""
         judged = self.judgement is not None and (self.is_missed or self.judgement.error is not None)
         above = excess(self.judgement) if judged and self.judgement is not None else 0.0
-        return (self.is_first, self.is_missed, above, _rank(self.isolated), _rank(self.accumulated))
+        return (
+            self.is_first,
+            self.is_missed,
+            above,
+            _rank(self.isolated_error),
+            _rank(self.accumulated_error),
+        )
 
     @property
     def is_exact(self) -> bool:
@@ -91,7 +97,7 @@ def _rank(metrics: Metrics | None) -> float:
     )
 
 
-def ordered(run: CheckRun) -> list[Measured]:
+def calls_by_error(run: CheckRun) -> list[Measured]:
     """
     Return every call with how it was judged, the worst first; those alike in the order of the
     model.
@@ -110,9 +116,11 @@ def ordered(run: CheckRun) -> list[Measured]:
     return sorted(calls, key=lambda one: one.order, reverse=True)
 
 
-def layers(run: CheckRun, view: View, *, everything: bool) -> Iterator[Section]:
+def layers(run: CheckRun, view: View, *, everything: bool) -> Iterator[CheckSection]:
     """Yield the calls of layers that matter, or every one."""
-    found = [one for one in ordered(run) if everything or one.is_missed or not one.call.is_model]
+    found = [
+        one for one in calls_by_error(run) if everything or one.is_missed or not one.call.is_model
+    ]
     shown = found if everything else [one for one in found if not one.is_exact][:_LAYERS]
     if not shown:
         return
@@ -124,7 +132,7 @@ def layers(run: CheckRun, view: View, *, everything: bool) -> Iterator[Section]:
     beneath = (
         {place: _beneath(one, view) for place, one in enumerate(shown)} if view.width < WIDE else {}
     )
-    yield Section(
+    yield CheckSection(
         title="layers, the worst first",
         columns=tuple(column for column, _ in fields),
         rows=tuple(tuple(cell(one) for _, cell in fields) for one in shown),
@@ -150,7 +158,7 @@ def _fields(
     outputs = [one.worst for one in shown if one.worst is not None]
     yield (
         Column(title="  layer", minimum=20, middle=True),
-        lambda one: marked(one.call.place, missed=one.is_missed),
+        lambda one: name_cell(one.call.place, missed=one.is_missed),
     )
     if wide:
         yield (
@@ -158,15 +166,18 @@ def _fields(
             lambda one: Cell(text=clean(one.call.class_name), style="dim"),
         )
     yield Column(title="dtype", minimum=16 if wide else 8), lambda one: _dtype(one, view)
-    if any(one.isolated is not None for one in shown):
+    if any(one.isolated_error is not None for one in shown):
         yield (
             Column(title="isolated", minimum=NUMBER),
-            lambda one: error(one.isolated, missed=one.is_missed),
+            lambda one: error(one.isolated_error, missed=one.is_missed),
         )
-    yield Column(title="accumulated", minimum=NUMBER), lambda one: error(one.accumulated)
-    yield Column(title="SNR", minimum=NUMBER), lambda one: ratio(one.isolated or one.accumulated)
+    yield Column(title="accumulated", minimum=NUMBER), lambda one: error(one.accumulated_error)
+    yield (
+        Column(title="SNR", minimum=NUMBER),
+        lambda one: ratio(one.isolated_error or one.accumulated_error),
+    )
     if any(one.judgement is not None for one in shown):
-        yield Column(title="allowed", minimum=NUMBER), lambda one: allowed(one.judgement)
+        yield Column(title="allowed", minimum=NUMBER), lambda one: tolerance_cell(one.judgement)
     if any(output.tf32 is not None for output in outputs):
         yield (
             Column(title="TF32", minimum=NUMBER),

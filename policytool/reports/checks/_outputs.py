@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from policytool.numerics.check_results.verdicts import JudgementSubject
 from policytool.reports.checks._figures import figure, share
-from policytool.reports.checks._section import Section
+from policytool.reports.checks._section import CheckSection
 from policytool.reports.checks._shown import (
     NUMBER,
     WIDE,
-    allowed,
     dtype,
     error,
-    marked,
+    name_cell,
     ratio,
     remarks,
+    tolerance_cell,
 )
 from policytool.reports.layout import Cell, Column
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     """An output, and how it was judged."""
 
 
-def outputs(run: CheckRun, view: View) -> Iterator[Section]:
+def outputs(run: CheckRun, view: View) -> Iterator[CheckSection]:
     """Yield every output, in the order of the model."""
     if not run.outputs:
         return
@@ -40,7 +40,7 @@ def outputs(run: CheckRun, view: View) -> Iterator[Section]:
     }
     judged = [(output, judgements.get(output.name or "")) for output in run.outputs]
     fields = list(_fields(judged, view))
-    yield Section(
+    yield CheckSection(
         title="outputs",
         columns=tuple(column for column, _ in fields),
         rows=tuple(tuple(cell(one) for _, cell in fields) for one in judged),
@@ -58,7 +58,7 @@ def _fields(judged: list[Judged], view: View) -> Iterator[tuple[Column, Callable
     wide = view.width >= WIDE
     yield (
         Column(title="  output", minimum=14, middle=True),
-        lambda one: marked(one[0].name or "output", missed=_is_missed(one)),
+        lambda one: name_cell(one[0].name or "output", missed=_is_missed(one)),
     )
     yield (
         Column(title="dtype", minimum=16 if wide else 8),
@@ -75,7 +75,7 @@ def _fields(judged: list[Judged], view: View) -> Iterator[tuple[Column, Callable
             text=figure(one[0].accumulated.max_abs) if one[0].accumulated is not None else ""
         ),
     )
-    yield Column(title="allowed", minimum=NUMBER), lambda one: allowed(one[1])
+    yield Column(title="allowed", minimum=NUMBER), lambda one: tolerance_cell(one[1])
     if any(output.top_1 is not None for output, _ in judged):
         yield Column(title="top-1", minimum=7), lambda one: Cell(text=share(one[0].top_1))
     if any(output.tf32 is not None for output, _ in judged):

@@ -92,7 +92,7 @@ def arrow(view: View) -> str:
     return " → " if view.unicode else " -> "
 
 
-def marked(name: str, *, missed: bool) -> Cell:
+def name_cell(name: str, *, missed: bool) -> Cell:
     """Return a name from the file, with a mark where it misses its tolerance."""
     return Cell(text=clean(name), style="bad" if missed else "", before=MISSED if missed else _FINE)
 
@@ -113,7 +113,7 @@ def ratio(found: Metrics | None) -> Cell:
     return Cell(text="" if found is None or found.overflow else decibels(found.snr_db))
 
 
-def allowed(judgement: Judgement | None) -> Cell:
+def tolerance_cell(judgement: Judgement | None) -> Cell:
     """Return the tolerance; nothing where nothing was held against it."""
     if judgement is None or (judgement.error is None and not judgement.is_missed):
         return Cell(text="")

@@ -12,7 +12,7 @@ from policytool.numerics.check_results.inputs import InputKind
 from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
 from policytool.reports.checks._figures import figure, many, share, upward
 from policytool.reports.layout import clean
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +41,8 @@ def outcome(run: CheckRun) -> list[str]:
     if run.missing:
         return ["not run", *_missing(run)]
     if run.verdict.passed:
-        return ["passed", *_passed(run.verdict), *_unequal(run), *_agreement(run)]
-    return ["failed", *_failed(run.verdict), *_unequal(run), *_agreement(run)]
+        return ["passed", *_pass_sentences(run.verdict), *_unequal(run), *_agreement(run)]
+    return ["failed", *_fail_sentences(run.verdict), *_unequal(run), *_agreement(run)]
 
 
 def overall(check: Check) -> str:
@@ -56,18 +56,22 @@ def overall(check: Check) -> str:
         else f"all {many(len(check.runs), 'run')} passed"
     )
     return "; ".join(
-        [f"{'failed' if failed else 'passed'}: {_subject(check)}", what, *shared(check)]
+        [
+            f"{'failed' if failed else 'passed'}: {_subject(check)}",
+            what,
+            *shared_reservations(check),
+        ]
     )
 
 
 def own(check: Check, run: CheckRun) -> str:
     """Return what one of several runs comes to, with what it alone leaves open."""
     word, *said = outcome(run)
-    alone = (text for text in reservations(check, run) if text not in shared(check))
+    alone = (text for text in reservations(check, run) if text not in shared_reservations(check))
     return f"{word}: {'; '.join([*said, *alone])}"
 
 
-def shared(check: Check) -> list[str]:
+def shared_reservations(check: Check) -> list[str]:
     """Return what every run leaves open."""
     found = [list(reservations(check, run)) for run in check.runs]
     return [text for text in found[0] if all(text in other for other in found)] if found else []
@@ -108,11 +112,11 @@ def _missing(run: CheckRun) -> Iterator[str]:
     )
     yield (
         f"{many(len(run.missing), 'op')} {'has' if len(run.missing) == 1 else 'have'} no kernel on "
-        f"{run.device.name}: {some(ops)}"
+        f"{run.device.name}: {join_first(ops)}"
     )
 
 
-def _passed(found: CheckVerdict) -> Iterator[str]:
+def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
     outputs, layers = (
         [one for one in _about(found, about) if one.error is not None]
         for about in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
@@ -131,7 +135,7 @@ def _passed(found: CheckVerdict) -> Iterator[str]:
         yield "there is no float that could be compared"
 
 
-def _failed(found: CheckVerdict) -> Iterator[str]:
+def _fail_sentences(found: CheckVerdict) -> Iterator[str]:
     for about, several in (
         (JudgementSubject.OUTPUT, "outputs"),
         (JudgementSubject.LAYER, "calls of layers"),
@@ -224,7 +228,7 @@ def reservations(check: Check, run: CheckRun) -> Iterator[str]:
         yield "the rewrite changed nothing, so this shows nothing of the policy"
     if run.random:
         yield (
-            f"{some([clean(path) for path in run.random])} "
+            f"{join_first([clean(path) for path in run.random])} "
             f"{'draws' if len(run.random) == 1 else 'draw'} random numbers, of which each model "
             "has its own"
         )
@@ -232,16 +236,19 @@ def reservations(check: Check, run: CheckRun) -> Iterator[str]:
         yield "both have the same policies in every layer, so this shows nothing of them"
     if not run.missing and run.inputs.kind is InputKind.SYNTHETIC:
         yield f"the inputs are synthetic (seed {run.inputs.seed}), and real ones may fare otherwise"
-    lost = list(_lost(run))
+    lost = list(_nonfinite_sentences(run))
     if lost:
-        yield f"{some(lost)} are NaN or infinite in the reference itself, and compared with nothing"
+        yield (
+            f"{join_first(lost)} are NaN or infinite in the reference itself, and compared with "
+            "nothing"
+        )
     if any(side.weights == "random" for side in (check.reference, check.candidate)):
         yield "the weights are random, for the file holds none"
     if not run.missing and run.device.kind == "cpu":
         yield "this is a CPU, and the kernels of GPUs accumulate differently"
 
 
-def _lost(run: CheckRun) -> Iterator[str]:
+def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
     """Yield for each output how many values are not finite in the reference."""
     for output in run.outputs:
         found = output.accumulated

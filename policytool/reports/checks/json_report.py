@@ -15,7 +15,7 @@ from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
 from policytool.reports.checks._base import CheckReporter
 from policytool.reports.checks._verdict import passes, verdict
-from policytool.reports.json_writing import FAILURES, json_text, versioned
+from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def render(found: Checks, view: View) -> str:
     that JSON lacks are strings.
     """
     values = {"check": found.check and _check(found.check), "failures": found.failures}
-    return json_text(versioned(VERSION, values), _FORMS, unicode=view.unicode)
+    return json_text(with_version(VERSION, values), _FORMS, unicode=view.unicode)
 
 
 _CHECK: Final = attributes("passed", "reference", "candidate", "versions", "runs", "notes")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from policytool.numerics.check_results.checks import Check
     from policytool.reports.checks._base import Checks
-    from policytool.reports.checks._section import Section
+    from policytool.reports.checks._section import CheckSection
     from policytool.reports.layout import Cell, View
 
 _NAMES: Final = frozenset({"layer", "output", "variable"})
@@ -57,14 +57,14 @@ def render(found: Checks, view: View) -> str:
 
 def _verdict(check: Check) -> Iterator[str]:
     if len(check.runs) == 1:
-        yield _said(verdict(check, check.runs[0]))
+        yield _bold_verdict(verdict(check, check.runs[0]))
         return
-    yield _said(overall(check))
+    yield _bold_verdict(overall(check))
     yield ""
-    yield from (f"- {prose(place(run))}: {_said(own(check, run))}" for run in check.runs)
+    yield from (f"- {prose(place(run))}: {_bold_verdict(own(check, run))}" for run in check.runs)
 
 
-def _said(text: str) -> str:
+def _bold_verdict(text: str) -> str:
     """Return a verdict with its first word in bold."""
     word, _, rest = text.partition(":")
     return f"**{word}**:{prose(rest)}"
@@ -74,7 +74,7 @@ def _facts(found: Iterable[tuple[str, str]]) -> list[str]:
     return [f"- **{label}** {prose(text)}" for label, text in found]
 
 
-def _section(section: Section) -> Iterator[str]:
+def _section(section: CheckSection) -> Iterator[str]:
     yield f"**{section.title}**"
     if section.rows:
         titles = [column.title.strip() for column in section.columns]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from policytool.commands.diff import Outcome
+    from policytool.commands.diff import DiffOutcome
     from policytool.reports.layout import View
 
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Differences:
     """A comparison, and how much of it to show."""
 
-    outcome: Outcome
+    outcome: DiffOutcome
     everything: bool = False
     """Whether to show what is equal, and what is only spelled differently."""
 

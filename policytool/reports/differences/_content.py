@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.comparison.result import POLICIES, Aspect, Pairing, Presence, Verdict
+from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pairing, Presence
 from policytool.formats import TITLES
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports._words import generation_words, loss_scale_words
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from policytool.comparison.result import (
-        Change,
         Comparison,
         LayerPair,
         Section,
         Side,
-        Values,
+        ValueChange,
+        ValueComparison,
         VariablePair,
     )
     from policytool.model.model import Variable
@@ -80,7 +80,7 @@ def summary(comparison: Comparison) -> str:
             f"{_many(total, 'layer')}"
         )
     else:
-        counts = Counter(group for layer in comparison.layers for group in _counted(layer))
+        counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
         verb = "differs" if differing == 1 else "differ"
         what = ", ".join(
             f"{counts[group]} {_COUNTED[group][counts[group] != 1]}"
@@ -111,7 +111,7 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
     if not compared:
         return
     differing = [variable for variable in compared if variable.differs]
-    unread = sum(variable.values.verdict is Verdict.NOT_COMPARED for variable in compared)
+    unread = sum(variable.values.verdict is ComparisonVerdict.NOT_COMPARED for variable in compared)
     if differing:
         yield (
             f"{len(differing)} of {_many(len(compared), 'variable')} "
@@ -132,7 +132,7 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
         yield f"the values of {_many(unread, 'variable')} were not compared"
 
 
-def _counted(layer: LayerPair) -> list[int]:
+def _difference_kinds(layer: LayerPair) -> list[int]:
     """
     Return which of the counted things differ in a layer: each once, keys of its config one by one.
     """
@@ -218,7 +218,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
             Cell(text="" if in_a else only, style="good"),
         )
         return
-    changes: Sequence[Change] = layer.changes
+    changes: Sequence[ValueChange] = layer.changes
     if layer.paired in {Pairing.POSITION, Pairing.MOVED}:
         yield (
             Cell(text=f"path, by {_PAIRED[layer.paired]}"),
@@ -228,7 +228,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
         changes = [
             change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}
         ]  # the paths say it
-    yield from _changed(changes, everything=everything)
+    yield from _change_rows(changes, everything=everything)
     yield from _variables(layer.variables, everything=everything)
     if everything and not layer.differs and not layer.variables and not layer.changes:
         yield Cell(text="equal", style="dim"), Cell(text=""), Cell(text="")
@@ -243,13 +243,13 @@ def _section(section: Section, *, everything: bool) -> Iterator[Row]:
             Cell(text="" if in_a else "yes", style="good"),
         )
         return
-    yield from _changed(section.changes, everything=everything)
+    yield from _change_rows(section.changes, everything=everything)
     yield from _variables(section.variables, everything=everything)
     if everything and not section.differs and not section.variables and not section.changes:
         yield Cell(text="equal", style="dim"), Cell(text=""), Cell(text="")
 
 
-def _changed(changes: Sequence[Change], *, everything: bool) -> Iterator[Row]:
+def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterator[Row]:
     """
     Yield a row for each change; dtypes that follow from another policy only where everything is
     shown.
@@ -292,10 +292,14 @@ def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterat
         if variable.differs or everything:
             known = variable.a or variable.b
             name = clean(known.name if known else "")
-            yield Cell(text=name), Cell(text=_stored(variable.a), style="dim"), _compared(variable)
+            yield (
+                Cell(text=name),
+                Cell(text=_variable_words(variable.a), style="dim"),
+                _values_cell(variable),
+            )
 
 
-def _compared(variable: VariablePair) -> Cell:
+def _values_cell(variable: VariablePair) -> Cell:
     if variable.b is None:
         return Cell(
             text=variable.values.reason or "" if not variable.differs else "not in B",
@@ -306,35 +310,35 @@ def _compared(variable: VariablePair) -> Cell:
         variable.b.dtype,
         variable.b.shape,
     )
-    stored = "" if same else _stored(variable.b)
+    stored = "" if same else _variable_words(variable.b)
     return Cell(
         text=": ".join(part for part in (stored, text if variable.a is not None else "") if part),
         style=style if variable.a is not None else "good",
     )
 
 
-def _verdict(values: Values) -> tuple[str, str]:
+def _verdict(values: ValueComparison) -> tuple[str, str]:
     """Return how values compare in a few words, and their style."""
     match values.verdict:
-        case Verdict.EQUAL:
+        case ComparisonVerdict.EQUAL:
             return "equal bytes", "dim"
-        case Verdict.ROUNDED:
+        case ComparisonVerdict.ROUNDED:
             which = {
                 Presence.A: "A is this rounded",
                 Presence.B: "A rounded",
                 Presence.BOTH: "the same values",
             }
             return which[values.rounded or Presence.BOTH], "mixed"
-        case Verdict.NOT_COMPARED:
+        case ComparisonVerdict.NOT_COMPARED:
             return f"not compared: {clean(values.reason or '')}", "dim"
-        case Verdict.DIFFERENT:
+        case ComparisonVerdict.DIFFERENT:
             if values.differing is None:
                 return values.reason or "different", "bad"
             largest = "" if values.largest is None else f", up to {values.largest:.3g}"
             return f"{values.differing:,}/{values.elements:,} differ{largest}", "bad"
 
 
-def _stored(variable: Variable | None) -> str:
+def _variable_words(variable: Variable | None) -> str:
     if variable is None:
         return ""
     shape = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.comparison.result import Presence, VariablePair, Verdict
+from policytool.comparison.result import ComparisonVerdict, Presence, VariablePair
 from policytool.reports.differences._base import DifferenceReporter
-from policytool.reports.json_writing import FAILURES, json_text, versioned
+from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def render(found: Differences, _view: View) -> str:
         "comparison": comparison and _comparison(comparison, everything=found.everything),
         "failures": found.outcome.failures,
     }
-    return json_text(versioned(VERSION, values), _FORMS, unicode=False)
+    return json_text(with_version(VERSION, values), _FORMS, unicode=False)
 
 
 _LAYER: Final = attributes("a", "b", "class_name", "presence", "paired", "listed", "differs")
@@ -70,7 +70,7 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
         "spellings": comparison.spellings,
         "variables": {
             "total": len(variables),
-            **{verdict.value.replace("-", "_"): verdicts[verdict] for verdict in Verdict},
+            **{verdict.value.replace("-", "_"): verdicts[verdict] for verdict in ComparisonVerdict},
             **{f"only_{side.value}": sides[side] for side in (Presence.A, Presence.B)},
             "not_held": sum(not variable.differs for variable in one),
         },

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.reports.differences._base import DifferenceReporter
 from policytool.reports.differences._content import SPELLED, about, alike, entries, summary
-from policytool.reports.layout import Column, clean, table, wrapped
+from policytool.reports.layout import Column, clean, table, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,21 +28,21 @@ def render(found: Differences, view: View) -> str:
     comparison = found.outcome.comparison
     if comparison is None:
         return ""
-    lines = wrapped("", summary(comparison), view, "title", indent=0)
+    lines = wrap("", summary(comparison), view, "title", indent=0)
     shown = list(entries(comparison, everything=found.everything))
     if comparison.differs or found.everything:
         lines += [
             line
             for name, side in (("A", comparison.a), ("B", comparison.b))
-            for line in wrapped(f"{name:{_LABEL}}", about(side, view), view)
+            for line in wrap(f"{name:{_LABEL}}", about(side, view), view)
         ]
     rows = [row for entry in alike(shown, everything=found.everything) for row in entry]
     if rows:
         lines += ["", *table(_columns(rows), rows, view), ""]
     if any(row[1].text.startswith(SPELLED) for row in rows):
-        lines += wrapped(SPELLED, "spelled differently and the same in meaning", view, "dim")
+        lines += wrap(SPELLED, "spelled differently and the same in meaning", view, "dim")
     for note in comparison.notes:
-        lines += wrapped("! ", clean(note.message), view, "dim")
+        lines += wrap("! ", clean(note.message), view, "dim")
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

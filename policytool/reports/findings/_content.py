@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.reports import shell
 from policytool.reports.layout import clean
 from policytool.rules.finding import Fix, Severity, fingerprints
-from policytool.rules.fixes import Outcome
+from policytool.rules.fixes import FixOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,11 +23,11 @@ EFFECTS: Final = {
     Fix.SAFE: "computes the same",
     Fix.UNSAFE: "changes what is computed, or how training goes on",
 }
-OUTCOMES: Final = {Outcome.MENDED: "mended", Outcome.PLANNED: "would be mended"}
+OUTCOMES: Final = {FixOutcome.MENDED: "mended", FixOutcome.PLANNED: "would be mended"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class FindingGroup:
     """What one rule found in one file, with one severity."""
 
     rule: Rule
@@ -56,7 +56,7 @@ def rules_of(audit: Audit) -> Mapping[str, Rule]:
     return {rule.id: rule for rule in audit.rules}
 
 
-def groups(audit: Audit, audited: Audited) -> list[Group]:
+def groups(audit: Audit, audited: Audited) -> list[FindingGroup]:
     """
     Return the findings of a model by rule, the worst first; rules and findings stay in their order
     otherwise.
@@ -66,13 +66,13 @@ def groups(audit: Audit, audited: Audited) -> list[Group]:
         by.setdefault((finding.rule, finding.severity), []).append(finding)
     rules = rules_of(audit)
     found = [
-        Group(rule=rules[rule], severity=severity, findings=tuple(findings))
+        FindingGroup(rule=rules[rule], severity=severity, findings=tuple(findings))
         for (rule, severity), findings in by.items()
     ]
     return sorted(found, key=lambda group: group.severity.rank)
 
 
-def said(finding: Finding) -> str:
+def layer_message(finding: Finding) -> str:
     """
     Return what is said of a layer, where its path stands beside it: the message, without the path
     where it begins with it.
@@ -84,7 +84,7 @@ def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
     """Return what is said of layers, and the paths of all of which it is said."""
     by: dict[str, list[str]] = {}
     for finding in findings:
-        paths = by.setdefault(said(finding), [])
+        paths = by.setdefault(layer_message(finding), [])
         if finding.path is not None and finding.path not in paths:
             paths.append(finding.path)
     return [(text, tuple(paths)) for text, paths in by.items()]
@@ -140,7 +140,7 @@ def mending(path: str, finding: Finding) -> str:
     return " ".join(sentences)
 
 
-def marked(audited: Audited) -> list[tuple[Finding, str]]:
+def with_fingerprints(audited: Audited) -> list[tuple[Finding, str]]:
     """Return the findings with their fingerprints."""
     return list(
         zip(audited.findings, audited.fingerprints or fingerprints(audited.findings), strict=True)
@@ -204,12 +204,14 @@ def summary(audit: Audit) -> str:
     sentences = []
     if count.models:
         found = ", ".join(
-            _counted(number, severity.value)
+            _count_words(number, severity.value)
             for severity, number in count.severities.items()
             if number
         )
         clean = f", {count.clean:,} of them without a finding" if found and count.clean else ""
-        sentences.append(f"{_counted(count.models, 'model')}{clean}: {found or 'nothing found'}")
+        sentences.append(
+            f"{_count_words(count.models, 'model')}{clean}: {found or 'nothing found'}"
+        )
     within_reach = Counter(
         remedy.fix for remedy in _remedies_of(audit) if not remedy.retrace
     )  # audit starts no TensorFlow
@@ -222,9 +224,9 @@ def summary(audit: Audit) -> str:
     if count.suppressed:
         sentences.append(f"{count.suppressed} suppressed")
     if count.failures:
-        sentences.append(f"{_counted(count.failures, 'file')} could not be read")
+        sentences.append(f"{_count_words(count.failures, 'file')} could not be read")
     return "; ".join(sentences)
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_words(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' if number != 1 else ''}"

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.reports.findings._base import FindingReporter
-from policytool.reports.findings._content import marked, rules_of, totals
-from policytool.reports.json_writing import FAILURES, json_text, versioned
+from policytool.reports.findings._content import rules_of, totals, with_fingerprints
+from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.rules.finding import Finding, Remedy
 from policytool.rules.fixes import Unmended
 from policytool.support.text.codec import attributes
@@ -35,7 +35,7 @@ def render(audit: Audit, view: View) -> str:
         "failures": audit.failures,
         "summary": _summary(audit),
     }
-    return json_text(versioned(VERSION, values), _FORMS, unicode=view.unicode)
+    return json_text(with_version(VERSION, values), _FORMS, unicode=view.unicode)
 
 
 _MODEL: Final = attributes("path", "format", "generation", "layers")
@@ -47,7 +47,8 @@ def _model(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
     return {
         **_MODEL(audited),
         "findings": [
-            _finding(finding, fingerprint, rules) for finding, fingerprint in marked(audited)
+            _finding(finding, fingerprint, rules)
+            for finding, fingerprint in with_fingerprints(audited)
         ],
         "suppressed": [
             {**_finding(one.finding, one.fingerprint, rules), "by": one.by, "reason": one.reason}

@@ -16,10 +16,10 @@ from policytool.reports.findings._content import (
     advice,
     by_rule,
     groups,
+    layer_message,
     left,
     places,
     remedies,
-    said,
     summary,
     words,
 )
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.commands.audit import Audit
-    from policytool.reports.findings._content import Group
+    from policytool.reports.findings._content import FindingGroup
     from policytool.reports.layout import View
     from policytool.rules.finding import Audited
     from policytool.rules.fixes import Mended
@@ -49,7 +49,7 @@ def render(audit: Audit, view: View) -> str:
     for audited in audit.audited:
         if audited.findings or (audited.suppressed and view.suppressed):
             blocks += _model(audit, audited, view)
-    if mended := [line for done in audit.mended for line in _mended(done)]:
+    if mended := [line for done in audit.mended for line in _fix_lines(done)]:
         blocks += ["### Mended", "\n".join(mended)]
     if audit.failures:
         blocks += [
@@ -74,7 +74,7 @@ def _model(audit: Audit, audited: Audited, view: View) -> Iterator[str]:
                 group.severity.value,
                 group.rule.id,
                 code(finding.path) if finding.path else "",
-                prose(said(finding)),
+                prose(layer_message(finding)),
             )
         )
         for group in found
@@ -96,7 +96,7 @@ def _table(titles: tuple[str, ...], rows: list[str]) -> str:
     return "\n".join([row(titles), row(["---"] * len(titles)), *rows])
 
 
-def _reasons(group: Group, path: str) -> Iterator[str]:
+def _reasons(group: FindingGroup, path: str) -> Iterator[str]:
     yield f"- **{group.rule.id} {group.rule.name}** {prose(plain(group.rule.summary))}"
     for remedy in remedies(group.findings):
         yield f"  - {code(shell.command(words(path, remedy)))} mends it and {EFFECTS[remedy.fix]}"
@@ -104,7 +104,7 @@ def _reasons(group: Group, path: str) -> Iterator[str]:
         yield f"  - {prose(text)}"
 
 
-def _mended(done: Mended) -> Iterator[str]:
+def _fix_lines(done: Mended) -> Iterator[str]:
     """Yield a line for each rule of what was mended, and of what was not."""
     for rule, findings in by_rule(done.gone):
         yield f"- {code(done.path)} **{rule}** {OUTCOMES[done.outcome]}: {prose(places(findings))}"

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from policytool.reports import rule_reference
 from policytool.reports.findings._base import FindingReporter
-from policytool.reports.findings._content import marked, mending
+from policytool.reports.findings._content import mending, with_fingerprints
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import clean
 from policytool.support.version import documentation, version
@@ -98,7 +98,7 @@ def _results(
 ) -> list[dict[str, Any]]:
     results = [
         _result(finding, fingerprint, audited.path, positions)
-        for finding, fingerprint in marked(audited)
+        for finding, fingerprint in with_fingerprints(audited)
     ]
     for one in audited.suppressed if suppressed else ():
         suppression = {
@@ -191,10 +191,10 @@ def _message(text: str) -> dict[str, str]:
     """
     Return a plain text message: nothing in it is a placeholder (SARIF 3.11.5) or a link (3.11.6).
     """
-    return {"text": _braced(text.replace("](", "] ("))}
+    return {"text": _escape_braces(text.replace("](", "] ("))}
 
 
-def _braced(text: str) -> str:
+def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 

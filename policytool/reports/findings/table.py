@@ -25,7 +25,7 @@ from policytool.reports.findings._content import (
     summary,
     words,
 )
-from policytool.reports.layout import clean, width_of, wrapped
+from policytool.reports.layout import clean, width_of, wrap
 from policytool.reports.rule_reference import plain
 from policytool.rules.finding import Severity
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.commands.audit import Audit
-    from policytool.reports.findings._content import Group
+    from policytool.reports.findings._content import FindingGroup
     from policytool.reports.layout import View
     from policytool.rules.finding import Audited, Suppressed
     from policytool.rules.fixes import Mended
@@ -59,12 +59,12 @@ def render(audit: Audit, view: View) -> str:
     blocks = [
         [
             *_model(audit, audited, view),
-            *(_mended(done[audited.path], view) if audited.path in done else ()),
+            *(_fix_lines(done[audited.path], view) if audited.path in done else ()),
         ]
         for audited in shown
     ]
     if text := summary(audit):
-        blocks.append(wrapped("", text, view, "title", indent=0))
+        blocks.append(wrap("", text, view, "title", indent=0))
     return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
 
 
@@ -72,16 +72,16 @@ def _model(audit: Audit, audited: Audited, view: View) -> list[str]:
     lines = [view.paint(clean(audited.path), "title")]
     for group in groups(audit, audited):
         lines += _group(group, audited.path, view)
-    return lines + (_suppressed(audited.suppressed, view) if view.suppressed else [])
+    return lines + (_suppressed_lines(audited.suppressed, view) if view.suppressed else [])
 
 
-def _group(group: Group, path: str, view: View) -> list[str]:
+def _group(group: FindingGroup, path: str, view: View) -> list[str]:
     label = f"{group.rule.id} {group.severity.value:8}"
-    lines = wrapped(label, plain(group.rule.summary), view)
+    lines = wrap(label, plain(group.rule.summary), view)
     lines[0] = lines[0].replace(
         label, view.paint(label.rstrip(), _STYLES[group.severity]) + label[len(label.rstrip()) :], 1
     )
-    lines += _said(alike(group.findings), view)
+    lines += _finding_lines(alike(group.findings), view)
     for remedy in remedies(group.findings):
         lines += [f"    {view.paint(f'mend it ({EFFECTS[remedy.fix]}):', 'dim')}"]
         lines += [
@@ -89,11 +89,11 @@ def _group(group: Group, path: str, view: View) -> list[str]:
             for line in shell.lines(words(path, remedy), view.width - 6)
         ]
     for text in advice(group.findings):
-        lines += wrapped("what to do: ", clean(text), view, indent=4)
+        lines += wrap("what to do: ", clean(text), view, indent=4)
     return lines
 
 
-def _said(sentences: list[tuple[str, tuple[str, ...]]], view: View) -> list[str]:
+def _finding_lines(sentences: list[tuple[str, tuple[str, ...]]], view: View) -> list[str]:
     """
     Return the sentences, each beside its layer where the paths are short and above it where they
     are long or several.
@@ -105,16 +105,16 @@ def _said(sentences: list[tuple[str, tuple[str, ...]]], view: View) -> list[str]
     for (said, paths), label in zip(sentences, labels, strict=True):
         if label and width_of(label) <= room:
             beside = label + " " * (longest - width_of(label) + 2)
-            first, *rest = wrapped(beside, clean(said), view, indent=4)
+            first, *rest = wrap(beside, clean(said), view, indent=4)
             lines += [first.replace(label, view.paint(label, "mixed"), 1), *rest]
             continue
         if paths:
-            lines += wrapped("", ", ".join(map(clean, paths)), view, "mixed", indent=4)
-        lines += wrapped("", clean(said), view, indent=6 if paths else 4)
+            lines += wrap("", ", ".join(map(clean, paths)), view, "mixed", indent=4)
+        lines += wrap("", clean(said), view, indent=6 if paths else 4)
     return lines
 
 
-def _suppressed(found: Iterable[Suppressed], view: View) -> list[str]:
+def _suppressed_lines(found: Iterable[Suppressed], view: View) -> list[str]:
     """Return what is let pass, by rule and reason."""
     by: dict[tuple[str, str, str], list[str]] = {}
     for one in found:
@@ -129,28 +129,24 @@ def _suppressed(found: Iterable[Suppressed], view: View) -> list[str]:
             else f"{by_what}{': ' if reason else ''}{clean(reason)}"
         )  # a baseline's reason names it
         text = f"{', '.join(dict.fromkeys(map(clean, where)))} ({why})"
-        lines += wrapped(f"{rule} suppressed: ", text, view, "dim")
+        lines += wrap(f"{rule} suppressed: ", text, view, "dim")
     return lines
 
 
-def _mended(done: Mended, view: View) -> list[str]:
+def _fix_lines(done: Mended, view: View) -> list[str]:
     """
     Return what became of a model's remedies: what is mended, what is not and why, and what the file
     no longer says.
     """
     lines = []
     for rule, findings in by_rule(done.gone):
-        lines += wrapped(f"{rule} {OUTCOMES[done.outcome]}: ", places(findings), view, "good")
+        lines += wrap(f"{rule} {OUTCOMES[done.outcome]}: ", places(findings), view, "good")
     for rule, reason, findings in left(done):
-        lines += wrapped(
-            f"{rule} not mended: ", f"{places(findings)}: {clean(reason)}", view, "half"
-        )
+        lines += wrap(f"{rule} not mended: ", f"{places(findings)}: {clean(reason)}", view, "half")
     for warning in done.warnings:
-        lines += wrapped("warning: ", clean(warning), view, "half")
+        lines += wrap("warning: ", clean(warning), view, "half")
     return lines + (
-        wrapped("the original is ", clean(done.backup), view, "dim")
-        if done.backup is not None
-        else []
+        wrap("the original is ", clean(done.backup), view, "dim") if done.backup is not None else []
     )
 
 

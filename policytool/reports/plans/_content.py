@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
 from policytool.formats import TITLES
-from policytool.formats.discovery import shown
-from policytool.formats.edits import Kind
-from policytool.migration.plan import Severity
+from policytool.formats.discovery import display_path
+from policytool.formats.edits import EditKind
+from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.savedmodel_revival import REVIVES_ALL
 from policytool.releases import generations
 from policytool.releases.generations import GENERATIONS
@@ -41,7 +41,7 @@ _TENSORLESS: Final = frozenset({"json", "yaml", "keras-metadata"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class ChangeRow:
     """What becomes of one layer, or of the optimizer, and why."""
 
     name: str
@@ -62,7 +62,7 @@ def subject(migration: Migration) -> list[str]:
     )
 
 
-def changes(migration: Migration) -> list[Change]:
+def changes(migration: Migration) -> list[ChangeRow]:
     """
     Return what becomes of each layer that changes or is kept from changing, each once, and of the
     optimizer.
@@ -70,19 +70,19 @@ def changes(migration: Migration) -> list[Change]:
     A SavedModel says one policy in many places, and TF 2.5's the optimizer in two, which are one
     change as long as they say the same.
     """
-    found: list[Change] = []
+    found: list[ChangeRow] = []
     seen = set[str]()
-    told = set[Change]()
+    told = set[ChangeRow]()
     for edit in migration.plan.edits:
         of_optimizer = (
             edit.path is None
-            and edit.kind in {Kind.TRAINING, Kind.SPELLING}
+            and edit.kind in {EditKind.TRAINING, EditKind.SPELLING}
             and "optimizer" in edit.address.pointer
         )
         name = "optimizer" if of_optimizer else edit.path or edit.address.pointer
         if edit.path is not None:
             seen.add(edit.path)
-        change = Change(
+        change = ChangeRow(
             name=name,
             before=_words(edit, edit.before),
             after=_words(edit, edit.after),
@@ -93,14 +93,14 @@ def changes(migration: Migration) -> list[Change]:
             found.append(change)
             told.add(change)
     found += [
-        Change(name=kept.path, before=kept.policy, after=KEPT, reason=kept.reason, style="dim")
+        ChangeRow(name=kept.path, before=kept.policy, after=KEPT, reason=kept.reason, style="dim")
         for kept in migration.plan.kept
         if kept.path not in seen
     ]
     return found
 
 
-def rewritten(migration: Migration) -> list[tuple[str, str]]:
+def conversion_changes(migration: Migration) -> list[tuple[str, str]]:
     """
     Return what a conversion writes otherwise: the layers, and what becomes of them; nothing for a
     file that is edited, or refused.
@@ -114,7 +114,7 @@ def rewritten(migration: Migration) -> list[tuple[str, str]]:
 
 
 def _style(edit: Edit) -> str:
-    return {Kind.NUMERICS: "mixed", Kind.TRAINING: "half"}.get(edit.kind, "good")
+    return {EditKind.NUMERICS: "mixed", EditKind.TRAINING: "half"}.get(edit.kind, "good")
 
 
 def _words(edit: Edit, value: Json | Absent) -> str:
@@ -153,7 +153,11 @@ def facts(migration: Migration) -> list[tuple[str, str, str]]:
     """
     plan = migration.plan
     found = [
-        (note.severity.value, note.message, "half" if note.severity is Severity.WARNING else "dim")
+        (
+            note.severity.value,
+            note.message,
+            "half" if note.severity is NoteSeverity.WARNING else "dim",
+        )
         for note in plan.notes
     ]
     found += [("refused", refusal.message, "bad") for refusal in plan.refusals]
@@ -275,13 +279,13 @@ _STYLES: Final = {
 
 def _outcome(migration: Migration) -> str:
     if migration.status is Status.SKIPPED:
-        return f"{shown(migration.target or migration.source)} was there, and was left"
+        return f"{display_path(migration.target or migration.source)} was there, and was left"
     if migration.plan.conversion is not None and migration.status in {
         Status.PLANNED,
         Status.WRITTEN,
     }:
         compared = ", read back and compared" if migration.status is Status.WRITTEN else ""
-        return f"{shown(migration.target or migration.source)}{compared}"
+        return f"{display_path(migration.target or migration.source)}{compared}"
     edits = migration.plan.edits
     values = (
         "1 config value"
@@ -303,15 +307,16 @@ def _outcome(migration: Migration) -> str:
         case Status.REFUSED | Status.MISSED:
             return "the original is as it was"
         case Status.PLANNED:
-            return f"{shown(migration.target or migration.source)} ({changed})"
+            return f"{display_path(migration.target or migration.source)} ({changed})"
     written = migration.written
     backup = (
-        f", the original is {shown(written.backup)}"
+        f", the original is {display_path(written.backup)}"
         if written is not None and written.backup is not None
         else ""
     )
     return (
-        f"{shown(migration.target or migration.source)} ({changed}), read back and compared{backup}"
+        f"{display_path(migration.target or migration.source)} ({changed}), read back and "
+        f"compared{backup}"
     )
 
 
@@ -319,7 +324,7 @@ def _storage(migration: Migration) -> str:
     """Return what the casts do to the stored values."""
     plan = migration.plan
     converted = (
-        _conversion.stored(plan.conversion)
+        _conversion.stored_values_words(plan.conversion)
         if plan.conversion is not None and not plan.refusals
         else ""
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import TITLES
 from policytool.releases.behaviour import Proof
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,10 +29,10 @@ def rows(conversion: Conversion) -> list[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     for change in conversion.changes:
         found.setdefault(change.text, []).append(change.path or "the model")
-    return [(_listed(layers), text) for text, layers in found.items()]
+    return [(_list_layers(layers), text) for text, layers in found.items()]
 
 
-def _listed(layers: list[str]) -> str:
+def _list_layers(layers: list[str]) -> str:
     more = len(layers) - _SHOWN
     return ", ".join(layers) if more <= 1 else f"{', '.join(layers[:_SHOWN])} and {more:,} more"
 
@@ -53,10 +53,10 @@ def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
     for proof, words in _PROOFS.items():
         classes = sorted({name for name, found in conversion.proofs if found is proof})
         if classes:
-            yield words[0], f"{some(classes, 8)}: {words[1]}", words[2]
+            yield words[0], f"{join_first(classes, 8)}: {words[1]}", words[2]
 
 
-def stored(conversion: Conversion) -> str:
+def stored_values_words(conversion: Conversion) -> str:
     """
     Return what becomes of the stored values: how many variables keep theirs bit for bit, and what
     is done to the others.

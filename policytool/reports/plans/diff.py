@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.discovery import shown
+from policytool.formats.discovery import display_path
 from policytool.reports.layout import clean
 from policytool.reports.plans._base import PlanReporter
 from policytool.support.text.jsontext import ABSENT, place
@@ -51,7 +51,7 @@ def render(found: Migrations, view: View) -> str:
 
 
 def _of_file(migration: Migration) -> Iterator[str]:
-    target = shown(migration.target) if migration.target else migration.plan.path
+    target = display_path(migration.target) if migration.target else migration.plan.path
     if migration.plan.conversion is not None:
         if migration.plan.refusals:
             return
@@ -113,12 +113,14 @@ def _changes(value: Json, edits: list[Edit]) -> list[_Change]:
             )
         else:
             found.append(_Change(before=tuple(same), after=tuple(same), same=True))
-            found += _compared(_lines(head, edit.before, comma), _lines(head, edit.after, comma))
+            found += _line_changes(
+                _lines(head, edit.before, comma), _lines(head, edit.after, comma)
+            )
         same = []
     return [*found, _Change(before=tuple(same), after=tuple(same), same=True)]
 
 
-def _compared(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[_Change]:
+def _line_changes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[_Change]:
     """Yield what is the same and what differs within one edit."""
     for tag, i, j, k, l in difflib.SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes():
         yield _Change(before=before[i:j], after=after[k:l], same=tag == "equal")

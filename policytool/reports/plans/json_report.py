@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.formats.discovery import shown
+from policytool.formats.discovery import display_path
 from policytool.formats.edits import Edit
-from policytool.migration.plan import Change, Conversion
+from policytool.migration.plan import Conversion, ConversionChange
 from policytool.model.model import Verdict
 from policytool.numerics.predictions import PredictionComparison
 from policytool.numerics.tensorflow_run import Reexport
-from policytool.reports.json_writing import FAILURES, json_text, versioned
+from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.reports.plans._base import PlanReporter
 from policytool.support.text.codec import attributes
 
@@ -34,7 +34,7 @@ def render(found: Migrations, _view: View) -> str:
         "plans": [_plan(migration) for migration in found.migrations],
         "failures": found.failures,
     }
-    return json_text(versioned(VERSION, values), _FORMS, unicode=False)
+    return json_text(with_version(VERSION, values), _FORMS, unicode=False)
 
 
 _PLAN: Final = attributes("format", "generation", "suffix", "base_policy", "edits")
@@ -48,8 +48,8 @@ def _plan(migration: Migration) -> dict[str, Any]:
     plan, written = migration.plan, migration.written
     return {
         "path": plan.path,
-        "output": shown(migration.target) if migration.target else None,
-        "backup": shown(written.backup) if written and written.backup else None,
+        "output": display_path(migration.target) if migration.target else None,
+        "backup": display_path(written.backup) if written and written.backup else None,
         "status": migration.status,
         **_PLAN(plan),
         "casts": [_cast(cast, migration) for cast in plan.casts],
@@ -91,7 +91,7 @@ def _cast(cast: Cast, migration: Migration) -> dict[str, Any]:
     return {**_CAST(cast), **{name: getattr(counts, name, None) for name in _COUNTS}}
 
 
-def _retraced(retraced: Reexport) -> dict[str, Any]:
+def _retrace_values(retraced: Reexport) -> dict[str, Any]:
     held, state = retraced.held, retraced.optimizer
     return {
         "versions": retraced.versions,
@@ -106,13 +106,13 @@ def _retraced(retraced: Reexport) -> dict[str, Any]:
 
 _FORMS: Final[Forms] = {
     **FAILURES,
-    Change: attributes("code", "path", "text"),
+    ConversionChange: attributes("code", "path", "text"),
     PredictionComparison: attributes(
         "tolerance", "samples", "versions", "versions_after", "missed", "calls"
     ),
     Conversion: _conversion,
     Edit: _edit,
-    Reexport: _retraced,
+    Reexport: _retrace_values,
     Verdict: attributes("loader", "reason", "not_judged"),
 }
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.discovery import shown
+from policytool.formats.discovery import display_path
 from policytool.reports._markdown import code, prose, row
 from policytool.reports.plans._base import PlanReporter
-from policytool.reports.plans._content import changes, facts, rewritten, subject
+from policytool.reports.plans._content import changes, conversion_changes, facts, subject
 
 if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
@@ -28,7 +28,7 @@ def render(found: Migrations, _view: View) -> str:
 
 def _migration(migration: Migration) -> list[str]:
     target = (
-        f" → {code(shown(migration.target))}"
+        f" → {code(display_path(migration.target))}"
         if migration.target is not None and migration.target != migration.source
         else ""
     )
@@ -39,7 +39,7 @@ def _migration(migration: Migration) -> list[str]:
     ]
     if rows:
         lines += ["", row(_COLUMNS), row(["---"] * len(_COLUMNS)), *rows]
-    others = [row((code(layers), prose(text))) for layers, text in rewritten(migration)]
+    others = [row((code(layers), prose(text))) for layers, text in conversion_changes(migration)]
     if others:
         lines += ["", row(_REWRITTEN), row(["---"] * len(_REWRITTEN)), *others]
     return [*lines, "", *(f"- **{label}** {prose(text)}" for label, text, _ in facts(migration))]

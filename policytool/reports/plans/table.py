@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.discovery import shown
-from policytool.reports.layout import Cell, Column, clean, table, width_of, wrapped
+from policytool.formats.discovery import display_path
+from policytool.reports.layout import Cell, Column, clean, table, width_of, wrap
 from policytool.reports.plans._base import PlanReporter
-from policytool.reports.plans._content import changes, facts, rewritten, subject
+from policytool.reports.plans._content import changes, conversion_changes, facts, subject
 
 if TYPE_CHECKING:
     from policytool.commands.migrate import Migration
@@ -35,7 +35,7 @@ def _migration(migration: Migration, view: View) -> list[str]:
     separator = " · " if view.unicode else " - "
     titles = [clean(plan.path)]
     if migration.target is not None and migration.target != migration.source:
-        target = arrow + clean(shown(migration.target))
+        target = arrow + clean(display_path(migration.target))
         titles = (
             [titles[0] + target]
             if width_of(titles[0] + target) <= view.width
@@ -43,7 +43,7 @@ def _migration(migration: Migration, view: View) -> list[str]:
         )
     lines = [
         *(view.paint(title, "title") for title in titles),
-        *wrapped("", separator.join(subject(migration)), view),
+        *wrap("", separator.join(subject(migration)), view),
     ]
     rows = _rows(migration)
     if rows:
@@ -51,21 +51,21 @@ def _migration(migration: Migration, view: View) -> list[str]:
         if view.width < _WIDE:
             rows, legend = _with_legend(rows)
         lines += ["", *table(_columns(rows), rows, view)]
-        lines += [line for text in legend for line in wrapped("     ", text, view, "dim")] + [""]
-    lines += _rewritten(migration, view)
+        lines += [line for text in legend for line in wrap("     ", text, view, "dim")] + [""]
+    lines += _conversion_lines(migration, view)
     for label, text, style in facts(migration):
-        lines += wrapped(f"{label:{_LABEL}}", clean(text), view, style)
+        lines += wrap(f"{label:{_LABEL}}", clean(text), view, style)
     return lines
 
 
-def _rewritten(migration: Migration, view: View) -> list[str]:
+def _conversion_lines(migration: Migration, view: View) -> list[str]:
     """
     Return what a conversion writes otherwise as sentences with their layers below them, for they
     are long and columns would cut them.
     """
     lines = []
-    for layers, text in rewritten(migration):
-        lines += [*wrapped("", clean(text), view), *wrapped("  ", clean(layers), view, "dim")]
+    for layers, text in conversion_changes(migration):
+        lines += [*wrap("", clean(text), view), *wrap("  ", clean(layers), view, "dim")]
     return [*([] if changes(migration) else [""]), *lines, ""] if lines else []
 
 

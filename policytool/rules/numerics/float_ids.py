@@ -45,7 +45,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     if loaded is None:
         return
     told = set[int]()
-    for index, lookup in identifiers.carried(loaded, inputs=True):
+    for index, lookup in identifiers.identifier_layers(loaded, inputs=True):
         dtype = compute_dtype(loaded, index) or ""
         casts = (
             dtype in HALVES

@@ -21,7 +21,7 @@ from policytool.releases.dtypes import HALVES
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
 from policytool.rules.numerics._judging import has_graph, judged_model, to_policy
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def _finding(loaded: LoadedModel, dtype: str, indices: list[int]) -> Finding:
     else:
         remedy = to_policy(loaded, indices, mixed)
     return RULE.finding(
-        f"{keeps} in {dtype}, and small updates are lost ({some(paths)})",
+        f"{keeps} in {dtype}, and small updates are lost ({join_first(paths)})",
         detail=dtype,
         remedy=remedy,
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.model.rounded_weights import variables
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Severity
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ def _owners(loaded: LoadedModel) -> Mapping[tuple[str, ...], tuple[Layer, str]]:
 
 
 def _unread(case: RuleInput) -> Finding:
-    listed = some(["/".join(path) for path in case.unread])
+    listed = join_first(["/".join(path) for path in case.unread])
     many = (
         "1 stored variable was"
         if len(case.unread) == 1

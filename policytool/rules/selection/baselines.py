@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Signature
 from policytool.rules.finding import fingerprints
-from policytool.rules.selection.suppressions import all_of, judged
+from policytool.rules.selection.suppressions import all_of, judge
 from policytool.support.errors import BaselineError
 from policytool.support.text import jsontext
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from policytool.rules.finding import Audited
-    from policytool.rules.selection.suppressions import Passing
+    from policytool.rules.selection.suppressions import Suppressions
 
 VERSION: Final = 1
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{32}")
@@ -68,7 +68,7 @@ class Baseline:
         )
 
     @property
-    def known(self) -> Mapping[str, Counter[str]]:
+    def fingerprints(self) -> Mapping[str, Counter[str]]:
         """By path, how often each fingerprint stands there."""
         found: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for one in self.findings:
@@ -84,7 +84,7 @@ class Baseline:
         return {path: tuple(signatures) for path, signatures in found.items()}
 
 
-def of(every: Iterable[Audited], passing: Passing) -> Baseline:
+def of(every: Iterable[Audited], passing: Suppressions) -> Baseline:
     """
     Return what a baseline remembers of models, as they were found: what nothing else lets pass, and
     the entry points.
@@ -99,7 +99,7 @@ def of(every: Iterable[Audited], passing: Passing) -> Baseline:
                 layer=finding.path or "",
                 fingerprint=fingerprint,
             )
-            for finding, fingerprint, passed in judged(audited, passing)
+            for finding, fingerprint, passed in judge(audited, passing)
             if passed is None
         )
         signatures += (
@@ -108,18 +108,21 @@ def of(every: Iterable[Audited], passing: Passing) -> Baseline:
     return Baseline(findings=tuple(findings), signatures=tuple(signatures))
 
 
-def known(
-    baseline: Baseline, every: Iterable[Audited], passing: Passing, exists: Callable[[str], bool]
+def known_findings(
+    baseline: Baseline,
+    every: Iterable[Audited],
+    passing: Suppressions,
+    exists: Callable[[str], bool],
 ) -> Mapping[str, Counter[str]]:
     """
     Return by path what is known of models, as they were found; a renamed file has what is known of
     its old path.
     """
-    by_path = dict(baseline.known)
+    by_path = dict(baseline.fingerprints)
     gone = [path for path in sorted(by_path) if not exists(path)]
     for audited in every:
         held = Counter(
-            fingerprint for _, fingerprint, passed in judged(audited, passing) if passed is None
+            fingerprint for _, fingerprint, passed in judge(audited, passing) if passed is None
         )
         old = (
             next((path for path in gone if by_path[path] == held), None)
@@ -146,7 +149,7 @@ def past(
     )
 
 
-def rendered(baseline: Baseline) -> str:
+def render(baseline: Baseline) -> str:
     """Return the text of a baseline's file."""
     findings = [
         {
@@ -173,7 +176,7 @@ def rendered(baseline: Baseline) -> str:
     )
 
 
-def parsed(text: str) -> Baseline:
+def parse(text: str) -> Baseline:
     """
     Return what a baseline's file says.
 
@@ -191,7 +194,7 @@ def parsed(text: str) -> Baseline:
             f"{VERSION}; write it anew with --write-baseline"
         )
     return Baseline(
-        findings=tuple(_known(entry, number) for number, entry in _entries(held, "findings")),
+        findings=tuple(_parse_entry(entry, number) for number, entry in _entries(held, "findings")),
         signatures=tuple(
             _signature(entry, number) for number, entry in _entries(held, "signatures")
         ),
@@ -211,7 +214,7 @@ def _entries(held: Mapping[str, object], key: str) -> list[tuple[int, Mapping[st
     return list(enumerate(entries, start=1))
 
 
-def _known(entry: Mapping[str, object], number: int) -> Known:
+def _parse_entry(entry: Mapping[str, object], number: int) -> Known:
     path, rule, layer, fingerprint = (
         entry.get(key, "") for key in ("path", "rule", "layer", "fingerprint")
     )

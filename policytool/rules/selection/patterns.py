@@ -35,15 +35,15 @@ def _expression(glob: str, base: str) -> re.Pattern[str]:
     deep = "" if "/" in wanted else "(?:.*/)?"
     wanted = wanted.removeprefix("./")
     if wanted.startswith("/"):
-        return re.compile(f"{_translated(wanted)}(?:/.*)?", re.DOTALL)
+        return re.compile(f"{_translate(wanted)}(?:/.*)?", re.DOTALL)
     while wanted.startswith(_UP):
         wanted, base = wanted.removeprefix(_UP), base.rpartition("/")[0]
     return re.compile(
-        f"{re.escape(base.rstrip('/'))}/{deep}{_translated(wanted)}(?:/.*)?", re.DOTALL
+        f"{re.escape(base.rstrip('/'))}/{deep}{_translate(wanted)}(?:/.*)?", re.DOTALL
     )
 
 
-def _translated(glob: str) -> str:
+def _translate(glob: str) -> str:
     """Return the regular expression of a glob."""
     parts = []
     position = 0

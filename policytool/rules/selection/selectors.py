@@ -74,7 +74,7 @@ def selectors(words: Iterable[str], option: str) -> tuple[Selector, ...]:
     )
 
 
-def meant(words: Iterable[str], option: str) -> frozenset[str]:
+def ids_of(words: Iterable[str], option: str) -> frozenset[str]:
     """
     Return the ids that words mean together.
 
@@ -89,7 +89,7 @@ def meant(words: Iterable[str], option: str) -> frozenset[str]:
     return frozenset[str]().union(*(one.rules for one in found))
 
 
-def chosen(select: Iterable[Selector], ignore: Iterable[Selector]) -> frozenset[str]:
+def select_rules(select: Iterable[Selector], ignore: Iterable[Selector]) -> frozenset[str]:
     """
     Return the ids of the rules that are asked; without ``select`` all are that are not ignored.
 
@@ -103,7 +103,7 @@ def chosen(select: Iterable[Selector], ignore: Iterable[Selector]) -> frozenset[
     )
 
 
-def unasked(select: Iterable[Selector], options: AuditOptions) -> tuple[str, ...]:
+def unused_words(select: Iterable[Selector], options: AuditOptions) -> tuple[str, ...]:
     """
     Return a sentence for each word that the user selects and that means only rules whose option is
     not given.

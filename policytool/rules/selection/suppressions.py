@@ -103,7 +103,7 @@ class PerFileIgnore:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Passing:
+class Suppressions:
     """What lets findings pass, in the order in which it is asked."""
 
     directory: str
@@ -120,7 +120,7 @@ class Passing:
         return posixpath.normpath(posixpath.join(self.directory, audited.path))
 
 
-def narrowed(audited: Audited, passing: Passing) -> Audited:
+def suppress(audited: Audited, passing: Suppressions) -> Audited:
     """
     Return a model's result, as it was found, with the findings set apart that are let pass.
 
@@ -130,7 +130,7 @@ def narrowed(audited: Audited, passing: Passing) -> Audited:
     known = Counter(passing.known.get(audited.path, {}))
     counting: list[tuple[Finding, str]] = []
     passed: list[Suppressed] = []
-    for finding, fingerprint, found in judged(audited, passing):
+    for finding, fingerprint, found in judge(audited, passing):
         is_known = known[fingerprint] > 0
         known[fingerprint] -= 1
         if found is not None:
@@ -149,7 +149,9 @@ def narrowed(audited: Audited, passing: Passing) -> Audited:
     )
 
 
-def judged(audited: Audited, passing: Passing) -> Iterator[tuple[Finding, str, Suppressed | None]]:
+def judge(
+    audited: Audited, passing: Suppressions
+) -> Iterator[tuple[Finding, str, Suppressed | None]]:
     """
     Yield each finding of a model, as it was found, with its fingerprint and what lets it pass,
     baselines left out.
@@ -159,12 +161,14 @@ def judged(audited: Audited, passing: Passing) -> Iterator[tuple[Finding, str, S
         yield finding, fingerprint, _let_pass(finding, place, passing)
 
 
-def expired(suppressions: Iterable[Suppression], today: date) -> tuple[Suppression, ...]:
+def expired_suppressions(
+    suppressions: Iterable[Suppression], today: date
+) -> tuple[Suppression, ...]:
     """Return the suppressions that no longer work."""
     return tuple(one for one in suppressions if one.is_expired(today))
 
 
-def idle(every: Iterable[Audited], passing: Passing) -> tuple[Suppression, ...]:
+def idle(every: Iterable[Audited], passing: Suppressions) -> tuple[Suppression, ...]:
     """Return the suppressions that work and are meant for nothing that was found in any model."""
     found = [(passing.place(audited), finding) for audited in every for finding in all_of(audited)]
     working = (one for one in passing.suppressions if not one.is_expired(passing.today))
@@ -178,7 +182,7 @@ def all_of(audited: Audited) -> tuple[Finding, ...]:
     return (*audited.findings, *(one.finding for one in audited.suppressed))
 
 
-def _let_pass(finding: Finding, place: str, passing: Passing) -> Suppressed | None:
+def _let_pass(finding: Finding, place: str, passing: Suppressions) -> Suppressed | None:
     for one in passing.suppressions:
         if not one.is_expired(passing.today) and one.holds(finding, place):
             return Suppressed(finding=finding, reason=one.reason, by="suppression")

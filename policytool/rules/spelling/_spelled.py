@@ -11,7 +11,7 @@ from policytool.migration.planning.policy_formats import owner
 from policytool.model.model_cache import once_per_model
 from policytool.releases import policy
 from policytool.support.errors import PolicyNameError
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,7 +121,7 @@ def describe_layers(found: Sequence[Spelled]) -> tuple[str | None, str]:
     if len(paths) == 1:
         return (paths[0] if found[0].is_layer else None), paths[0]
     what = "layers" if all(one.is_layer for one in found) else "places"
-    return None, f"{len(paths)} {what} ({some(paths)})"
+    return None, f"{len(paths)} {what} ({join_first(paths)})"
 
 
 def by_name(found: Sequence[Spelled]) -> Iterator[tuple[str, list[Spelled]]]:
@@ -133,6 +133,6 @@ def by_name(found: Sequence[Spelled]) -> Iterator[tuple[str, list[Spelled]]]:
 
 def _is_removed(name: str) -> bool:
     try:
-        return policy.is_removed(policy.named(name))
+        return policy.is_removed(policy.policy_from_name(name))
     except PolicyNameError:
         return False

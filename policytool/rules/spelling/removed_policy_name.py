@@ -41,7 +41,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     )
     for name, those in by_name(found):
         path, layers = describe_layers(those)
-        life = policy.lifecycle(policy.named(name))
+        life = policy.lifecycle(policy.policy_from_name(name))
         message = (
             f"{layers} {'has' if path else 'have'} the policy {name}, a name that {life.removed} "
             f"removed; today it is {life.replacement}"

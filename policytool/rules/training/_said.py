@@ -11,15 +11,15 @@ from policytool.model.tree import Unspelled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.migration.planning.loss_scale import Verdict
-    from policytool.model.compatibility.training_incompatibilities import Evidence
+    from policytool.migration.planning.loss_scale import LossScaleVerdict
+    from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
     from policytool.rules.base import AuditOptions, RuleInput
 
 _KEEP_SCALES: Final = frozenset({"tf2.1", "tf2.2", "tf2.3"})
 """The loaders that give a policy its loss scale back."""
 
 
-def dropped_for(case: RuleInput, options: AuditOptions) -> Verdict | None:
+def loss_scale_verdict(case: RuleInput, options: AuditOptions) -> LossScaleVerdict | None:
     """
     Return what dropping the policies' loss scales comes to; None where they have none, or where the
     targets keep them.
@@ -29,7 +29,7 @@ def dropped_for(case: RuleInput, options: AuditOptions) -> Verdict | None:
     return loss_scale.verdict(case.loaded)
 
 
-def evidence(case: RuleInput) -> Evidence | None:
+def evidence(case: RuleInput) -> TrainingEvidence | None:
     """Return what is judged of the training configuration; None where there is none."""
     return (
         None

@@ -22,12 +22,12 @@ from policytool.migration.planning.loss_scale import Fate
 from policytool.migration.planning.options import LossScales
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.rules.training._said import dropped_for
+from policytool.rules.training._said import loss_scale_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.migration.planning.loss_scale import Verdict
+    from policytool.migration.planning.loss_scale import LossScaleVerdict
     from policytool.model.loaded_model import LoadedModel
     from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding where a dropped loss scale changes training."""
-    verdict = dropped_for(case, options)
+    verdict = loss_scale_verdict(case, options)
     if case.loaded is None or verdict is None or not verdict.matters:
         return
     message = f"loaders from TF 2.4 on drop {verdict.what}, and {verdict.consequence}"
@@ -43,7 +43,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     yield RULE.finding(message, remedy=remedy, advice=None if remedy else _advice(verdict))
 
 
-def _remedy(loaded: LoadedModel, verdict: Verdict) -> Remedy | None:
+def _remedy(loaded: LoadedModel, verdict: LossScaleVerdict) -> Remedy | None:
     """Return ``--loss-scale keep`` where it puts the scale into the optimizer."""
     if verdict.fate is not Fate.PLAIN or loss_scale.scale_to_keep(loaded) is None:
         return None
@@ -52,7 +52,7 @@ def _remedy(loaded: LoadedModel, verdict: Verdict) -> Remedy | None:
     return None if lost or kept.refusals else Remedy(fix=Fix.UNSAFE, keep_loss_scale=True)
 
 
-def _advice(verdict: Verdict) -> str:
+def _advice(verdict: LossScaleVerdict) -> str:
     if verdict.fate is Fate.OTHER:
         return f"where the policy's was meant, write before compile(): {verdict.line}"
     return f"before compile() write {verdict.line}"

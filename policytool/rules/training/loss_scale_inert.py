@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
-from policytool.rules.training._said import dropped_for
+from policytool.rules.training._said import loss_scale_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding where a dropped loss scale changes nothing."""
-    verdict = dropped_for(case, options)
+    verdict = loss_scale_verdict(case, options)
     if verdict is not None and not verdict.matters:
         yield RULE.finding(f"loaders from TF 2.4 on drop {verdict.what}; {verdict.consequence}")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.edits import Kind
+from policytool.formats.edits import EditKind
 from policytool.migration import planning
 from policytool.migration.planning import loss_scale
 from policytool.migration.planning.base import base_policy
@@ -79,7 +79,7 @@ def _remedy(loaded: LoadedModel) -> Remedy | None:
     shows that it was wrapped.
     """
     kept = planning.draft(loaded, planning.Options(loss_scale=LossScales.KEEP))
-    wraps = any(edit.path is None and edit.kind is Kind.TRAINING for edit in kept.edits)
+    wraps = any(edit.path is None and edit.kind is EditKind.TRAINING for edit in kept.edits)
     return Remedy(fix=Fix.UNSAFE, keep_loss_scale=True) if wraps and not kept.refusals else None
 
 

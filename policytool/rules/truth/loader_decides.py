@@ -19,7 +19,7 @@ from policytool.model.model import Source
 from policytool.releases import dtypes
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         and any(dtypes.is_float(variable.dtype) for variable in layer.variables)
     ]
     if found:
-        listed = some([layer.path for layer in found])
+        listed = join_first([layer.path for layer in found])
         layers = (
             "1 layer with weights has"
             if len(found) == 1

@@ -46,10 +46,10 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         elif name not in before:
             yield RULE.finding(f"the signature {name} is new", detail=name, severity=Severity.NOTE)
         else:
-            yield from _changed(before[name], after[name])
+            yield from _changes(before[name], after[name])
 
 
-def _changed(before: Signature, after: Signature) -> Iterator[Finding]:
+def _changes(before: Signature, after: Signature) -> Iterator[Finding]:
     for kind, old, new in (
         ("input", before.inputs, after.inputs),
         ("output", before.outputs, after.outputs),

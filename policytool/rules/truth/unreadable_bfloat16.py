@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.planning import stored_dtypes
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Remedy, Severity
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         if tensor.dtype == _BFLOAT16
     ]
     if found:
-        listed = some(["/".join(tensor.path) for tensor in found])
+        listed = join_first(["/".join(tensor.path) for tensor in found])
         message = (
             f"{len(found)} of its variables are stored as bfloat16 ({listed}), which no loader "
             "reads from this kind of file"

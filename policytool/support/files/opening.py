@@ -139,9 +139,9 @@ def read_bounded(path: Path, limit: Limit) -> bytes:
     """
     with regular_file(path) as descriptor:
         size = os.fstat(descriptor).st_size
-        if beyond := limit.beyond(size):
+        if beyond := limit.exceeded_message(size):
             raise TooLargeError(path, beyond)
-        return _checked(_first(descriptor, limit.value + 1, size + 1), path, limit)
+        return _check_size(_first(descriptor, limit.value + 1, size + 1), path, limit)
 
 
 def read_given(path: Path, limit: Limit) -> bytes:
@@ -168,7 +168,7 @@ def read_given(path: Path, limit: Limit) -> bytes:
         finally:
             os.close(descriptor)
 
-    return _checked(_in_time(read, path), path, limit)
+    return _check_size(_in_time(read, path), path, limit)
 
 
 def read_stream(stream: BinaryIO, limit: Limit) -> bytes:
@@ -183,10 +183,10 @@ def read_stream(stream: BinaryIO, limit: Limit) -> bytes:
     try:
         descriptor = stream.fileno()
     except io.UnsupportedOperation:  # it lies in memory
-        return _checked(stream.read(most), "-", limit)
+        return _check_size(stream.read(most), "-", limit)
     # not by the stream itself: the interpreter cannot end while another thread waits in it
     is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    return _checked(
+    return _check_size(
         _first(descriptor, most) if is_regular else _in_time(lambda: _first(descriptor, most), "-"),
         "-",
         limit,
@@ -274,8 +274,8 @@ def _first(descriptor: int, most: int, expected: int = 0) -> bytes:
     return b"".join(blocks)
 
 
-def _checked(data: bytes, path: Path | str, limit: Limit) -> bytes:
-    if beyond := limit.beyond(len(data), counting=True):
+def _check_size(data: bytes, path: Path | str, limit: Limit) -> bytes:
+    if beyond := limit.exceeded_message(len(data), counting=True):
         raise TooLargeError(path, beyond)
     return data
 

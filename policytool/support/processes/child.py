@@ -96,7 +96,7 @@ class Child:
             self.process.stdin.write(line + b"\n")
             self.process.stdin.flush()
 
-    def received(self) -> list[bytes] | None:
+    def receive(self) -> list[bytes] | None:
         """
         Return the lines that one read completes, waiting for something to read; None where it is
         gone, or says more than it may.

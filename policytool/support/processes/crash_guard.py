@@ -141,7 +141,7 @@ def lean(most: int | None = None) -> Iterator[None]:
     Only where :func:`watch` was called, because the process belongs to us, and on Linux, which says
     what it has and keeps to the bound.
     """
-    taken = _taken() if _process.is_watched else None
+    taken = _used_memory() if _process.is_watched else None
     if taken is None:
         yield
         return
@@ -159,7 +159,7 @@ def lean(most: int | None = None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def _taken() -> int | None:
+def _used_memory() -> int | None:
     """
     Return the bytes that count against this process's bound on data; None where the system does not
     tell.
@@ -207,7 +207,7 @@ def split() -> Lost | None:
         os._exit(code)
     if -code in before:
         raise KeyboardInterrupt
-    return _lost(shared, crash(-code))
+    return _read_loss(shared, crash(-code))
 
 
 def about(path: str, lost: str) -> None:
@@ -266,7 +266,7 @@ def _once() -> Handler:
     return interrupt
 
 
-def _lost(shared: mmap.mmap, crashed: Crash) -> Lost:
+def _read_loss(shared: mmap.mmap, crashed: Crash) -> Lost:
     end = _COUNT.size + _COUNT.unpack_from(shared)[0]
     path, _, sentence = shared[_COUNT.size : end].decode("utf-8", "surrogateescape").partition("\0")
     return Lost(path=path, code=crashed.code, message=sentence.format(how=crashed.how))

@@ -94,7 +94,7 @@ class Pool:
             )
             self._environment = {**environment(os.environ), "TMPDIR": scratch}
             for worker in [
-                self._started() for _ in range(self._count)
+                self._start() for _ in range(self._count)
             ]:  # all of them first: a long head waits for its reader
                 _tell(worker, self._head)
         except BaseException:
@@ -140,20 +140,20 @@ class Pool:
             while number not in done and not (
                 self._stopped and not any(worker.given for worker in self._workers)
             ):
-                for worker, crash in self._heard(done):
-                    self._lost(worker, crash, pending, done)
+                for worker, crash in self._collect_answers(done):
+                    self._replace_worker(worker, crash, pending, done)
                 self._give(lines, pending, after)
             if number in done:
                 yield number, done.pop(number)
 
-    def _heard(self, done: dict[int, bytes | Crash]) -> Iterator[tuple[_Worker, Crash]]:
+    def _collect_answers(self, done: dict[int, bytes | Crash]) -> Iterator[tuple[_Worker, Crash]]:
         """
         Take the answers that there are, wait for one where there is none, and yield the processes
         that are lost.
         """
         for key, _ in self._selector.select(self._patience()):
             worker: _Worker = key.data
-            answers = worker.child.received()
+            answers = worker.child.receive()
             if answers is None:
                 yield worker, _crash(worker.child)
             for answer in answers or ():
@@ -170,7 +170,7 @@ class Pool:
                 worker,
                 Crash(
                     code="worker-timeout",
-                    how=f"took {self._time.beyond(self._time.value + 1, counting=True)}",
+                    how=f"took {self._time.exceeded_message(self._time.value + 1, counting=True)}",
                 ),
             )
 
@@ -199,7 +199,7 @@ class Pool:
                 worker.given.append(number)
                 _tell(worker, lines[number])
 
-    def _lost(
+    def _replace_worker(
         self, worker: _Worker, crash: Crash, pending: deque[int], done: dict[int, bytes | Crash]
     ) -> None:
         """
@@ -214,14 +214,14 @@ class Pool:
             done[worker.given.popleft()] = crash
             pending.extendleft(reversed(worker.given))
             if pending and not self._stopped:
-                _tell(self._started(), self._head)
+                _tell(self._start(), self._head)
         elif not self._workers:
             message = (
                 f"no process for the files can be started: it {crash.how}; --jobs 1 needs none"
             )
             raise WorkerError("no-worker", message, details=crash.details, ended=True)
 
-    def _started(self) -> _Worker:
+    def _start(self) -> _Worker:
         # -P: the working directory is a stranger's, and no module is imported from it.
         try:
             child = Child(
@@ -263,7 +263,7 @@ def _tell(worker: _Worker, line: bytes) -> None:
 
 
 def _crash(child: Child) -> Crash:
-    if beyond := limits.ANSWER_BYTES.beyond(child.longest_line, counting=True):
+    if beyond := limits.ANSWER_BYTES.exceeded_message(child.longest_line, counting=True):
         return Crash(code="worker-limit", how=f"answered with {beyond}")
     how = child.how_it_ended()
     code = child.process.returncode

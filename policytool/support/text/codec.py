@@ -146,7 +146,7 @@ def reader(hint: object) -> Read:
     if hint is Json:
         return lambda found: found
     if hint is None or hint is type(None):
-        return lambda found: _checked(found, type(None), "null")
+        return lambda found: _check(found, type(None), "null")
     if isinstance(hint, type):
         return _class(hint)
     raise TypeError(f"{hint} has no form in JSON")
@@ -155,11 +155,9 @@ def reader(hint: object) -> Read:
 def _class(cls: type) -> Read:
     if cls in _WORDS:
         kinds = (int, float) if cls is float else cls  # a number that is whole comes as it was
-        return lambda found: (
-            found if type(found) is cls else _checked(found, kinds, _WORDS[cls], cls)
-        )
+        return lambda found: found if type(found) is cls else _check(found, kinds, _WORDS[cls], cls)
     if issubclass(cls, Path):
-        return lambda found: Path(_checked(found, str, _WORDS[str]))
+        return lambda found: Path(_check(found, str, _WORDS[str]))
     if issubclass(cls, Enum):
         return cls
     if is_dataclass(cls):
@@ -167,7 +165,7 @@ def _class(cls: type) -> Read:
     raise TypeError(f"{cls} has no form in JSON")
 
 
-def _checked(
+def _check(
     found: Value, kinds: type | tuple[type, ...], words: str, cls: type | None = None
 ) -> Value:
     """
@@ -193,7 +191,7 @@ def _dataclass(cls: type) -> Read:
     } - absent.keys()
 
     def read_fields(found: Any) -> Any:  # noqa: ANN401
-        _checked(found, dict, "an object")
+        _check(found, dict, "an object")
         if not found.keys() >= needed:
             raise KeyError(min(needed - found.keys()))
         given = {name: read(found[name]) for name, read in readers.items() if name in found}
@@ -205,13 +203,10 @@ def _dataclass(cls: type) -> Read:
 def _tuple(arguments: tuple[Any, ...]) -> Read:
     if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004  # tuple[X, ...]
         item = reader(arguments[0])
-        return lambda found: tuple([item(one) for one in _checked(found, (list, tuple), "a list")])
+        return lambda found: tuple([item(one) for one in _check(found, (list, tuple), "a list")])
     items = [reader(argument) for argument in arguments]
     return lambda found: tuple(
-        [
-            item(one)
-            for item, one in zip(items, _checked(found, (list, tuple), "a list"), strict=True)
-        ]
+        [item(one) for item, one in zip(items, _check(found, (list, tuple), "a list"), strict=True)]
     )
 
 
@@ -219,7 +214,7 @@ def _mapping(key: object, value: object) -> Read:
     read_key, read_value = reader(key), reader(value)
     if key is str:
         return lambda found: {
-            name: read_value(one) for name, one in _checked(found, dict, "an object").items()
+            name: read_value(one) for name, one in _check(found, dict, "an object").items()
         }
     # an empty one looks like any other
     return lambda found: {read_key(name): read_value(one) for name, one in found or ()}
@@ -233,7 +228,7 @@ def _union(members: tuple[Any, ...]) -> Read:
     if all(one in _WORDS for one in others):
         kinds = frozenset({*members, int} if float in others else members)
         words = " or ".join(_WORDS[one] for one in others)
-        return lambda found: found if type(found) in kinds else _checked(found, (), words)
+        return lambda found: found if type(found) in kinds else _check(found, (), words)
     if len(others) == 1:
         only = reader(others[0])
         return lambda found: None if found is None else only(found)
@@ -243,5 +238,5 @@ def _union(members: tuple[Any, ...]) -> Read:
     if len(by_keys) < len(others):
         raise TypeError("members of a union that no field tells apart have no form in JSON")
     return lambda found: (
-        None if found is None else by_keys[frozenset(_checked(found, dict, "an object"))](found)
+        None if found is None else by_keys[frozenset(_check(found, dict, "an object"))](found)
     )

@@ -242,7 +242,7 @@ _Splice = tuple[int, int, str]
 def _splices(node: _Node, place: _Place, style: _Style) -> Iterator[_Splice]:
     """Yield what is replaced in the text, each by its start, its end and what comes there."""
     if node.change is not None:
-        yield from _replaced(node.change, place, style)
+        yield from _replacements(node.change, place, style)
         return
     members = place.members
     removed = {
@@ -258,7 +258,7 @@ def _splices(node: _Node, place: _Place, style: _Style) -> Iterator[_Splice]:
     for step, change in removed.items():
         _check(change, place.below[step], style.text)
     if removed or added:
-        yield from _resized(
+        yield from _resize_object(
             place, removed.keys(), list(_additions(added, members or [], style)), style
         )
     for step, child in node.below.items():
@@ -284,7 +284,7 @@ def _check(change: Change, place: _Place, text: str) -> Json:
     return found
 
 
-def _replaced(change: Change, place: _Place, style: _Style) -> Iterator[_Splice]:
+def _replacements(change: Change, place: _Place, style: _Style) -> Iterator[_Splice]:
     found = _check(change, place, style.text)
     if isinstance(change[2], Absent):
         raise EditError(f"{change[0]!r}: only keys of objects can be removed")
@@ -302,7 +302,7 @@ def _additions(
         yield style.member(step, after, members)
 
 
-def _resized(
+def _resize_object(
     place: _Place, removed: Collection[str], new: Sequence[str], style: _Style
 ) -> Iterator[_Splice]:
     """

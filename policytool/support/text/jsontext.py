@@ -54,9 +54,9 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
 
     :raises JsonError: with code ``json-limit`` or ``invalid-json``.
     """
-    if beyond := limits.JSON_BYTES.beyond(len(text)):
+    if beyond := limits.JSON_BYTES.exceeded_message(len(text)):
         raise JsonError("json-limit", f"is JSON of {beyond}")
-    if beyond := limits.JSON_VALUES.beyond(_most_values(text)):
+    if beyond := limits.JSON_VALUES.exceeded_message(_most_values(text)):
         raise JsonError("json-limit", f"is JSON of {beyond}")
     repeated: list[str] = []
 
@@ -94,7 +94,8 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
 def _too_deep() -> JsonError:
     return JsonError(
         "json-limit",
-        f"nests JSON in {limits.JSON_DEPTH.beyond(limits.JSON_DEPTH.value + 1, counting=True)}",
+        "nests JSON in "
+        f"{limits.JSON_DEPTH.exceeded_message(limits.JSON_DEPTH.value + 1, counting=True)}",
     )
 
 

@@ -210,7 +210,7 @@ def parse(name: str, data: bytes) -> Any:  # message classes made at run time ha
     """
     most = limits.PROTO_MESSAGES.value
     if len(data) > _LEAST * most and (
-        beyond := limits.PROTO_MESSAGES.beyond(_count(name, data, most), counting=True)
+        beyond := limits.PROTO_MESSAGES.exceeded_message(_count(name, data, most), counting=True)
     ):
         raise MessagesError(beyond)
     try:

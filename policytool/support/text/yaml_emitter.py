@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.support.text.jsontext import Json
-    from policytool.support.text.yamltext import Node
+    from policytool.support.text.yamltext import YamlNode
 
 
-def write(value: Json, root: Node, line_break: str) -> str:
+def write(value: Json, root: YamlNode, line_break: str) -> str:
     """
     Return a value as YAML in ASCII, in the form of the nodes that were read from a text.
 
@@ -42,10 +42,10 @@ class _Writer:
     def __init__(self, yaml: Any, dumper: Any) -> None:  # noqa: ANN401  # PyYAML, which has no types
         self._yaml = yaml
         self._dumper = dumper
-        self._anchored: dict[str | None, tuple[Node, Json]] = {}
+        self._anchored: dict[str | None, tuple[YamlNode, Json]] = {}
         """By anchor, the node that had it last, and the value that was written for it."""
 
-    def write_document(self, value: Json, root: Node) -> None:
+    def write_document(self, value: Json, root: YamlNode) -> None:
         """Write a value as the only document."""
         yaml, emit = self._yaml, self._dumper.emit
         emit(yaml.StreamStartEvent())
@@ -54,7 +54,7 @@ class _Writer:
         emit(yaml.DocumentEndEvent(explicit=False))
         emit(yaml.StreamEndEvent())
 
-    def _write(self, value: Json, node: Node | None) -> None:
+    def _write(self, value: Json, node: YamlNode | None) -> None:
         """Write a value: in the form of a node if that holds a value of the same kind."""
         yaml, emit = self._yaml, self._dumper.emit
         if node is not None and node.target is not None:
@@ -79,7 +79,7 @@ class _Writer:
             self._write(part, below)
         emit(end())
 
-    def _new_anchor(self, value: Json, node: Node | None) -> str | None:
+    def _new_anchor(self, value: Json, node: YamlNode | None) -> str | None:
         """
         Return the anchor of a node that is written; None for a second copy of it, so that aliases
         of the first stay.
@@ -92,7 +92,7 @@ class _Writer:
         self._anchored[node.anchor] = node, value
         return node.anchor
 
-    def _scalar(self, value: Json, node: Node | None, anchor: str | None) -> object:
+    def _scalar(self, value: Json, node: YamlNode | None, anchor: str | None) -> object:
         """Return the event of a scalar, which keeps its tag, its quotes and its spelling."""
         found = self._dumper.represent_data(value)
         tag, text, style = found.tag, found.value, None
@@ -109,7 +109,7 @@ class _Writer:
         return self._yaml.ScalarEvent(anchor, tag, implicit, text, style=style)
 
 
-def _fits(node: Node, value: Json) -> bool:
+def _fits(node: YamlNode, value: Json) -> bool:
     """Return whether a value is of the kind that a node holds."""
     content = node.content
     if isinstance(value, dict | list):
@@ -117,7 +117,7 @@ def _fits(node: Node, value: Json) -> bool:
     return content.kind == "scalar" and type(content.scalar) is type(value)
 
 
-def _parts(value: Json, node: Node | None) -> Iterator[tuple[Json, Node | None]]:
+def _parts(value: Json, node: YamlNode | None) -> Iterator[tuple[Json, YamlNode | None]]:
     """
     Yield what a collection holds, each with the node that has its form: of a mapping the keys and
     values in turn, of a wrapper its argument.

@@ -61,7 +61,7 @@ class YamlError(ValueError):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class YamlNode:
     """One node of the text, and the form in which it is written."""
 
     kind: Kind
@@ -79,13 +79,13 @@ class Node:
     """A scalar as it is spelled, without its quotes."""
 
     scalar: str | int | float | bool | None = None
-    items: list[Node] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
     """A sequence's items, or the one argument of a wrapper."""
 
-    members: list[tuple[str, Node, Node]] = field(default_factory=list)
+    members: list[tuple[str, YamlNode, YamlNode]] = field(default_factory=list)
     """A mapping's keys, each with the node of the key and that of the value."""
 
-    target: Node | None = None
+    target: YamlNode | None = None
     """What an alias stands for."""
 
     size: int = 1
@@ -99,7 +99,7 @@ class Node:
         return self.tag in _WRAPPERS
 
     @property
-    def content(self) -> Node:
+    def content(self) -> YamlNode:
         """What the node stands for, wrappers taken off and aliases followed."""
         node = self
         while node.is_wrapper or node.target is not None:
@@ -131,18 +131,18 @@ def parse(text: str) -> Parsed:
     wrappers = (node.tag.rpartition(":")[2] for node in _nodes(root) if node.tag in _WRAPPERS)
     return Parsed(
         value=value(root),
-        repeated=tuple(dict.fromkeys(_repeated(root))),
+        repeated=tuple(dict.fromkeys(_repeated_keys(root))),
         wrappers=tuple(dict.fromkeys(wrappers)),
     )
 
 
-def compose(text: str) -> Node:
+def compose(text: str) -> YamlNode:
     """
     Return the nodes of a text that holds one document.
 
     :raises YamlError: as :func:`parse`.
     """
-    if beyond := limits.YAML_BYTES.beyond(len(text)):
+    if beyond := limits.YAML_BYTES.exceeded_message(len(text)):
         raise YamlError("yaml-limit", f"is YAML of {beyond}")
     import yaml  # 20 ms that no other format needs
 
@@ -161,7 +161,7 @@ def compose(text: str) -> Node:
         raise _invalid(" ".join(str(error).split())[:200]) from error
 
 
-def value(node: Node) -> Json:
+def value(node: YamlNode) -> Json:
     """
     Return what a node holds as a JSON value, with aliases written out; no two places share an
     object.
@@ -174,7 +174,7 @@ def value(node: Node) -> Json:
     return node.scalar
 
 
-def _nodes(root: Node) -> Iterator[Node]:
+def _nodes(root: YamlNode) -> Iterator[YamlNode]:
     """Yield a node and all below it, each once, aliases as they stand."""
     pending = [root]
     while pending:
@@ -184,7 +184,7 @@ def _nodes(root: Node) -> Iterator[Node]:
         pending += [part for _, key, below in node.members for part in (key, below)]
 
 
-def _repeated(root: Node) -> Iterator[str]:
+def _repeated_keys(root: YamlNode) -> Iterator[str]:
     for node in _nodes(root):
         seen: set[str] = set()
         for key, _, _ in node.members:
@@ -204,15 +204,15 @@ class _Composer:
         reader: Any,  # noqa: ANN401  # one of PyYAML's two loaders, which have no base in common
     ) -> None:
         self._reader = reader
-        self._anchors: dict[str, Node] = {}
-        self._open: list[tuple[Node, list[Node]]] = []
+        self._anchors: dict[str, YamlNode] = {}
+        self._open: list[tuple[YamlNode, list[YamlNode]]] = []
         """Collections that have begun, each with the nodes in it so far."""
 
         self._deepest, self._most = limits.JSON_DEPTH.value, limits.YAML_VALUES.value
 
-    def document(self) -> Node:
+    def document(self) -> YamlNode:
         """Return the root of the only document."""
-        root: Node | None = None
+        root: YamlNode | None = None
         while True:
             event = self._reader.get_event()
             name = type(event).__name__
@@ -227,14 +227,14 @@ class _Composer:
                     f"{event.start_mark.line + 1}; a model is one",
                 )
             if name in {"ScalarEvent", "AliasEvent"}:
-                done: Node | None = (
+                done: YamlNode | None = (
                     self._scalar(event) if name == "ScalarEvent" else self._alias(event)
                 )
             elif name in {"SequenceStartEvent", "MappingStartEvent"}:
                 self._begin(event, "sequence" if name.startswith("Seq") else "mapping")
                 done = None
             elif name in {"SequenceEndEvent", "MappingEndEvent"}:
-                done = self._ended(event)
+                done = self._close_node(event)
             else:
                 done = None
             if done is not None and self._open:
@@ -245,13 +245,13 @@ class _Composer:
     def _begin(self, event: Any, kind: Kind) -> None:  # noqa: ANN401  # an event of PyYAML
         if len(self._open) >= self._deepest:
             raise _too_deep()
-        node = Node(kind=kind, tag=event.tag, anchor=event.anchor, flow=bool(event.flow_style))
+        node = YamlNode(kind=kind, tag=event.tag, anchor=event.anchor, flow=bool(event.flow_style))
         if event.anchor is not None:
             self._anchors[event.anchor] = node
         self._open.append((node, []))
         _check_tag(node, event.start_mark.line)
 
-    def _ended(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
+    def _close_node(self, event: Any) -> YamlNode:  # noqa: ANN401  # an event of PyYAML
         node, below = self._open.pop()
         line = event.start_mark.line
         if node.kind == "mapping":
@@ -266,16 +266,17 @@ class _Composer:
             ]:
                 raise YamlError(
                     "yaml-tag",
-                    f"has the tag {_shown(node.tag)} with other than its one argument, before line "
+                    f"has the tag {_display(node.tag)} with other than its one argument, before "
+                    "line "
                     f"{line + 1}; to_yaml() writes none such",
                 )
         self._measure(node, below)
         return node
 
-    def _scalar(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
+    def _scalar(self, event: Any) -> YamlNode:  # noqa: ANN401  # an event of PyYAML
         from yaml.nodes import ScalarNode
 
-        node = Node(
+        node = YamlNode(
             kind="scalar",
             tag=event.tag,
             anchor=event.anchor,
@@ -290,7 +291,7 @@ class _Composer:
         kind = tag.removeprefix(_CORE)
         if kind not in _SCALARS:
             raise _foreign(tag, event.start_mark.line)
-        node.scalar = self._constructed(
+        node.scalar = self._construct(
             kind, ScalarNode(tag, event.value, event.start_mark, event.end_mark), event
         )
         if event.anchor is not None:
@@ -298,7 +299,7 @@ class _Composer:
         self._measure(node, ())
         return node
 
-    def _constructed(
+    def _construct(
         self,
         kind: str,
         scalar: Any,  # noqa: ANN401  # PyYAML's
@@ -319,7 +320,7 @@ class _Composer:
             raise _invalid(f"no {kind} at line {event.start_mark.line + 1}") from error
         return found
 
-    def _alias(self, event: Any) -> Node:  # noqa: ANN401  # an event of PyYAML
+    def _alias(self, event: Any) -> YamlNode:  # noqa: ANN401  # an event of PyYAML
         target = self._anchors.get(event.anchor)
         line = event.start_mark.line + 1
         if target is None:
@@ -330,11 +331,11 @@ class _Composer:
                 f"holds a value inside itself, by the alias *{event.anchor} at line {line}; a "
                 "config has an end",
             )
-        node = Node(kind="alias", target=target)
+        node = YamlNode(kind="alias", target=target)
         self._measure(node, (target,))
         return node
 
-    def _measure(self, node: Node, below: Iterable[Node]) -> None:
+    def _measure(self, node: YamlNode, below: Iterable[YamlNode]) -> None:
         """
         Note how large a node is when its aliases are written out, and refuse what would grow beyond
         the bounds.
@@ -345,7 +346,7 @@ class _Composer:
             raise YamlError(
                 "yaml-limit",
                 "holds, once its aliases are written out, "
-                f"{limits.YAML_VALUES.beyond(node.size, counting=True)}",
+                f"{limits.YAML_VALUES.exceeded_message(node.size, counting=True)}",
             )
         if node.depth > self._deepest + 1:
             raise _too_deep()
@@ -355,7 +356,7 @@ def _invalid(problem: str) -> YamlError:
     return YamlError("invalid-yaml", f"is not valid YAML: {problem}")
 
 
-def _key(node: Node, line: int) -> str:
+def _key(node: YamlNode, line: int) -> str:
     """Return a key as JSON has it: text, or a number or a word as ``json.dumps`` spells it."""
     held = node.content
     if held.kind != "scalar":
@@ -366,7 +367,7 @@ def _key(node: Node, line: int) -> str:
     return held.scalar if isinstance(held.scalar, str) else json.dumps(held.scalar)
 
 
-def _check_tag(node: Node, line: int) -> None:
+def _check_tag(node: YamlNode, line: int) -> None:
     """Refuse a collection's tag that stands for more than data."""
     if (
         node.tag is None
@@ -385,12 +386,13 @@ def _foreign(tag: str, line: int) -> YamlError:
         )
     return YamlError(
         "yaml-tag",
-        f"has the tag {_shown(tag)} at line {line + 1}, which stands for more than plain data and "
+        f"has the tag {_display(tag)} at line {line + 1}, which stands for more than plain data "
+        "and "
         "is never constructed",
     )
 
 
-def _shown(tag: str) -> str:
+def _display(tag: str) -> str:
     short = f"!!{tag.removeprefix(_CORE)}" if tag.startswith(_CORE) else tag
     return re.sub(r"[^\x21-\x7e]", "?", short)[:100]
 
@@ -398,5 +400,6 @@ def _shown(tag: str) -> str:
 def _too_deep() -> YamlError:
     return YamlError(
         "yaml-limit",
-        f"nests YAML in {limits.JSON_DEPTH.beyond(limits.JSON_DEPTH.value + 1, counting=True)}",
+        "nests YAML in "
+        f"{limits.JSON_DEPTH.exceeded_message(limits.JSON_DEPTH.value + 1, counting=True)}",
     )

@@ -14,7 +14,7 @@ from h5py import h5a, h5t
 
 from policytool.formats import creating, format_detection
 from policytool.formats.document import Tensor
-from policytool.formats.new_model import Content, Group, Placement
+from policytool.formats.new_model import Content, Placement, StoredGroup
 from policytool.formats.stored_values import open_values
 from policytool.model import reading
 from policytool.support.errors import ModelFileError
@@ -252,7 +252,7 @@ def test_a_slash_in_a_name_makes_groups(tmp_path: Path) -> None:
     names = ("block/dense/kernel:0",)
     content = replace(
         NO_TENSORS,
-        groups=(Group(path=("block/dense",), names=names),),
+        groups=(StoredGroup(path=("block/dense",), names=names),),
         placements=(placed(tensor, path=("block/dense", *names)),),
     )
     with h5py.File(built(path, tmp_path / "new.h5", content)) as file:
@@ -268,7 +268,7 @@ def test_names_beyond_an_object_header_are_split(tmp_path: Path) -> None:
     name.
     """
     path = h5_model(tmp_path / "model.h5", sequential())
-    groups = tuple(Group(path=(f"layer_{number:04}_{'x' * 50}",)) for number in range(3000))
+    groups = tuple(StoredGroup(path=(f"layer_{number:04}_{'x' * 50}",)) for number in range(3000))
     new = built(path, tmp_path / "new.h5", replace(NO_TENSORS, groups=groups))
     with h5py.File(new) as file:
         pieces = sorted(file["model_weights"].attrs)
@@ -362,12 +362,15 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
         (
             replace(
                 NO_TENSORS,
-                groups=(Group(path=("a", "b")),),
+                groups=(StoredGroup(path=("a", "b")),),
                 placements=(Placement(path=("a",), shape=(), dtype="int32", fill=(1.0,)),),
             ),
             "two things at a",
         ),
-        (replace(NO_TENSORS, groups=(Group(path=("x" * 65_000,)),)), "longer than HDF5 can hold"),
+        (
+            replace(NO_TENSORS, groups=(StoredGroup(path=("x" * 65_000,)),)),
+            "longer than HDF5 can hold",
+        ),
         (
             replace(
                 NO_TENSORS,

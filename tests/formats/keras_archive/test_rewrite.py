@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from policytool.formats import casting, rewriting
-from policytool.formats.edits import Cast, Slot, WriteOptions
+from policytool.formats.edits import Cast, StateSlot, WriteOptions
 from policytool.formats.keras_archive.rewrite import REWRITER
 from policytool.formats.rewriting import Changes
 from policytool.support.errors import ModelFileError
@@ -231,8 +231,8 @@ def test_bfloat16_is_stored_as_keras_does(tmp_path: Path) -> None:
     assert not dict(widened.attrs)
 
 
-def _slots(paths: Sequence[tuple[str, ...]], at: tuple[str, ...]) -> tuple[Slot, ...]:
-    return tuple(Slot(tensor=(*at, path[-1]), source=path) for path in paths)
+def _slots(paths: Sequence[tuple[str, ...]], at: tuple[str, ...]) -> tuple[StateSlot, ...]:
+    return tuple(StateSlot(tensor=(*at, path[-1]), source=path) for path in paths)
 
 
 @pytest.fixture
@@ -277,11 +277,11 @@ def test_state_moves_into_a_wrapper_with_new_variables(
     ]
     slots = (
         *_slots(inner, ("optimizer", "inner", "vars")),
-        Slot(tensor=("optimizer", "vars", "0"), dtype="int64", value=7.0),
-        Slot(tensor=("optimizer", "vars", "1"), dtype="float32", value=128.5),
-        Slot(tensor=("optimizer", "vars", "2"), dtype="bfloat16", value=3.0),
-        Slot(tensor=("optimizer", "vars", "3"), dtype="bool", value=1.0),
-        Slot(tensor=("optimizer", "vars", "4"), source=inner[0]),
+        StateSlot(tensor=("optimizer", "vars", "0"), dtype="int64", value=7.0),
+        StateSlot(tensor=("optimizer", "vars", "1"), dtype="float32", value=128.5),
+        StateSlot(tensor=("optimizer", "vars", "2"), dtype="bfloat16", value=3.0),
+        StateSlot(tensor=("optimizer", "vars", "3"), dtype="bool", value=1.0),
+        StateSlot(tensor=("optimizer", "vars", "4"), source=inner[0]),
     )
     casts = tuple(
         Cast(tensor=place, path=None, before="float32", after="bfloat16", reason="")
@@ -319,7 +319,7 @@ def test_state_may_be_dropped_or_begun(trained: tuple[Path, list[tuple[str, ...]
     again = rewriting.write(
         without,
         path.with_name("again.keras"),
-        Changes(state=(Slot(tensor=("optimizer", "vars", "0"), dtype="int64", value=0.0),)),
+        Changes(state=(StateSlot(tensor=("optimizer", "vars", "0"), dtype="int64", value=0.0),)),
         document_format="keras",
     )
     assert weights(again.target)["optimizer/vars/0"].dtype == "int64"
@@ -333,7 +333,11 @@ def test_a_slot_without_its_source_is_refused(trained: tuple[Path, list[tuple[st
         rewrite(
             path,
             Changes(
-                state=(Slot(tensor=("optimizer", "vars", "0"), source=("optimizer", "vars", "99")),)
+                state=(
+                    StateSlot(
+                        tensor=("optimizer", "vars", "0"), source=("optimizer", "vars", "99")
+                    ),
+                )
             ),
         )
     assert caught.value.code == "source-changed"

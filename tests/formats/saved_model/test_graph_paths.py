@@ -71,7 +71,7 @@ def observed(change: Callable[[Any, Any], object]) -> list[str]:
     graph.signatures.add(key=b"serving_default").value.outputs.add(key=b"y").value.name = b"y:0"
     change(graph, definition)
     return [
-        observation.message.split()[5] for observation in graph_paths.observed(graph, definition)
+        observation.message.split()[5] for observation in graph_paths.observe_ops(graph, definition)
     ]
 
 
@@ -232,7 +232,7 @@ def test_two_functions_of_one_name_are_told() -> None:
     graph, definition = (protobuf_messages.parse(name, b"") for name in ("MetaGraph", "GraphDef"))
     change(graph, definition)
     assert "duplicate-function" in [
-        observation.code for observation in graph_paths.observed(graph, definition)
+        observation.code for observation in graph_paths.observe_ops(graph, definition)
     ]
 
 

@@ -321,7 +321,7 @@ def test_weights_come_in_the_layers_own_order(tmp_path: Path) -> None:
             group[f"dense_a/{name}:0"] = KERNEL
         group.attrs["weight_names"] = np.array([b"dense_a/zeta:0", b"dense_a/alpha:0"])
     with opened(path) as (stored, document):
-        assert [tensor.path[-1] for tensor in stored.ordered(document.tensors or ())] == [
+        assert [tensor.path[-1] for tensor in stored.in_order(document.tensors or ())] == [
             "zeta:0",
             "alpha:0",
         ]
@@ -335,7 +335,7 @@ def test_numbers_in_keras_files_are_ordered_as_numbers() -> None:
         Tensor(path=("layers", "dense", "vars", str(number)), shape=(), dtype="float32")
         for number in (10, 2, 0)
     )
-    assert [tensor.path[-1] for tensor in KerasValues([]).ordered(tensors)] == ["0", "2", "10"]
+    assert [tensor.path[-1] for tensor in KerasValues([]).in_order(tensors)] == ["0", "2", "10"]
 
 
 def test_what_a_keras_file_does_not_hold_has_no_values() -> None:
@@ -566,4 +566,6 @@ def test_numbers_in_tensorflow_js_models_are_ordered_as_numbers(tmp_path: Path) 
             values,
             document,
         ):
-            assert [tensor.path[-1] for tensor in values.ordered(document.tensors or ())] == ordered
+            assert [
+                tensor.path[-1] for tensor in values.in_order(document.tensors or ())
+            ] == ordered

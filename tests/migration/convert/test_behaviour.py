@@ -84,7 +84,7 @@ def test_a_class_whose_default_differs_is_objected_to_whatever_its_arguments() -
 def test_numbers_are_told_by_their_kind() -> None:
     """Lists of numbers too, and objects by their class."""
     words = [
-        behaviour.worded(value)
+        behaviour.kind_of_argument(value)
         for value in (1, [1, 2.5], [None, [1]], True, {"class_name": "L2", "config": {}}, ["a", 1])
     ]
     assert words == ["number", "numbers", "numbers", True, "@L2", ["a", "number"]]

@@ -13,9 +13,9 @@ import pytest
 from policytool.formats import format_detection
 from policytool.formats.new_model import Placement
 from policytool.migration.convert import decoding
-from policytool.migration.convert.compiled import Compiled, compiled, names
+from policytool.migration.convert.compiled import Compiled, compile_config, names
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import walk
 from policytool.model import reading
@@ -61,8 +61,12 @@ def converted(file: str, loader: str, container: str) -> Converted:
         if unit.site is not None
         for tensor in loaded.placed.sources.get(unit.site, ())
     ]
-    situation = Situation(loaded=loaded, target=Target(loader=loader, container=container), log=log)
-    return Converted(compiled(root, situation, weights), frozenset(note.code for note in log.notes))
+    situation = ConversionContext(
+        loaded=loaded, target=Target(loader=loader, container=container), log=log
+    )
+    return Converted(
+        compile_config(root, situation, weights), frozenset(note.code for note in log.notes)
+    )
 
 
 def paths(found: Compiled) -> list[str]:
@@ -149,4 +153,4 @@ def test_functions_are_called_what_a_target_calls_them(
     loader: str, kind: str, given: str, expected: Json
 ) -> None:
     """A name that HDF5's loader finds is written; None where it finds none."""
-    assert names.spelled(Target(loader=loader, container="h5"), kind, given) == expected
+    assert names.name_in(Target(loader=loader, container="h5"), kind, given) == expected

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from policytool.migration.plan import Severity
+from policytool.migration.plan import NoteSeverity
 from tests.helpers.convertible_models import (
     converted,
     input2,
@@ -202,7 +202,7 @@ class TestCalls:
         )
         _, _, log = converted(tmp_path, model, K3)
         assert [note.severity for note in log.notes if note.code == "training-argument"] == [
-            Severity.WARNING
+            NoteSeverity.WARNING
         ]
 
 

@@ -16,9 +16,9 @@ from policytool.formats import format_detection
 from policytool.migration.convert import decoding
 from policytool.migration.convert.conversion_plan import rewrite_model
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
-from policytool.migration.convert.variables import placed
+from policytool.migration.convert.variables import place_variables
 from policytool.model import reading
 from tests.helpers.convertible_models import input3, keras3, layer3, tensor, told
 
@@ -50,7 +50,9 @@ def test_variables_of_several_of_them_are_refused(
         for name in names:
             group[name] = np.zeros((4, 4), np.float32)
     loaded, log = reading.load_model(format_detection.document(path, "model.h5")), Log()
-    situation = Situation(loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log())
+    situation = ConversionContext(
+        loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log()
+    )
     root = rewrite_model(decoding.decode(loaded), situation)
-    placed(root, Situation(loaded=loaded, target=situation.target, log=log))
+    place_variables(root, ConversionContext(loaded=loaded, target=situation.target, log=log))
     assert ("whose order among each other" in told(log)) is refused

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from policytool.formats import format_detection
-from policytool.formats.creating.values import stored
+from policytool.formats.creating.values import stored_blocks
 from policytool.formats.document import Tensor
 from policytool.formats.new_model import Assembly, Placement
 from policytool.migration.convert import arguments, decoding
 from policytool.migration.convert.architecture import Recipe, Thing, Unit
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.rewrites import REWRITES, Situation, _keras1_weights
+from policytool.migration.convert.rewrites import REWRITES, ConversionContext, _keras1_weights
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import walk
 from policytool.model import reading
@@ -52,11 +52,13 @@ def converted(path: Path, loader: str, container: str = "keras") -> tuple[Unit, 
     """Return a file's model as a loader has it, and what was told of it."""
     log = Log()
     loaded = reading.load_model(format_detection.document(path, path.name))
-    situation = Situation(loaded=loaded, target=Target(loader=loader, container=container), log=log)
+    situation = ConversionContext(
+        loaded=loaded, target=Target(loader=loader, container=container), log=log
+    )
     root = decoding.decode(loaded)
     for rewrite in REWRITES:
         root = rewrite.apply(root, situation) if rewrite.applies(situation) else root
-    return arguments.judged(root, situation.target, log), log
+    return arguments.keep_known(root, situation.target, log), log
 
 
 def sequential(folder: Path, version: str, *layers: dict[str, Any]) -> Path:
@@ -161,7 +163,7 @@ def test_parts_are_turned_flipped_and_joined() -> None:
     tensors = tuple(Tensor(path=(name,), shape=(3, 2), dtype="float32") for name in ("a", "bb"))
     assembly = Assembly(parts=tensors, axes=(1, 0), flip=(0,))
     placement = Placement(path=("kernel",), shape=(2, 6), dtype="float32", made_of=assembly)
-    written = np.concatenate([block for block, _ in stored(placement, Given())])  # type: ignore[arg-type]
+    written = np.concatenate([block for block, _ in stored_blocks(placement, Given())])  # type: ignore[arg-type]
     expected = np.concatenate(
         [np.flip((np.arange(6).reshape(3, 2) + add).T, 0) for add in (1, 2)], axis=-1
     )

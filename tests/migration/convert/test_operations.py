@@ -10,9 +10,9 @@ import pytest
 from policytool.formats import format_detection
 from policytool.migration.convert import conversion_plan, decoding, encoding
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.rewrites.operations import FUNCTIONS
-from policytool.migration.convert.rewrites.operations._dtypes import promoted
+from policytool.migration.convert.rewrites.operations._dtypes import promoted_dtype
 from policytool.migration.convert.rewrites.operations._table import ROWS
 from policytool.migration.convert.target import Target
 from policytool.model import reading
@@ -116,7 +116,7 @@ def converted(
     log, target = Log(), Target(loader=loader, container=container)
     loaded = reading.load_model(format_detection.document(path, str(path)))
     root = conversion_plan.rewrite_model(
-        decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log)
+        decoding.decode(loaded), ConversionContext(loaded=loaded, target=target, log=log)
     )
     found: Any = encoding.encode(root, target, log)
     return found["config"]["layers"][1:], log
@@ -292,14 +292,14 @@ def test_what_keras_2_cannot_say_is_refused(
 
 def test_promotion() -> None:
     """As Keras 3 has it."""
-    assert promoted(["float16", "float32"]) == "float32"
-    assert promoted(["float16", "bfloat16"]) == "float32"
-    assert promoted(["int64", "float16"]) == "float16"
-    assert promoted(["int32", "bool"]) == "int32"
-    assert promoted(["int32"], [1.5]) == "float32"
-    assert promoted(["float16"], [1.5]) == "float16"
-    assert promoted(["int8", "int32"]) is None
-    assert promoted([None, "int32"]) is None
+    assert promoted_dtype(["float16", "float32"]) == "float32"
+    assert promoted_dtype(["float16", "bfloat16"]) == "float32"
+    assert promoted_dtype(["int64", "float16"]) == "float16"
+    assert promoted_dtype(["int32", "bool"]) == "int32"
+    assert promoted_dtype(["int32"], [1.5]) == "float32"
+    assert promoted_dtype(["float16"], [1.5]) == "float16"
+    assert promoted_dtype(["int8", "int32"]) is None
+    assert promoted_dtype([None, "int32"]) is None
 
 
 def test_every_row_is_of_a_release() -> None:
@@ -308,10 +308,10 @@ def test_every_row_is_of_a_release() -> None:
         signature = keras_operations.signature("keras3.15", row.module, row.op)
         assert signature is not None, row.op
         assert keras_operations.resolves("tf_keras2.21", row.functions[0]), row.functions[0]
-        assert [pair.keras3 for pair in row.called] == list(signature.call)[: len(row.called)], (
-            row.op
-        )
-        assert {pair.keras3 for pair in row.pairs if pair not in row.called} <= {
+        assert [pair.keras3 for pair in row.call_arguments] == list(signature.call)[
+            : len(row.call_arguments)
+        ], row.op
+        assert {pair.keras3 for pair in row.pairs if pair not in row.call_arguments} <= {
             *signature.config,
             *signature.required,
         }, row.op

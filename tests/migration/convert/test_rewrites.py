@@ -9,7 +9,7 @@ import pytest
 from policytool.formats import format_detection
 from policytool.migration.convert import arguments, decoding
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.rewrites import REWRITES, Rewrite, Situation
+from policytool.migration.convert.rewrites import REWRITES, ConversionContext, Rewrite
 from policytool.migration.convert.target import Target
 from policytool.model import reading
 from policytool.releases.releases import KERAS2, KERAS3, newest
@@ -99,9 +99,9 @@ def another_order() -> tuple[Rewrite, ...]:
 def outcome(file: str, target: Target, rewrites: Sequence[Rewrite]) -> tuple[object, ...]:
     """Return a file's model after rewrites in an order, and what they told, in any order."""
     loaded, log = reading.load_model(format_detection.document(FIXTURES / file, file)), Log()
-    situation = Situation(loaded=loaded, target=target, log=log, allow_weight_rewrite=True)
+    situation = ConversionContext(loaded=loaded, target=target, log=log, allow_weight_rewrite=True)
     root = decoding.decode(loaded)
     for rewrite in rewrites:
         root = rewrite.apply(root, situation) if rewrite.applies(situation) else root
-    root = arguments.judged(root, target, log)
+    root = arguments.keep_known(root, target, log)
     return repr(root), set(log.changes), set(log.refusals), set(log.notes)

@@ -14,9 +14,9 @@ from policytool.formats import format_detection
 from policytool.migration.convert import decoding
 from policytool.migration.convert.conversion_plan import rewrite_model
 from policytool.migration.convert.log import Log
-from policytool.migration.convert.rewrites import Situation
+from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
-from policytool.migration.convert.variables import placed
+from policytool.migration.convert.variables import place_variables
 from policytool.migration.convert.variables._slots import slots
 from policytool.model import reading
 from policytool.model.loaded_model import LoadedModel
@@ -24,7 +24,7 @@ from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
-    from policytool.formats.new_model import Group, Placement
+    from policytool.formats.new_model import Placement, StoredGroup
     from policytool.model.loaded_model import LoadedModel
 
 
@@ -54,12 +54,16 @@ def load_fixture(path: str) -> LoadedModel:
 
 def place(
     path: str, loader: str, container: str
-) -> tuple[tuple[Group, ...], tuple[Placement, ...], Log]:
+) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...], Log]:
     """Return where a fixture's variables go."""
     loaded, target, log = load_fixture(path), Target(loader=loader, container=container), Log()
-    root = rewrite_model(decoding.decode(loaded), Situation(loaded=loaded, target=target, log=log))
+    root = rewrite_model(
+        decoding.decode(loaded), ConversionContext(loaded=loaded, target=target, log=log)
+    )
     log = Log()  # what the config cannot say is not asked here
-    groups, placements = placed(root, Situation(loaded=loaded, target=target, log=log))
+    groups, placements = place_variables(
+        root, ConversionContext(loaded=loaded, target=target, log=log)
+    )
     return groups, placements, log
 
 
@@ -178,8 +182,10 @@ def test_a_layer_without_its_variables_is_refused() -> None:
         FIXTURES / "keras3.15" / "default_float32.keras", "default_float32.keras"
     )
     loaded = reading.load_model(replace(document, tensors=(document.tensors or ())[2:]))
-    situation = Situation(loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log())
-    placed(rewrite_model(decoding.decode(loaded), situation), situation)
+    situation = ConversionContext(
+        loaded=loaded, target=Target(loader="tf2.15", container="h5"), log=Log()
+    )
+    place_variables(rewrite_model(decoding.decode(loaded), situation), situation)
     assert {refusal.path for refusal in situation.log.refusals} == {"functional/dense"}
 
 
@@ -203,11 +209,11 @@ def test_a_layer_that_two_models_share_is_taken_from_where_it_stands() -> None:
             FIXTURES / "keras3.15" / "shared_layer.keras", "shared_layer.keras"
         )
     )
-    situation = Situation(
+    situation = ConversionContext(
         loaded=loaded, target=Target(loader="keras3.3", container="keras"), log=Log()
     )
     root = rewrite_model(decoding.decode(loaded), situation)
-    _, placements = placed(root, situation)
+    _, placements = place_variables(root, situation)
     assert not situation.log.refusals
     found = {
         placement.layer: placement.source for placement in placements if placement.path[-1] == "0"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.formats import REWRITTEN, format_detection
-from policytool.formats.edits import Kind
+from policytool.formats.edits import EditKind
 from policytool.migration import planning
 from policytool.migration.planning.options import RETARGETS, Options
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.tree import Unspelled
 from policytool.releases.generations import SubPolicy
@@ -84,7 +84,7 @@ def _planned(loaded: LoadedModel, to: str | None) -> Planned:
     made = planning.plan(loaded, Options(to=to))
     changed = None
     if not made.refusals:
-        changed = reading.load_model(applied(loaded.document, made.edits, made.casts))
+        changed = reading.load_model(apply_edits(loaded.document, made.edits, made.casts))
     return Planned(loaded=loaded, plan=made, changed=changed)
 
 
@@ -115,7 +115,7 @@ def test_modernising_changes_spellings_alone(planned: tuple[Planned, ...]) -> No
     for one in planned:
         document, made = one.document, one.plan
         assert not made.refusals, (document.path, made.refusals)
-        assert all(edit.kind is Kind.SPELLING for edit in made.edits), document.path
+        assert all(edit.kind is EditKind.SPELLING for edit in made.edits), document.path
         assert all(cast.before == "bfloat16" for cast in made.casts), document.path
         assert one.changed is not None
         layers = zip(one.loaded.layers, one.changed.model.layers, strict=True)
@@ -157,7 +157,7 @@ def test_every_layer_has_the_policy_that_was_planned(
         edited = {
             edit.path: edit
             for edit in made.edits
-            if edit.path is not None and edit.kind is Kind.NUMERICS
+            if edit.path is not None and edit.kind is EditKind.NUMERICS
         }
         for site, before, after in zip(
             one.loaded.placed.sites,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def _inputs(loaded: LoadedModel) -> list[Mapping[int, frozenset[str]]]:
     """Return what each layer gets where one layer at a time is set to float16."""
-    decided = Decision(policy=policy.named("float16"), reason="")
+    decided = Decision(policy=policy.policy_from_name("float16"), reason="")
     return [
         propagation.inputs(loaded, Decisions(by_site={index: decided}))
         for index in range(len(loaded.sites))

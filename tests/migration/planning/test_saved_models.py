@@ -12,10 +12,10 @@ import pytest
 
 from policytool.formats import format_detection, rewriting
 from policytool.formats.document import Address
-from policytool.formats.edits import Kind
+from policytool.formats.edits import EditKind
 from policytool.migration import planning
 from policytool.migration.planning.options import Options, assignment
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.loaded_model import dtype_places
 from policytool.model.tree import INPUT_CLASS, places
@@ -127,7 +127,7 @@ def test_what_is_planned_is_said_everywhere(path: Path, to: str) -> None:
     assert not made.casts
     if made.refusals:
         return
-    changed = applied(found, made.edits, ())
+    changed = apply_edits(found, made.edits, ())
     loaded = reading.load_model(changed)
     assert not contradictions(loaded)
     before = reading.load_model(found).model.layers
@@ -175,7 +175,7 @@ def test_spellings_of_revived_layers_are_current_too() -> None:
     made = plan(FIXTURES / "tf2.15/subclassed")
     assert made.edits
     assert not made.refusals
-    assert {edit.kind for edit in made.edits} == {Kind.SPELLING}
+    assert {edit.kind for edit in made.edits} == {EditKind.SPELLING}
 
 
 def small(
@@ -242,7 +242,7 @@ def test_what_a_layer_makes_by_itself_follows_it() -> None:
     assert not made.refusals
     after = {
         layer.path: layer.policy
-        for layer in reading.load_model(applied(document(path), made.edits, ())).model.layers
+        for layer in reading.load_model(apply_edits(document(path), made.edits, ())).model.layers
     }
     assert {policy for layer, policy in after.items() if layer.startswith("net/mha")} == {
         "mixed_bfloat16"
@@ -356,7 +356,7 @@ def test_optimizers_state_is_never_restored() -> None:
     config is edited in the root.
     """
     made = plan(FIXTURES / "tf2.15/adam_autowrap_mf16", "mixed_bfloat16")
-    edit = next(edit for edit in made.edits if edit.kind is Kind.TRAINING)
+    edit = next(edit for edit in made.edits if edit.kind is EditKind.TRAINING)
     assert edit.address == Address(
         part="keras_metadata.pb#0", pointer=pointer("training_config", "optimizer_config")
     )

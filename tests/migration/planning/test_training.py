@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policytool.formats.document import Tensor
-from policytool.migration.plan import Severity
+from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.options import LossScales, Optimizers
 from tests.helpers.planned_models import Config, chain, dense, document, plan
 
@@ -74,30 +74,35 @@ def current(inner: Config, initial: float, steps: int | None) -> Config:
 @pytest.mark.parametrize(
     ("policy", "optimizer", "severity", "says"),
     [
-        (scaled(FIXED), wrapper(ADAM, FIXED), Severity.NOTE, "has the same and keeps it"),
+        (scaled(FIXED), wrapper(ADAM, FIXED), NoteSeverity.NOTE, "has the same and keeps it"),
         (
             scaled(None),
             ADAM,
-            Severity.NOTE,
+            NoteSeverity.NOTE,
             "stays so, and compiling anew under mixed_float16 would wrap it",
         ),
-        (scaled(FIXED), ADAM, Severity.WARNING, "--loss-scale keep"),
+        (scaled(FIXED), ADAM, NoteSeverity.WARNING, "--loss-scale keep"),
         (
             scaled(FIXED),
             wrapper(ADAM, DYNAMIC),
-            Severity.WARNING,
+            NoteSeverity.WARNING,
             "another (dynamic from 1024, 50 steps, times 2), which counts",
         ),
-        (scaled(FIXED), None, Severity.WARNING, "dynamic=False, initial_scale=128"),
-        (scaled(DYNAMIC), None, Severity.WARNING, "initial_scale=1024, dynamic_growth_steps=50"),
-        (scaled(None), None, Severity.WARNING, "auto_scale_loss=False"),
-        (scaled(DEFAULT), None, Severity.NOTE, "does the same"),
-        (scaled(DEFAULT, "float32"), None, Severity.WARNING, "initial_scale=32768"),
-        (scaled(None, "float32"), None, Severity.NOTE, "does the same"),
+        (scaled(FIXED), None, NoteSeverity.WARNING, "dynamic=False, initial_scale=128"),
+        (
+            scaled(DYNAMIC),
+            None,
+            NoteSeverity.WARNING,
+            "initial_scale=1024, dynamic_growth_steps=50",
+        ),
+        (scaled(None), None, NoteSeverity.WARNING, "auto_scale_loss=False"),
+        (scaled(DEFAULT), None, NoteSeverity.NOTE, "does the same"),
+        (scaled(DEFAULT, "float32"), None, NoteSeverity.WARNING, "initial_scale=32768"),
+        (scaled(None, "float32"), None, NoteSeverity.NOTE, "does the same"),
     ],
 )
 def test_what_dropping_a_loss_scale_means(
-    policy: Config, optimizer: Config | None, severity: Severity, says: str
+    policy: Config, optimizer: Config | None, severity: NoteSeverity, says: str
 ) -> None:
     """
     One row of the table each: whether the optimizer has it, whether a modern compile() does it, and
@@ -240,7 +245,7 @@ def test_wrapping_a_new_optimizer_loses_its_state_in_hdf5() -> None:
         document(model("float32"), training=compiled(NEW_ADAM), keras="2.15.0"), "mixed_float16"
     )
     (note,) = [note for note in made.notes if note.code == "optimizer-state"]
-    assert note.severity is Severity.WARNING
+    assert note.severity is NoteSeverity.WARNING
     assert "--optimizer keep" in note.message
 
 
@@ -427,10 +432,10 @@ def test_a_wrapper_that_keras3_did_not_write_is_mended() -> None:
 
 def test_keras3_has_no_fixed_scale() -> None:
     """It becomes the optimizer's own factor, and its state stays."""
-    from policytool.migration.planning.optimizers import Dialect, wrapped
+    from policytool.migration.planning.optimizers import Dialect, wrap
     from policytool.releases.policy import Fixed
 
-    changed = wrapped(KERAS3_ADAM, Fixed(value=128.0), Dialect(keras3=True, archive=True))
+    changed = wrap(KERAS3_ADAM, Fixed(value=128.0), Dialect(keras3=True, archive=True))
     assert changed == {**KERAS3_ADAM, "config": {"name": "adam", "loss_scale_factor": 128.0}}
 
 

@@ -15,13 +15,13 @@ import pytest
 
 from policytool.formats import format_detection
 from policytool.migration import planning
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import (
     LOST,
     REFUSALS,
-    Evidence,
+    TrainingEvidence,
     first,
 )
 from policytool.releases.releases import KERAS3, LOADERS
@@ -50,13 +50,15 @@ def _record(name: str) -> Loads:
 def _document(file: str, *, migrated: bool) -> Document:
     document = format_detection.document(FIXTURES / file, file)
     return (
-        applied(document, planning.plan(reading.load_model(document), planning.Options()).edits, ())
+        apply_edits(
+            document, planning.plan(reading.load_model(document), planning.Options()).edits, ()
+        )
         if migrated
         else document
     )
 
 
-def _evidence(document: Document) -> Evidence:
+def _evidence(document: Document) -> TrainingEvidence:
     keras3 = reading.load_model(replace(document, traces=())).family == KERAS3
     found = training_incompatibilities.evidence(document, keras3=keras3)
     assert found is not None

@@ -18,7 +18,7 @@ import pytest
 import policytool
 from policytool.formats import format_detection
 from policytool.migration import planning
-from policytool.migration.planning.planned_document import applied
+from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import config_traits, reading, writer_version
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence
 from policytool.model.model import Cause, Obstacle, Verdict
@@ -254,7 +254,7 @@ def test_every_row_applies_to_some_fixture() -> None:
         if (FIXTURES / path).exists():
             document = format_detection.document(FIXTURES / path, path)
             if migrated:
-                document = applied(
+                document = apply_edits(
                     document,
                     planning.plan(reading.load_model(document), planning.Options()).edits,
                     (),

@@ -16,13 +16,13 @@ from policytool.formats.document import Signature
 from policytool.rules.finding import Audited, Finding, Severity, fingerprints
 from policytool.rules.selection import baselines
 from policytool.rules.selection.baselines import Baseline
-from policytool.rules.selection.suppressions import Passing, narrowed
+from policytool.rules.selection.suppressions import Suppressions, suppress
 from policytool.support.errors import BaselineError
 
 if TYPE_CHECKING:
     from random import Random
 
-PASSING = Passing(directory="/w", today=date(2026, 1, 1))
+PASSING = Suppressions(directory="/w", today=date(2026, 1, 1))
 FINGERPRINT = "0123456789abcdef" * 2
 
 
@@ -70,9 +70,9 @@ models = st.lists(
 def test_a_baseline_reads_back_as_it_was_written(every: list[Audited]) -> None:
     """Whatever names are, and with one finding a line, sorted."""
     written = baselines.of(every, PASSING)
-    text = baselines.rendered(written)
-    read = baselines.parsed(text)
-    assert baselines.rendered(read) == text
+    text = baselines.render(written)
+    read = baselines.parse(text)
+    assert baselines.render(read) == text
     assert Counter(read.findings) == Counter(written.findings)
     assert list(read.findings) == sorted(read.findings)
     assert read.by_path.keys() == written.by_path.keys()
@@ -86,8 +86,8 @@ def test_a_baseline_reads_back_as_it_was_written(every: list[Audited]) -> None:
 def test_what_was_written_is_known(every: list[Audited]) -> None:
     """Nothing of it counts any more, and nothing of it is outdated."""
     baseline = baselines.of(every, PASSING)
-    known = baselines.known(baseline, every, PASSING, lambda _: True)
-    after = [narrowed(one, replace(PASSING, known=known)) for one in every]
+    known = baselines.known_findings(baseline, every, PASSING, lambda _: True)
+    after = [suppress(one, replace(PASSING, known=known)) for one in every]
     assert not any(one.findings for one in after)
     assert baselines.past(known, after, lambda _: True) == 0
 
@@ -141,8 +141,8 @@ def test_a_renamed_file_is_known_where_the_old_one_is_gone() -> None:
     baseline = baselines.of([audited("v1.h5", one)], PASSING)
 
     def counts(*every: Audited, exists: bool = False) -> list[int]:
-        known = baselines.known(baseline, every, PASSING, lambda _: exists)
-        return [len(narrowed(model, replace(PASSING, known=known)).findings) for model in every]
+        known = baselines.known_findings(baseline, every, PASSING, lambda _: exists)
+        return [len(suppress(model, replace(PASSING, known=known)).findings) for model in every]
 
     assert counts(audited("v2.h5", one)) == [0]
     assert counts(audited("v2.h5", one), exists=True) == [1]
@@ -159,7 +159,7 @@ def test_what_no_longer_occurs_is_counted() -> None:
     one, other = finding("a"), finding("b")
     known = baselines.of(
         [audited("a.h5", one, other), audited("b.h5", one), audited("c.h5", one)], PASSING
-    ).known
+    ).fingerprints
     assert baselines.past(known, [audited("a.h5", one)], lambda path: path != "b.h5") == 2
     assert baselines.past(known, [], lambda _: True) == 0
 
@@ -200,15 +200,15 @@ def test_what_no_longer_occurs_is_counted() -> None:
 def test_a_broken_baseline_is_refused_in_a_sentence(text: str, words: str) -> None:
     """Each way has its own words."""
     with pytest.raises(BaselineError, match=words):
-        baselines.parsed(text)
+        baselines.parse(text)
 
 
 def test_an_empty_baseline_knows_nothing() -> None:
     """And is written as such."""
-    assert baselines.parsed(baselines.rendered(Baseline())) == Baseline()
-    assert f'"version": {baselines.VERSION}' in baselines.rendered(Baseline())
+    assert baselines.parse(baselines.render(Baseline())) == Baseline()
+    assert f'"version": {baselines.VERSION}' in baselines.render(Baseline())
     assert (
-        baselines.parsed(
+        baselines.parse(
             f'{{"version": 1, "findings": [{{"path": "a", "rule": "PT1", "fingerprint": '
             f'"{FINGERPRINT}"}}]}}'
         )

@@ -30,7 +30,7 @@ def _rules(monkeypatch: pytest.MonkeyPatch) -> None:
 def chosen(select: str, ignore: str) -> set[str]:
     """Return the ids that words leave."""
     return set(
-        selectors.chosen(
+        selectors.select_rules(
             selectors.selectors([select], "--select"), selectors.selectors([ignore], "--ignore")
         )
     )
@@ -90,7 +90,7 @@ def test_an_unknown_word_is_refused_with_the_nearest(word: str, nearest: str) ->
 def test_a_list_without_a_word_is_refused_where_one_is_needed() -> None:
     """A suppression of nothing is a mistake."""
     with pytest.raises(UsageError, match="names no rule"):
-        selectors.meant([" , "], "suppress")
+        selectors.ids_of([" , "], "suppress")
 
 
 def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,9 +104,11 @@ def test_what_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     )
     words = selectors.selectors(["PT101,PT5,PT501,DEVICE,ALL"], "--select")
-    assert selectors.unasked(words, AuditOptions()) == (
+    assert selectors.unused_words(words, AuditOptions()) == (
         "PT5 was not asked: it needs --baseline or --device or --target or --weights",
         "PT501 was not asked: it needs --target",
         "DEVICE was not asked: it needs --device",
     )
-    assert selectors.unasked(words, AuditOptions(targets=("keras3.15",), device=Device.GPU)) == ()
+    assert (
+        selectors.unused_words(words, AuditOptions(targets=("keras3.15",), device=Device.GPU)) == ()
+    )

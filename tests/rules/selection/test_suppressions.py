@@ -11,13 +11,13 @@ import pytest
 from policytool.rules.finding import Audited, Finding, Severity, fingerprints
 from policytool.rules.selection.patterns import PathPattern
 from policytool.rules.selection.suppressions import (
-    Passing,
     PerFileIgnore,
     Suppression,
+    Suppressions,
     all_of,
-    expired,
+    expired_suppressions,
     idle,
-    narrowed,
+    suppress,
 )
 
 DAY = date(2026, 5, 1)
@@ -40,9 +40,9 @@ def suppression(**more: Any) -> Suppression:
     )
 
 
-def passing(*suppressions: Suppression, **more: Any) -> Passing:
+def passing(*suppressions: Suppression, **more: Any) -> Suppressions:
     """Return what lets findings pass today."""
-    return Passing(**{"directory": "/w", "today": DAY, "suppressions": suppressions, **more})
+    return Suppressions(**{"directory": "/w", "today": DAY, "suppressions": suppressions, **more})
 
 
 def in_files(glob: str) -> PathPattern:
@@ -73,7 +73,7 @@ def test_a_suppression_holds_where_all_it_says_is_so(
     more: dict[str, Any], found: Finding, *, holds: bool
 ) -> None:
     """Rule, file, layer by path or full match, and the day before it expires."""
-    after = narrowed(audited(found), passing(suppression(**more)))
+    after = suppress(audited(found), passing(suppression(**more)))
     assert after.findings == (() if holds else (found,))
     assert [(one.finding, one.reason, one.by) for one in after.suppressed] == (
         [(found, "because", "suppression")] if holds else []
@@ -87,18 +87,18 @@ def test_a_reason_speaks_before_what_has_none() -> None:
     known = {"old/a.h5": Counter(fingerprints([found]))}
     assert [
         one.by
-        for one in narrowed(
+        for one in suppress(
             audited(found), passing(suppression(), per_file=(ignored,), known=known)
         ).suppressed
     ] == ["suppression"]
-    both = narrowed(audited(found), passing(per_file=(ignored,), known=known)).suppressed
+    both = suppress(audited(found), passing(per_file=(ignored,), known=known)).suppressed
     assert [(one.by, one.reason) for one in both] == [
         ("per-file-ignores", "per-file-ignores has *.h5:PT1")
     ]
-    assert [one.by for one in narrowed(audited(found), passing(known=known)).suppressed] == [
+    assert [one.by for one in suppress(audited(found), passing(known=known)).suppressed] == [
         "baseline"
     ]
-    assert narrowed(audited(found, path="b.h5"), passing(known=known)).findings == (found,)
+    assert suppress(audited(found, path="b.h5"), passing(known=known)).findings == (found,)
 
 
 def test_a_baseline_knows_as_many_as_it_has() -> None:
@@ -108,8 +108,8 @@ def test_a_baseline_knows_as_many_as_it_has() -> None:
     """
     alike = [finding(f"mlp/dense_{number}") for number in range(1, 4)]
     known = {"old/a.h5": Counter(fingerprints(alike[:2]))}
-    assert narrowed(audited(*alike), passing(known=known)).findings == (alike[2],)
-    suppressed = narrowed(audited(*alike), passing(suppression(layer="mlp/dense_1"), known=known))
+    assert suppress(audited(*alike), passing(known=known)).findings == (alike[2],)
+    suppressed = suppress(audited(*alike), passing(suppression(layer="mlp/dense_1"), known=known))
     assert suppressed.findings == (alike[2],)
     assert [one.by for one in suppressed.suppressed] == ["suppression", "baseline"]
 
@@ -117,9 +117,9 @@ def test_a_baseline_knows_as_many_as_it_has() -> None:
 def test_nothing_is_lost_or_made() -> None:
     """Every finding counts or is let pass, once."""
     found = (finding(), finding(None), finding("x", "PT301"))
-    after = narrowed(audited(*found), passing(suppression(layer="mlp/.*")))
+    after = suppress(audited(*found), passing(suppression(layer="mlp/.*")))
     assert sorted(map(repr, all_of(after))) == sorted(map(repr, found))
-    untouched = narrowed(audited(*found), passing())
+    untouched = suppress(audited(*found), passing())
     assert (untouched.findings, untouched.suppressed) == (found, ())
 
 
@@ -134,8 +134,8 @@ def test_what_expired_and_what_is_idle() -> None:
         suppression(path=in_files("old/**"), expires=date(2027, 1, 1)),
         suppression(layer="gone"),
     )
-    after = narrowed(audited(finding()), passing(old, used, hidden, unused))
-    assert expired((old, used, hidden, unused), DAY) == (old,)
+    after = suppress(audited(finding()), passing(old, used, hidden, unused))
+    assert expired_suppressions((old, used, hidden, unused), DAY) == (old,)
     assert idle([after], passing(old, used, hidden, unused)) == (unused,)
     assert [str(one) for one in (old, used, hidden)] == [
         "PT101",

@@ -172,8 +172,8 @@ def test_bytes_are_copied_with_and_without_the_system(
     too_many = source.stat().st_size + 1
     with (
         Draft.beside(tmp_path / "x") as draft,
-        atomic.opened(source, os.O_RDONLY) as one,
-        atomic.opened(draft.path, os.O_WRONLY) as other,
+        atomic.open_descriptor(source, os.O_RDONLY) as one,
+        atomic.open_descriptor(draft.path, os.O_WRONLY) as other,
     ):
         assert os.fstat(other).st_size == 0
         with pytest.raises(OSError, match="ended"):

@@ -97,13 +97,13 @@ class Bundle:
         look at each, and reads no values.
         """
         ends: dict[int, Entry] = {}
-        for entry in _stored(self.entries.values()):
+        for entry in _stored_entries(self.entries.values()):
             last = ends.get(entry.shard)
             if last is None or entry.offset + entry.size > last.offset + last.size:
                 ends[entry.shard] = entry
         for number, entry in sorted(ends.items()):
             try:
-                with self._shards.opened(number) as shard:
+                with self._shards.open_shard(number) as shard:
                     shard.check(entry)
             except BundleError as error:
                 yield error
@@ -136,7 +136,7 @@ def open_bundle(prefix: Path) -> Bundle:
                 partitioned[key] = parts
         for key, parts in partitioned.items():
             entries[key] = _entries.whole(entries[key], key, parts, slices)
-        _check_places(_stored(entries.values()))
+        _check_places(_stored_entries(entries.values()))
         found = {key.decode("utf-8"): entry for key, entry in entries.items()}
     except ValueError as error:
         raise BundleError(
@@ -189,12 +189,12 @@ def _header(
         )
     if header.shards < 1:
         raise ValueError(f"it says that its values lie in {header.shards} files")
-    if beyond := limits.CHECKPOINT_SHARDS.beyond(header.shards):
+    if beyond := limits.CHECKPOINT_SHARDS.exceeded_message(header.shards):
         raise BundleError("checkpoint-limit", f"{name} says that its values lie in {beyond}")
     return header
 
 
-def _stored(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _stored_entries(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Yield the entries that have bytes of their own: of a partitioned variable its parts."""
     for entry in entries:
         if entry.slices:

@@ -13,7 +13,7 @@ _MASK: Final = 0xA282EAD8
 _ALL: Final = 0xFFFFFFFF
 
 
-def extended(checksum: int, data: bytes) -> int:
+def extend(checksum: int, data: bytes) -> int:
     """
     Return the checksum of what ``checksum`` is of, followed by ``data``; 0 is that of nothing.
     """
@@ -21,6 +21,6 @@ def extended(checksum: int, data: bytes) -> int:
     return result
 
 
-def masked(checksum: int) -> int:
+def mask(checksum: int) -> int:
     """Return a checksum as it is stored."""
     return (((checksum >> 15) | (checksum << 17)) + _MASK) & _ALL

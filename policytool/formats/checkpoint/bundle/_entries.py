@@ -75,7 +75,7 @@ def parse(
     :raises ValueError: for what cannot be an entry.
     :raises BundleError: for one beyond the bounds.
     """
-    if beyond := limits.CHECKPOINT_ENTRY_BYTES.beyond(len(value)):
+    if beyond := limits.CHECKPOINT_ENTRY_BYTES.exceeded_message(len(value)):
         raise BundleError("checkpoint-limit", f"{name} holds an entry of {beyond}")
     try:
         message = protobuf_messages.parse("BundleEntry", value)
@@ -83,7 +83,7 @@ def parse(
         raise ValueError("an entry is no protobuf message") from error
     if message.shape.unknown_rank:
         raise ValueError("an entry has no shape")
-    if beyond := limits.CHECKPOINT_RANK.beyond(len(message.shape.dims)):
+    if beyond := limits.CHECKPOINT_RANK.exceeded_message(len(message.shape.dims)):
         raise BundleError("checkpoint-limit", f"{name} holds a tensor of {beyond}")
     entry = Entry(
         key=key.decode("utf-8", "backslashreplace"),

@@ -77,14 +77,14 @@ def parse(data: bytes) -> ObjectGraph:
     :raises ValueError: for what is no object graph.
     :raises BundleError: for one beyond the bounds.
     """
-    if beyond := limits.CHECKPOINT_GRAPH_BYTES.beyond(len(data)):
+    if beyond := limits.CHECKPOINT_GRAPH_BYTES.exceeded_message(len(data)):
         raise BundleError("checkpoint-limit", f"its object graph has {beyond}")
     try:
         message = protobuf_messages.parse("TrackableGraph", data)
     except protobuf_messages.MessagesError as error:
         raise BundleError("checkpoint-limit", f"its object graph has {error}") from error
     count = len(message.nodes)
-    if beyond := limits.OBJECT_NODES.beyond(count):
+    if beyond := limits.OBJECT_NODES.exceeded_message(count):
         raise BundleError("checkpoint-limit", f"its object graph has {beyond}")
     return ObjectGraph(nodes=tuple(_node(node, count) for node in message.nodes))
 

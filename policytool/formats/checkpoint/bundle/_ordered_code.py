@@ -27,23 +27,23 @@ def slice_key(name: bytes, extents: Iterable[tuple[int, int]]) -> bytes:
     Return the key of a variable's slice, given as a start and a length (:data:`WHOLE` for all) in
     each dimension.
     """
-    numbers = [signed(number) for extent in extents for number in extent]
+    numbers = [encode_signed(number) for extent in extents for number in extent]
     return (
         MARK
         + b"".join(_ESCAPES.get(byte, bytes((byte,))) for byte in name)
         + _ENDED
-        + unsigned(len(numbers) // 2)
+        + encode_unsigned(len(numbers) // 2)
         + b"".join(numbers)
     )
 
 
-def unsigned(number: int) -> bytes:
+def encode_unsigned(number: int) -> bytes:
     """Return a number of no sign: how many bytes it takes, and these, highest first."""
     size = (number.bit_length() + 7) // 8
     return bytes((size,)) + number.to_bytes(size, "big")
 
 
-def signed(number: int) -> bytes:
+def encode_signed(number: int) -> bytes:
     """
     Return a number with its sign: as many ones at the front as it takes bytes, all inverted where
     it is negative.

@@ -50,7 +50,7 @@ def read(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     try:
         yield from _pairs(data, name)
     except ValueError as error:
-        raise _damaged(name, str(error)) from error
+        raise _damage(name, str(error)) from error
 
 
 def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
@@ -76,11 +76,12 @@ def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _beyond(name: str, count: int, keys: int) -> BundleError:
-    if beyond := limits.CHECKPOINT_ENTRIES.beyond(count, counting=True):
+    if beyond := limits.CHECKPOINT_ENTRIES.exceeded_message(count, counting=True):
         return BundleError("checkpoint-limit", f"{name} holds {beyond}")
     return BundleError(
         "checkpoint-limit",
-        f"{name} holds keys of {limits.CHECKPOINT_INDEX_BYTES.beyond(keys, counting=True)}",
+        f"{name} holds keys of "
+        f"{limits.CHECKPOINT_INDEX_BYTES.exceeded_message(keys, counting=True)}",
     )
 
 
@@ -98,7 +99,7 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
     if end + _TRAILER.size > len(data) - FOOTER:
         raise ValueError(f"a block of {size} bytes at {offset} lies outside of it")
     compression, checksum = _TRAILER.unpack_from(data, end)
-    if _crc32c.masked(_crc32c.extended(0, data[offset : end + 1])) != checksum:
+    if _crc32c.mask(_crc32c.extend(0, data[offset : end + 1])) != checksum:
         raise ValueError(f"the block at byte {offset} does not match its checksum")
     if compression:
         how = _COMPRESSIONS.get(compression, f"method {compression}")
@@ -131,7 +132,8 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
         if shared + own > longest:  # before it is made: each could be as long as the block
             raise BundleError(
                 "checkpoint-limit",
-                f"{name} holds a key of {limits.CHECKPOINT_KEY_BYTES.beyond(shared + own)}",
+                f"{name} holds a key of "
+                f"{limits.CHECKPOINT_KEY_BYTES.exceeded_message(shared + own)}",
             )
         key = key[:shared] + block[position : position + own]
         value = position + own
@@ -139,7 +141,7 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
         yield key, block[value:position]
 
 
-def _damaged(name: str, reason: str) -> BundleError:
+def _damage(name: str, reason: str) -> BundleError:
     return BundleError(
         "checkpoint-damaged", f"{name} is damaged: {reason}; copy or download it again"
     )

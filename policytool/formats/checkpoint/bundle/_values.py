@@ -45,7 +45,7 @@ class Shards:
         return self.prefix.with_name(f"{self.prefix.name}.data-{number:05d}-of-{self.count:05d}")
 
     @contextmanager
-    def opened(self, number: int) -> Iterator[_Shard]:
+    def open_shard(self, number: int) -> Iterator[_Shard]:
         """
         Open a shard for reading.
 
@@ -120,7 +120,7 @@ class _Stream:
                 )
             data += piece
             self._position += len(piece)
-        self._checksum = _crc32c.extended(self._checksum, data)
+        self._checksum = _crc32c.extend(self._checksum, data)
         return data
 
     def pieces(self, size: int) -> Iterator[bytes]:
@@ -133,7 +133,7 @@ class _Stream:
         Raise where what was read does not match the entry's checksum; ``checksum`` where it is not
         that of the bytes themselves.
         """
-        if _crc32c.masked(self._checksum if checksum is None else checksum) != self._entry.checksum:
+        if _crc32c.mask(self._checksum if checksum is None else checksum) != self._entry.checksum:
             raise BundleError(
                 "checkpoint-damaged",
                 f"the values of {self._entry.key} in {self._shard.name} do not match their "
@@ -150,15 +150,15 @@ def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
             "strings",
         )
     if entry.slices:
-        yield from _assembled(shards, entry)
+        yield from _assemble(shards, entry)
     elif entry.dtype == _entries.STRING:
         data = _verified_strings(shards, entry)[0]
         for start in range(0, len(data), CHUNK):
             yield data[start : start + CHUNK]
     else:
-        with shards.opened(entry.shard) as shard:
+        with shards.open_shard(entry.shard) as shard:
             stream = _Stream(shard, entry)
-            yield from _held_back(stream, stream.pieces(entry.size))
+            yield from _hold_back_last(stream, stream.pieces(entry.size))
 
 
 def strings(shards: Shards, entry: Entry) -> tuple[bytes, ...]:
@@ -171,7 +171,7 @@ def strings(shards: Shards, entry: Entry) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def _held_back(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _hold_back_last(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the pieces, the last one only after the checksum has been found right."""
     last = b""
     for piece in pieces:
@@ -183,7 +183,7 @@ def _held_back(stream: _Stream, pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield last
 
 
-def _assembled(shards: Shards, entry: Entry) -> Iterator[bytes]:
+def _assemble(shards: Shards, entry: Entry) -> Iterator[bytes]:
     """
     Yield a partitioned variable's bytes in the order of the whole: for each index before the
     partitioned axis a run of every part.
@@ -197,7 +197,7 @@ def _assembled(shards: Shards, entry: Entry) -> Iterator[bytes]:
     rows = math.prod(entry.shape[:axis])
     with ExitStack() as stack:
         open_shards = {
-            number: stack.enter_context(shards.opened(number))
+            number: stack.enter_context(shards.open_shard(number))
             for number in {part.entry.shard for part in entry.slices}
         }
         streams = [_Stream(open_shards[part.entry.shard], part.entry) for part in entry.slices]
@@ -231,25 +231,25 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     tensor_bundle.cc).
     """
     count = math.prod(entry.shape)
-    if beyond := limits.CHECKPOINT_STRING_BYTES.beyond(entry.size):
+    if beyond := limits.CHECKPOINT_STRING_BYTES.exceeded_message(entry.size):
         raise BundleError("checkpoint-limit", f"{entry.key} holds strings of {beyond}")
     if count > entry.size:
         raise BundleError(
             "checkpoint-damaged",
             f"{entry.key} holds {count} strings in {entry.size} bytes; copy or download it again",
         )
-    with shards.opened(entry.shard) as shard:
+    with shards.open_shard(entry.shard) as shard:
         stream = _Stream(shard, entry)
         data = stream.read(entry.size)
     lengths, position = _lengths(entry, data, count)
     start = position + (_UINT32_BYTES if count else 0)
     checksum = 0
     for length in lengths:
-        checksum = _crc32c.extended(
+        checksum = _crc32c.extend(
             checksum,
             length.to_bytes(_UINT32_BYTES if length < _UINT32_END else 2 * _UINT32_BYTES, "little"),
         )
-    stream.finish(_crc32c.extended(checksum, data[position:]))
+    stream.finish(_crc32c.extend(checksum, data[position:]))
     if sum(lengths) != len(data) - start:
         raise BundleError(
             "checkpoint-damaged",

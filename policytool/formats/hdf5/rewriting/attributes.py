@@ -72,7 +72,7 @@ def names(item: Object) -> list[bytes]:
 
     :raises WriteError: for more than can be copied one by one.
     """
-    if beyond := limits.H5_ATTRIBUTES.beyond(h5a.get_num_attrs(item)):
+    if beyond := limits.H5_ATTRIBUTES.exceeded_message(h5a.get_num_attrs(item)):
         raise WriteError("not-rewritable", f"an HDF5 object has {beyond}")
     found: list[bytes] = []
     h5a.iterate(item, lambda name, *_: found.append(name))
@@ -95,20 +95,20 @@ def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
     return array
 
 
-def frozen(value: Any) -> object:  # whatever HDF5 holds  # noqa: ANN401  # whatever HDF5 holds
+def freeze(value: Any) -> object:  # whatever HDF5 holds  # noqa: ANN401  # whatever HDF5 holds
     """
     Return a value that can be compared bit by bit, arrays of texts and arrays in arrays included.
     """
     if isinstance(value, np.ndarray):
         return (
-            (value.shape, tuple(frozen(item) for item in value.ravel().tolist()))
+            (value.shape, tuple(freeze(item) for item in value.ravel().tolist()))
             if value.dtype.hasobject
             else (value.shape, value.tobytes())
         )
     return (
         repr(value)
         if isinstance(value, float)
-        else tuple(frozen(item) for item in value)
+        else tuple(freeze(item) for item in value)
         if isinstance(value, tuple)
         else value
     )
@@ -135,7 +135,7 @@ def copy_text(source: h5g.GroupID, target: h5g.GroupID, name: bytes, text: bytes
     """
     attribute = h5a.open(source, name)
     _write_text(
-        h5a.create(target, name, _sized(attribute.get_type(), text), attribute.get_space()), text
+        h5a.create(target, name, _type_for(attribute.get_type(), text), attribute.get_space()), text
     )
 
 
@@ -156,7 +156,7 @@ def change_text(file: h5py.File, name: bytes, text: bytes) -> None:
     file.flush()  # or the zeros would never reach the file
     del attribute
     h5a.delete(file.id, name)
-    _write_text(h5a.create(file.id, name, _sized(kind, text), space), text)
+    _write_text(h5a.create(file.id, name, _type_for(kind, text), space), text)
 
 
 def stored_text(group: h5g.GroupID, name: bytes) -> bytes | None:
@@ -200,7 +200,7 @@ def same(one: h5a.AttrID, other: h5a.AttrID) -> bool:
     return (
         bool(one.get_type().equal(other.get_type()))
         and _shape(one) == _shape(other)
-        and frozen(raw(one)) == frozen(raw(other))
+        and freeze(raw(one)) == freeze(raw(other))
     )
 
 
@@ -209,7 +209,7 @@ def _shape(attribute: h5a.AttrID) -> tuple[int, object]:
     return space.get_simple_extent_type(), space.get_simple_extent_dims()
 
 
-def _sized(kind: h5t.TypeID, text: bytes) -> h5t.TypeID:
+def _type_for(kind: h5t.TypeID, text: bytes) -> h5t.TypeID:
     copied = kind.copy()
     if not copied.is_variable_str():
         copied.set_size(max(1, len(text) + (copied.get_strpad() == h5t.STR_NULLTERM)))

@@ -20,7 +20,7 @@ from policytool.formats.rewriting.base import differs
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from policytool.formats.edits import Cast, Slot
+    from policytool.formats.edits import Cast, StateSlot
     from policytool.formats.hdf5.rewriting.rebuild import Rebuild
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5, Storage
 
@@ -67,7 +67,7 @@ class _Comparison:
             one, other, path = pending.pop()
             pending += self._group(one, other, path, changes.new_groups if not path else ())
 
-    def state(self, old: h5g.GroupID, new: h5g.GroupID, slots: tuple[Slot, ...]) -> None:
+    def state(self, old: h5g.GroupID, new: h5g.GroupID, slots: tuple[StateSlot, ...]) -> None:
         """Compare the optimizer's state with its slots: these datasets, and no others."""
         groups = {slot.tensor[:depth] for slot in slots for depth in range(1, len(slot.tensor))}
         expected = {slot.tensor for slot in slots} | groups

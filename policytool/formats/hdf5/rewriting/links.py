@@ -84,15 +84,15 @@ def text(path: tuple[bytes, ...]) -> str:
     return b"/".join(path).decode("utf-8", "replace") or "/"
 
 
-def bounded(paths: Iterator[tuple[bytes, ...]]) -> Iterator[tuple[bytes, ...]]:
+def bound(paths: Iterator[tuple[bytes, ...]]) -> Iterator[tuple[bytes, ...]]:
     """
     Yield paths as long as there are no more, and none deeper, than a model has.
 
     :raises WriteError: beyond the bounds.
     """
     for count, path in enumerate(paths):
-        if beyond := limits.H5_OBJECTS.beyond(count, counting=True) or limits.H5_DEPTH.beyond(
-            len(path), counting=True
-        ):
+        if beyond := limits.H5_OBJECTS.exceeded_message(
+            count, counting=True
+        ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
             raise WriteError("not-rewritable", f"holds groups of {beyond}")
         yield path

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.formats.casting import Counts
-    from policytool.formats.edits import Cast, Slot
+    from policytool.formats.edits import Cast, StateSlot
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
 
 STATE: str = "optimizer"
@@ -37,7 +37,7 @@ class Rebuild:
     texts: Mapping[str, str] = field(default_factory=dict)
     """New values of text attributes of the root."""
 
-    state: tuple[Slot, ...] | None = None
+    state: tuple[StateSlot, ...] | None = None
 
     @property
     def new_groups(self) -> frozenset[bytes]:
@@ -119,7 +119,7 @@ class _Work:
                 if below is not None:
                     pending.append((*below, (*path, link.name)))
 
-    def make_state(self, slots: tuple[Slot, ...]) -> None:
+    def make_state(self, slots: tuple[StateSlot, ...]) -> None:
         """Make the groups of the optimizer's state from its slots."""
         for slot in slots:
             self._target.storage.check()

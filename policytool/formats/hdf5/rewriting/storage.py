@@ -14,7 +14,7 @@ import h5py
 from h5py import h5f, h5fd, h5g, h5p
 
 from policytool.formats.rewriting.base import WriteError
-from policytool.support.files.atomic import opened, write_all
+from policytool.support.files.atomic import open_descriptor, write_all
 from policytool.support.files.opening import regular_file
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Storage:
         view[available:] = bytes(count - available)
         view = view[:available]
         while view:
-            read = self._cached(view, position) or os.preadv(
+            read = self._read_cached(view, position) or os.preadv(
                 self.descriptor, [view], self.start + position
             )
             if not read:
@@ -130,7 +130,7 @@ class Storage:
     def _end(self) -> int:
         return os.fstat(self.descriptor).st_size - self.start if self._size is None else self._size
 
-    def _cached(self, view: memoryview, position: int) -> int:
+    def _read_cached(self, view: memoryview, position: int) -> int:
         """Return how many bytes the block around ``position`` gave; none for large reads."""
         if len(view) >= _CACHED:
             return 0
@@ -179,7 +179,7 @@ def changing(path: Path) -> Iterator[OpenHdf5]:
     :raises WriteError: where HDF5 fails.
     :raises OSError: where the system fails, on a full disk for example.
     """
-    with opened(path, os.O_RDWR) as descriptor:
+    with open_descriptor(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
         with _failures(storage), h5py.File(storage, "r+", libver=("earliest", "latest")) as file:
             yield OpenHdf5(file=file, storage=storage)
@@ -194,7 +194,7 @@ def making(path: Path) -> Iterator[OpenHdf5]:
     :raises WriteError: where HDF5 fails.
     :raises OSError: where the system fails, on a full disk for example.
     """
-    with opened(path, os.O_RDWR) as descriptor:
+    with open_descriptor(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
         with _failures(storage), h5py.File(storage, "w", libver=("earliest", "latest")) as file:
             yield OpenHdf5(file=file, storage=storage)
@@ -209,20 +209,20 @@ def creating(path: Path, like: OpenHdf5) -> Iterator[OpenHdf5]:
     :raises WriteError: where HDF5 fails.
     :raises OSError: where the system fails, on a full disk for example.
     """
-    with opened(path, os.O_RDWR) as descriptor:
+    with open_descriptor(path, os.O_RDWR) as descriptor:
         storage = Storage(descriptor)
         with _failures(storage):
             properties = like.file.id.get_create_plist()
             block = os.pread(
                 like.storage.descriptor, properties.get_userblock(), like.storage.start
             )
-            with h5py.File(_created(storage, properties, like)) as file:
+            with h5py.File(_create(storage, properties, like)) as file:
                 yield OpenHdf5(file=file, storage=storage)
             if block:
                 write_all(descriptor, block, 0)
 
 
-def _created(storage: Storage, properties: h5p.PropFCID, like: OpenHdf5) -> h5f.FileID:
+def _create(storage: Storage, properties: h5p.PropFCID, like: OpenHdf5) -> h5f.FileID:
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
     access.set_libver_bounds(_lowest_format(like, properties.get_userblock()), h5f.LIBVER_LATEST)

@@ -101,10 +101,12 @@ def _chunks(dataset: h5d.DatasetID) -> dict[tuple[int, ...], Chunk]:
 
 
 def _same_values(old: h5d.DatasetID, new: h5d.DatasetID) -> bool:
-    return all(_frozen(old, block) == _frozen(new, block) for block in tensors.blocks(old))
+    return all(
+        _freeze_block(old, block) == _freeze_block(new, block) for block in tensors.blocks(old)
+    )
 
 
-def _frozen(dataset: h5d.DatasetID, block: tensors.Block) -> object:
+def _freeze_block(dataset: h5d.DatasetID, block: tensors.Block) -> object:
     start, shape = block
     kind = dataset.get_type()
     is_plain = attributes.is_plain(kind)
@@ -114,7 +116,7 @@ def _frozen(dataset: h5d.DatasetID, block: tensors.Block) -> object:
         memory, file = h5s.create_simple(shape), dataset.get_space()
         file.select_hyperslab(start, shape)
     _hdf5.read(dataset, memory, file, array, kind if is_plain else None)
-    return attributes.frozen(array)
+    return attributes.freeze(array)
 
 
 def _filters(properties: h5d.PropDCID) -> list[object]:

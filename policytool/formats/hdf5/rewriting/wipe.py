@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.hdf5.rewriting import attributes, storage
-from policytool.support.files.atomic import opened, write_all
+from policytool.support.files.atomic import open_descriptor, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def wipe(draft: Path, name: bytes, text: bytes) -> None:
     """
     if len(text) < _SHORTEST:
         return
-    with opened(draft, os.O_RDWR) as descriptor:
+    with open_descriptor(draft, os.O_RDWR) as descriptor:
         for place in _places(descriptor, text):
             write_all(descriptor, bytes(len(text)), place)
             with storage.reading(draft) as file:

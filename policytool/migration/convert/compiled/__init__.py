@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Placement
 from policytool.migration.convert.compiled import names, optimizer, state, trainables
-from policytool.migration.convert.compiled.losses import LeftOutError, Speller
-from policytool.migration.convert.compiled.optimizer import LostError, Optimizer, Style
+from policytool.migration.convert.compiled.losses import LeftOutError, LossWriter
+from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, LostError, Style
 from policytool.migration.convert.traversal import references
 from policytool.model import optimizer_config
 from policytool.releases.policy import Dynamic
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.target import Target
     from policytool.support.text.jsontext import Json
 
@@ -67,7 +67,9 @@ class Compiled:
     """
 
 
-def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> Compiled:
+def compile_config(
+    root: Unit, situation: ConversionContext, weights: Sequence[Placement]
+) -> Compiled:
     """
     Return the training configuration of a converted model.
 
@@ -111,7 +113,7 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
         root,
         situation,
         optimizer_config.configuration(situation.loaded.document),
-        optimizer.serialised(found, target, told),
+        optimizer.serialize(found, target, told),
     )
     if target.container == "h5":
         return Compiled(
@@ -122,11 +124,11 @@ def compiled(root: Unit, situation: Situation, weights: Sequence[Placement]) -> 
     return Compiled(config=config, state=placements)
 
 
-def _config(root: Unit, situation: Situation, value: Json, serialised: Json) -> Json:
+def _config(root: Unit, situation: ConversionContext, value: Json, serialised: Json) -> Json:
     given = value if isinstance(value, dict) else {}
     target, told = situation.target, situation.log
     try:
-        loss = Speller(target, told, names.LOSSES).loss(given.get("loss"))
+        loss = LossWriter(target, told, names.LOSSES).loss(given.get("loss"))
     except LeftOutError as error:
         told.caution(
             "loss-lost",
@@ -135,7 +137,7 @@ def _config(root: Unit, situation: Situation, value: Json, serialised: Json) -> 
             "model.optimizer",
         )
         loss = None
-    speller = Speller(target, told, names.METRICS)
+    speller = LossWriter(target, told, names.METRICS)
     metrics, weighted = (
         _flat(root, speller.metrics(given.get(key))) for key in ("metrics", "weighted_metrics")
     )
@@ -174,9 +176,9 @@ def _flat(root: Unit, metrics: Json) -> Json:
 
 def _state(
     root: Unit,
-    situation: Situation,
-    source: Optimizer,
-    found: Optimizer,
+    situation: ConversionContext,
+    source: ConvertedOptimizer,
+    found: ConvertedOptimizer,
     weights: Sequence[Placement],
 ) -> tuple[Placement, ...]:
     """
@@ -192,15 +194,15 @@ def _state(
                     f"it is not read from {situation.loaded.document.format} files"
                 )
             return ()
-        reason = _unrestored(found, target)
+        reason = _state_obstacle(found, target)
         if reason is not None:
             raise state.UnmappedError(reason)
-        variables = state.placed(found, stored, _trained(order, weights))
+        variables = state.place_state(found, stored, _trainable_order(order, weights))
     except state.UnmappedError as error:
         advice = (
             "; write a .keras to keep it"
-            if _unrestored(found, target)
-            and _unrestored(found, replace(target, container="keras")) is None
+            if _state_obstacle(found, target)
+            and _state_obstacle(found, replace(target, container="keras")) is None
             else ""
         )
         told.caution(
@@ -223,7 +225,7 @@ def _state(
     return _in_archive(found, stored, variables, target)
 
 
-def _had_state(situation: Situation) -> bool:
+def _had_state(situation: ConversionContext) -> bool:
     """
     Return whether the source is of a kind that holds a state which is not read: a SavedModel keeps
     it among the checkpoint's variables.
@@ -231,7 +233,7 @@ def _had_state(situation: Situation) -> bool:
     return situation.loaded.is_saved_object
 
 
-def _unrestored(found: Optimizer, target: Target) -> str | None:
+def _state_obstacle(found: ConvertedOptimizer, target: Target) -> str | None:
     """
     Return why a target does not restore the state of an optimizer; None where it does.
 
@@ -248,7 +250,7 @@ def _unrestored(found: Optimizer, target: Target) -> str | None:
     return None
 
 
-def _trained(order: Sequence[object], weights: Sequence[Placement]) -> list[Placement]:
+def _trainable_order(order: Sequence[object], weights: Sequence[Placement]) -> list[Placement]:
     """Return the target's trainable variables in its order, each once."""
     wanted = set(order)
     once: dict[object, Placement] = {}
@@ -265,14 +267,14 @@ def _trained(order: Sequence[object], weights: Sequence[Placement]) -> list[Plac
 
 
 def _in_archive(
-    found: Optimizer, stored: state.State, variables: Sequence[Placement], target: Target
+    found: ConvertedOptimizer, stored: state.State, variables: Sequence[Placement], target: Target
 ) -> tuple[Placement, ...]:
     """
     Return numbered variables; of a wrapped optimizer below the wrapper as well, where Keras 3 has
     four of its own before them.
     """
     if not found.wrapped:
-        return _numbered(_VARS, variables)
+        return _number_paths(_VARS, variables)
     own: list[Placement] = []
     if target.is_keras3 and len(stored.own) > len(_FRESH):
         own = [
@@ -285,8 +287,8 @@ def _in_archive(
             Placement(path=(), shape=(), dtype=dtype, fill=(value,))
             for dtype, value in (*_FRESH, ("float32", initial))
         ]
-    return (*_numbered(_INNER, variables), *_numbered(_VARS, [*own, *variables]))
+    return (*_number_paths(_INNER, variables), *_number_paths(_VARS, [*own, *variables]))
 
 
-def _numbered(group: tuple[str, ...], variables: Sequence[Placement]) -> tuple[Placement, ...]:
+def _number_paths(group: tuple[str, ...], variables: Sequence[Placement]) -> tuple[Placement, ...]:
     return tuple(replace(one, path=(*group, str(number))) for number, one in enumerate(variables))

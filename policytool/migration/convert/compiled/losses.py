@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.compiled import names
-from policytool.migration.convert.log import shown
+from policytool.migration.convert.log import display_value
 
 if TYPE_CHECKING:
     from policytool.migration.convert.log import Log
@@ -46,7 +46,7 @@ class LeftOutError(Exception):
 
 
 @dataclass(frozen=True)
-class Speller:
+class LossWriter:
     """Writes the losses or the metrics of one file for one target."""
 
     target: Target
@@ -97,13 +97,15 @@ class Speller:
 
     def _one(self, value: Json) -> Json:
         if isinstance(value, str):
-            return self._named(value, value)
+            return self._spell_function(value, value)
         if not isinstance(value, dict):
-            raise LeftOutError(f"the {self.word} {shown(value)} is none that a release writes")
+            raise LeftOutError(
+                f"the {self.word} {display_value(value)} is none that a release writes"
+            )
         class_name, config = str(value.get("class_name")), value.get("config")
         registered = value.get("registered_name")
         if class_name == _FUNCTION:
-            return self._named(str(config), str(config))
+            return self._spell_function(str(config), str(config))
         if (
             not isinstance(config, dict)
             or ">" in class_name
@@ -114,10 +116,10 @@ class Speller:
                 "custom_objects"
             )
         if class_name in _WRAPPERS:
-            return self._wrapped(config)
+            return self._unwrap_function(config)
         return self._object(class_name, config)
 
-    def _wrapped(self, config: dict[str, Json]) -> Json:
+    def _unwrap_function(self, config: dict[str, Json]) -> Json:
         """Return a function that Keras 2 wrapped."""
         function = config.get("fn")
         if isinstance(function, dict):
@@ -127,9 +129,9 @@ class Speller:
                 else function.get("class_name")
             )
         name = config.get("name")
-        return self._named(str(function), name if isinstance(name, str) else str(function))
+        return self._spell_function(str(function), name if isinstance(name, str) else str(function))
 
-    def _named(self, function: str, name: str) -> Json:
+    def _spell_function(self, function: str, name: str) -> Json:
         """
         Return a function; the name that a metric had in reports is kept where a class can carry it.
         """
@@ -138,7 +140,7 @@ class Speller:
             return function
         if names.is_known(self.kind, function):
             return self._object(function, {})
-        found = names.spelled(self.target, self.kind, function)
+        found = names.name_in(self.target, self.kind, function)
         if self.kind == names.METRICS and found != name:
             class_name = names.class_of(self.target, self.kind, function)
             if class_name is not None:
@@ -173,7 +175,8 @@ class Speller:
                 found[key] = value
             elif key not in _SAID_ELSEWHERE and value not in (None, False, 0, -1, "none"):
                 raise LeftOutError(
-                    f"{self.target.loader} cannot be told {key} {shown(value)} of the {self.word} "
+                    f"{self.target.loader} cannot be told {key} {display_value(value)} of the "
+                    f"{self.word} "
                     f"{class_name}"
                 )
         if self.target.container == "keras" or self.target.is_keras3:
@@ -192,6 +195,7 @@ class Speller:
             return _UNREDUCED
         if value != "sum" and not self.target.is_keras3:
             raise LeftOutError(
-                f"{self.target.loader} has no reduction {shown(value)} for the loss {class_name}"
+                f"{self.target.loader} has no reduction {display_value(value)} for the loss "
+                f"{class_name}"
             )
         return value

@@ -49,7 +49,7 @@ def finds(target: Target, kind: str, name: str) -> bool:
     )
 
 
-def spelled(target: Target, kind: str, name: str) -> str | None:
+def name_in(target: Target, kind: str, name: str) -> str | None:
     """
     Return the name that a target finds a function by: the one given, else another of its names;
     None where it finds none.

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.compiled import names
-from policytool.migration.convert.log import shown
+from policytool.migration.convert.log import display_value
 from policytool.migration.planning import optimizer_state, optimizers
 from policytool.migration.planning.optimizers import Dialect
 from policytool.model import optimizer_config
@@ -24,7 +24,7 @@ from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
     from policytool.migration.convert.log import Log
-    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.target import Target
     from policytool.support.text.jsontext import Json
 
@@ -84,7 +84,7 @@ class LostError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Optimizer:
+class ConvertedOptimizer:
     """An optimizer without its wrapper."""
 
     class_name: str
@@ -95,7 +95,7 @@ class Optimizer:
     """Whether a wrapper scales losses."""
 
 
-def read(situation: Situation, value: Json) -> Optimizer:
+def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
     """
     Return a file's optimizer.
 
@@ -109,7 +109,7 @@ def read(situation: Situation, value: Json) -> Optimizer:
         raise LostError("the file has no optimizer")
     class_name, config = found
     of_keras2 = (
-        Style.NEW if optimizer_config.is_new_style(optimizer_config.unwrapped(value)) else Style.OLD
+        Style.NEW if optimizer_config.is_new_style(optimizer_config.unwrap(value)) else Style.OLD
     )
     style = Style.KERAS3 if situation.from_keras3 else of_keras2
     wrapped = optimizer_config.is_wrapped(value)
@@ -126,12 +126,12 @@ def read(situation: Situation, value: Json) -> Optimizer:
             "wrapper is written",
         )
         wrapped, scale = True, Dynamic()
-    return Optimizer(
+    return ConvertedOptimizer(
         class_name=class_name, config=dict(config), style=style, scale=scale, wrapped=wrapped
     )
 
 
-def for_target(found: Optimizer, target: Target, told: Log) -> Optimizer:
+def for_target(found: ConvertedOptimizer, target: Target, told: Log) -> ConvertedOptimizer:
     """
     Return the optimizer with the keys that a target takes; what changes training is told as a
     warning.
@@ -152,7 +152,7 @@ def for_target(found: Optimizer, target: Target, told: Log) -> Optimizer:
     }
     if "lr" in config:
         config[_RATE] = config.pop("lr")
-    config = _decayed(found, config, style, told)
+    config = _convert_decay(found, config, style, told)
     if isinstance(config.get(_RATE), dict):
         config[_RATE] = _schedule(config[_RATE], target)
     config.pop(_FACTOR, None)
@@ -188,7 +188,7 @@ def for_target(found: Optimizer, target: Target, told: Log) -> Optimizer:
     )
 
 
-def serialised(found: Optimizer, target: Target, told: Log) -> Json:
+def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
     """
     Return the optimizer as a target's container has it, in its wrapper where it scales losses.
     """
@@ -228,7 +228,7 @@ def serialised(found: Optimizer, target: Target, told: Log) -> Json:
                 "config": found.config,
                 "registered_name": None,
             }
-        wrapped = optimizers.wrapped(inner, scale, _dialect(target))
+        wrapped = optimizers.wrap(inner, scale, _dialect(target))
     except SpellingError as error:
         told.caution(
             "loss-scale-lost",
@@ -247,7 +247,7 @@ def serialised(found: Optimizer, target: Target, told: Log) -> Json:
     return wrapped
 
 
-def _style(found: Optimizer, target: Target) -> Style:
+def _style(found: ConvertedOptimizer, target: Target) -> Style:
     if target.is_keras3:
         return Style.KERAS3
     if not target.since(_NEW_SINCE) or (found.style is Style.OLD and target.container == "h5"):
@@ -255,7 +255,7 @@ def _style(found: Optimizer, target: Target) -> Style:
     return Style.NEW
 
 
-def _is_wrapped(found: Optimizer, target: Target) -> bool:
+def _is_wrapped(found: ConvertedOptimizer, target: Target) -> bool:
     if found.scale is None or target.loader == "tf1.15":
         return False
     if found.class_name in _dialect(target).unwrapped and not target.is_keras3:
@@ -283,7 +283,9 @@ def _old_scale(scale: Dynamic | Fixed) -> Json:
     return {"class_name": "DynamicLossScale", "config": config}
 
 
-def _decayed(found: Optimizer, config: dict[str, Json], style: Style, told: Log) -> dict[str, Json]:
+def _convert_decay(
+    found: ConvertedOptimizer, config: dict[str, Json], style: Style, told: Log
+) -> dict[str, Json]:
     """
     Return the config with a decay as the style has it: the old one has a key for it, the new one a
     schedule that is the same.
@@ -315,7 +317,7 @@ def _decayed(found: Optimizer, config: dict[str, Json], style: Style, told: Log)
         told.change(
             "decay",
             None,
-            f"decay {shown(decay)} of {found.class_name} is written as the schedule "
+            f"decay {display_value(decay)} of {found.class_name} is written as the schedule "
             "InverseTimeDecay, which does the same",
         )
     return config
@@ -350,7 +352,7 @@ def _schedule(value: Json, target: Target) -> Json:
     return {"class_name": class_name, "config": config}
 
 
-def _leave_out(found: Optimizer, key: str, value: Json, target: Target, told: Log) -> None:
+def _leave_out(found: ConvertedOptimizer, key: str, value: Json, target: Target, told: Log) -> None:
     if (
         key in _WITHOUT_EFFECT
         or value is None
@@ -359,7 +361,7 @@ def _leave_out(found: Optimizer, key: str, value: Json, target: Target, told: Lo
         or (key in _OF_AVERAGES and not found.config.get("use_ema"))
     ):
         return
-    what = f"{key} {shown(value)} of {found.class_name}"
+    what = f"{key} {display_value(value)} of {found.class_name}"
     told.caution(
         "optimizer-argument",
         None,

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Placement
-from policytool.migration.convert.compiled.optimizer import Optimizer, Style
+from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, Style
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from policytool.formats.document import Tensor
-    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.rewrites import ConversionContext
 
 Path = tuple[str, ...]
 
@@ -37,7 +37,7 @@ class UnmappedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SourceSlot:
     """A kind of variable that an optimizer keeps for each weight."""
 
     kind: str
@@ -57,31 +57,34 @@ class Slot:
 
 
 _ADAM: Final = (
-    Slot("momentum", "m", "m"),
-    Slot("velocity", "v", "v"),
-    Slot("velocity_hat", "vhat", "vhat", 1, "amsgrad"),
+    SourceSlot("momentum", "m", "m"),
+    SourceSlot("velocity", "v", "v"),
+    SourceSlot("velocity_hat", "vhat", "vhat", 1, "amsgrad"),
 )
-_SLOTS: Final[dict[str, tuple[Slot, ...]]] = {
-    "SGD": (Slot("momentum", "momentum", "m", 0, "momentum"),),
+_SLOTS: Final[dict[str, tuple[SourceSlot, ...]]] = {
+    "SGD": (SourceSlot("momentum", "momentum", "m", 0, "momentum"),),
     "Adam": _ADAM,
     "AdamW": _ADAM,
     "RMSprop": (
-        Slot("velocity", "rms", "velocity"),
-        Slot("momentum", "momentum", "momentum", 1, "momentum"),
-        Slot("average_gradient", "mg", "average_gradient", 2, "centered"),
+        SourceSlot("velocity", "rms", "velocity"),
+        SourceSlot("momentum", "momentum", "momentum", 1, "momentum"),
+        SourceSlot("average_gradient", "mg", "average_gradient", 2, "centered"),
     ),
-    "Adagrad": (Slot("accumulator", "accumulator", "accumulator"),),
+    "Adagrad": (SourceSlot("accumulator", "accumulator", "accumulator"),),
     "Adadelta": (
-        Slot("accumulated_grad", "accum_grad", "accumulated_grad"),
-        Slot("accumulated_delta_var", "accum_var", "accumulated_delta_var"),
+        SourceSlot("accumulated_grad", "accum_grad", "accumulated_grad"),
+        SourceSlot("accumulated_delta_var", "accum_var", "accumulated_delta_var"),
     ),
-    "Adamax": (Slot("momentum", "m", "m"), Slot("norm", "v", "u")),
-    "Ftrl": (Slot("accumulator", "accumulator", "accumulator"), Slot("linear", "linear", "linear")),
-    "Lion": (Slot("momentum", None, "m"),),
-    "Lamb": (Slot("momentum", None, None), Slot("velocity", None, None)),
+    "Adamax": (SourceSlot("momentum", "m", "m"), SourceSlot("norm", "v", "u")),
+    "Ftrl": (
+        SourceSlot("accumulator", "accumulator", "accumulator"),
+        SourceSlot("linear", "linear", "linear"),
+    ),
+    "Lion": (SourceSlot("momentum", None, "m"),),
+    "Lamb": (SourceSlot("momentum", None, None), SourceSlot("velocity", None, None)),
 }
-_AVERAGE: Final = Slot("average", None, "average", -2, "use_ema")
-_GATHERED: Final = Slot("gradient_accumulator", None, None, -1, "gradient_accumulation_steps")
+_AVERAGE: Final = SourceSlot("average", None, "average", -2, "use_ema")
+_GATHERED: Final = SourceSlot("gradient_accumulator", None, None, -1, "gradient_accumulation_steps")
 _TOGETHER_IN_OLD: Final = frozenset({"Ftrl"})
 """
 The optimizer of the old style that makes all slots of a weight at once; the others make one kind
@@ -105,7 +108,7 @@ class State:
     """What a wrapper of Keras 3 keeps itself, in order."""
 
 
-def blocks(optimizer: Optimizer) -> tuple[tuple[Slot, ...], ...]:
+def blocks(optimizer: ConvertedOptimizer) -> tuple[tuple[SourceSlot, ...], ...]:
     """
     Return the slots that an optimizer keeps, in blocks.
 
@@ -125,7 +128,7 @@ def blocks(optimizer: Optimizer) -> tuple[tuple[Slot, ...], ...]:
     )
 
 
-def _keeps(optimizer: Optimizer, slot: Slot) -> bool:
+def _keeps(optimizer: ConvertedOptimizer, slot: SourceSlot) -> bool:
     if _name(optimizer.style, slot) is None:
         return False
     if slot.needs is None or (
@@ -135,11 +138,13 @@ def _keeps(optimizer: Optimizer, slot: Slot) -> bool:
     return bool(optimizer.config.get(slot.needs))
 
 
-def _name(style: Style, slot: Slot) -> str | None:
+def _name(style: Style, slot: SourceSlot) -> str | None:
     return slot.kind if style is Style.KERAS3 else slot.new if style is Style.NEW else slot.old
 
 
-def read(situation: Situation, optimizer: Optimizer, trainable: Sequence[Tensor]) -> State | None:
+def read(
+    situation: ConversionContext, optimizer: ConvertedOptimizer, trainable: Sequence[Tensor]
+) -> State | None:
     """
     Return the source's state; None where it has none.
 
@@ -147,12 +152,12 @@ def read(situation: Situation, optimizer: Optimizer, trainable: Sequence[Tensor]
     """
     document = situation.loaded.document
     if document.format == "keras":
-        return _numbered(situation, optimizer, trainable)
-    return _named(optimizer, document.state, trainable) if document.state else None
+        return _state_by_number(situation, optimizer, trainable)
+    return _state_by_name(optimizer, document.state, trainable) if document.state else None
 
 
-def _numbered(
-    situation: Situation, optimizer: Optimizer, trainable: Sequence[Tensor]
+def _state_by_number(
+    situation: ConversionContext, optimizer: ConvertedOptimizer, trainable: Sequence[Tensor]
 ) -> State | None:
     groups: dict[Path, dict[int, Tensor]] = {}
     for tensor in situation.loaded.document.tensors or ():
@@ -185,7 +190,9 @@ def _numbered(
     )
 
 
-def _named(optimizer: Optimizer, stored: Sequence[Tensor], trainable: Sequence[Tensor]) -> State:
+def _state_by_name(
+    optimizer: ConvertedOptimizer, stored: Sequence[Tensor], trainable: Sequence[Tensor]
+) -> State:
     """Return the state in HDF5, whose names end in those of the weights."""
     by_end: dict[Path, list[Tensor]] = {}
     for tensor in stored:
@@ -211,19 +218,21 @@ def _named(optimizer: Optimizer, stored: Sequence[Tensor], trainable: Sequence[T
     return State(iterations=steps[0], rate=None, slots=slots)
 
 
-def _end(style: Style, slot: Slot, name: Path) -> Path:
+def _end(style: Style, slot: SourceSlot, name: Path) -> Path:
     if style is Style.KERAS3:
         return (f"{'_'.join(name)}_{slot.kind}",)
     return (*name, str(slot.old)) if style is Style.OLD else (str(slot.new), *name)
 
 
-def _has_rate(optimizer: Optimizer) -> bool:
+def _has_rate(optimizer: ConvertedOptimizer) -> bool:
     return optimizer.style is Style.KERAS3 and not isinstance(
         optimizer.config.get("learning_rate"), dict
     )
 
 
-def placed(optimizer: Optimizer, found: State, weights: Sequence[Placement]) -> list[Placement]:
+def place_state(
+    optimizer: ConvertedOptimizer, found: State, weights: Sequence[Placement]
+) -> list[Placement]:
     """
     Return the target's variables of the optimizer itself in order, each with a path of one part:
     its name in HDF5.
@@ -242,7 +251,9 @@ def placed(optimizer: Optimizer, found: State, weights: Sequence[Placement]) -> 
     return [*head, *(_slot(optimizer, found, weight, slot) for weight, slot in slots)]
 
 
-def _slot(optimizer: Optimizer, found: State, weight: Placement, slot: Slot) -> Placement:
+def _slot(
+    optimizer: ConvertedOptimizer, found: State, weight: Placement, slot: SourceSlot
+) -> Placement:
     name = "/".join(weight.path[1:]).removesuffix(":0")
     called = _name(optimizer.style, slot)
     path = (
@@ -262,7 +273,7 @@ def _from(source: Tensor, name: str) -> Placement:
     return Placement(path=(name,), shape=source.shape or (), dtype=source.dtype, source=source)
 
 
-def _rate(optimizer: Optimizer, found: State) -> Placement:
+def _rate(optimizer: ConvertedOptimizer, found: State) -> Placement:
     if found.rate is not None:
         return _from(found.rate, "learning_rate")
     rate = optimizer.config.get("learning_rate")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.rewrites import ConversionContext
 
 _SCALED: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 """
@@ -51,14 +51,14 @@ _IN_ORDER: Final = (
 """Groups of one layer in an archive, in the order in which the layer makes them."""
 
 
-def trainable(root: Unit, situation: Situation) -> tuple[Tensor, ...]:
+def trainable(root: Unit, situation: ConversionContext) -> tuple[Tensor, ...]:
     """
     Return the tensors of the source that a gradient reaches, in the order of
     ``trainable_variables``.
 
     :raises UnmappedError: where an archive does not say the order of a layer's variables.
     """
-    frozen = frozenset(_frozen(root, above=False))
+    frozen = frozenset(_frozen_sites(root, above=False))
     classes = {unit.site: unit for unit in _walk(root) if unit.site is not None}
     placed = situation.loaded.placed
     found: dict[Tensor, None] = {}
@@ -67,9 +67,9 @@ def trainable(root: Unit, situation: Situation) -> tuple[Tensor, ...]:
             continue
         own = placed.sources.get(site, ())
         names = [variable.name for variable in placed.variables.get(site, ())]
-        kept = _kept(classes.get(site), list(zip(names, own, strict=True)))
+        kept = _trainable_tensors(classes.get(site), list(zip(names, own, strict=True)))
         found |= dict.fromkeys(
-            _ordered(kept, archive=situation.loaded.document.layout is Layout.OBJECT_PATHS)
+            _save_order(kept, archive=situation.loaded.document.layout is Layout.OBJECT_PATHS)
         )
     return tuple(found)
 
@@ -80,15 +80,15 @@ def _walk(unit: Unit) -> Iterator[Unit]:
         yield from _walk(inner)
 
 
-def _frozen(unit: Unit, *, above: bool) -> Iterator[int]:
+def _frozen_sites(unit: Unit, *, above: bool) -> Iterator[int]:
     is_frozen = above or unit.config.get("trainable") is False
     if is_frozen and unit.site is not None:
         yield unit.site
     for inner in below(unit):
-        yield from _frozen(inner, above=is_frozen)
+        yield from _frozen_sites(inner, above=is_frozen)
 
 
-def _kept(unit: Unit | None, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
+def _trainable_tensors(unit: Unit | None, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
     class_name = unit.class_name if unit is not None else None
     if unit is not None and class_name in _SCALED and all(name.isdigit() for name, _ in named):
         return [tensor for _, tensor in named][
@@ -103,7 +103,7 @@ def _kept(unit: Unit | None, named: Sequence[tuple[str, Tensor]]) -> list[Tensor
     ]
 
 
-def _ordered(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:
+def _save_order(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:
     groups: dict[tuple[str, ...], list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.path[:-1] if archive else (), []).append(tensor)

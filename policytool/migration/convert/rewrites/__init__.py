@@ -35,7 +35,7 @@ from policytool.migration.convert.rewrites import (
     states,
     storage,
 )
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 
 REWRITES: Final[tuple[Rewrite, ...]] = (
     applications.REWRITE,
@@ -62,4 +62,4 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     measured.REWRITE,  # last: it says nothing of layers that another refuses
 )
 
-__all__ = ["REWRITES", "Rewrite", "Situation"]
+__all__ = ["REWRITES", "ConversionContext", "Rewrite"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Situation:
+class ConversionContext:
     """The file that is converted, and where to."""
 
     loaded: LoadedModel
@@ -52,7 +52,7 @@ class Rewrite:
     """One concern."""
 
     name: str
-    applies: Callable[[Situation], bool]
-    apply: Callable[[Unit, Situation], Unit]
+    applies: Callable[[ConversionContext], bool]
+    apply: Callable[[Unit, ConversionContext], Unit]
     after: tuple[str, ...] = ()
     """The names of the rewrites whose work it needs, which stand before it."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Kind, Thing
+from policytool.migration.convert.architecture import ObjectKind, Thing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.migration.convert.architecture import Unit, Value
-    from policytool.migration.convert.rewrites._base import Situation
+    from policytool.migration.convert.rewrites._base import ConversionContext
 
 KERNELS: Final = frozenset(
     {
@@ -46,20 +46,20 @@ def penalty(key: str, value: Mapping[str, Value]) -> Thing | None:
         }
         found = {"MaxNorm": "MaxNorm", "NonNeg": "NonNeg", "UnitNorm": "UnitNorm"}.get(str(name))
         return (
-            Thing(kind=Kind.CONSTRAINT, class_name=found, config=kept)
+            Thing(kind=ObjectKind.CONSTRAINT, class_name=found, config=kept)
             if found is not None
             else None
         )
     if name not in {"WeightRegularizer", "ActivityRegularizer", "L1L2Regularizer", "L1L2"}:
         return None
     return Thing(
-        kind=Kind.REGULARIZER,
+        kind=ObjectKind.REGULARIZER,
         class_name="L1L2",
         config={"l1": value.get("l1", 0.0), "l2": value.get("l2", 0.0)},
     )
 
 
-def padded(config: dict[str, Value], class_name: str) -> dict[str, Value]:
+def pad_config(config: dict[str, Value], class_name: str) -> dict[str, Value]:
     """
     Return a config whose padding of an image stands as Keras 2 has it: by axis, each with its two
     sides.
@@ -74,7 +74,9 @@ def padded(config: dict[str, Value], class_name: str) -> dict[str, Value]:
     return config
 
 
-def deconvolution(config: dict[str, Value], unit: Unit, situation: Situation) -> dict[str, Value]:
+def deconvolution(
+    config: dict[str, Value], unit: Unit, situation: ConversionContext
+) -> dict[str, Value]:
     """
     Return the config of a Conv2DTranspose that gives what a Deconvolution2D says that it gives.
 

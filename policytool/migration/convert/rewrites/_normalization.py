@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.log import shown
+from policytool.migration.convert.log import display_value
 from policytool.releases import generations
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit, Value
-    from policytool.migration.convert.rewrites._base import Situation
+    from policytool.migration.convert.rewrites._base import ConversionContext
 
 _IN_FLOATX: Final = frozenset({"tf2.1", "tf2.2", "tf2.3", "tf2.4"})
 _SMALLEST: Final = 1e-14
@@ -29,7 +29,7 @@ variance's root as it is.
 """
 
 
-def normalization(unit: Unit, situation: Situation) -> Unit:
+def normalization(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return the layer as the target has it; a mean and a variance that it cannot be told become
     values of its variables.
@@ -63,7 +63,7 @@ def normalization(unit: Unit, situation: Situation) -> Unit:
     return _as_variables(unit, values[0] or [], values[1] or [], situation)
 
 
-def _in_floatx(unit: Unit, situation: Situation) -> Unit:
+def _in_floatx(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return the layer in what it computed in: up to TF 2.4 that is floatx, whatever its policy
     (``call`` in normalization.py of TF 2.3 and 2.4).
@@ -90,7 +90,7 @@ def _in_floatx(unit: Unit, situation: Situation) -> Unit:
 
 
 def _as_variables(
-    unit: Unit, mean: list[float], variance: list[float], situation: Situation
+    unit: Unit, mean: list[float], variance: list[float], situation: ConversionContext
 ) -> Unit:
     left = unit.without("mean", "variance")
     given: dict[str, Value] = {"mean": [*mean], "variance": [*variance], "count": 0}
@@ -99,7 +99,7 @@ def _as_variables(
             situation.log.refuse(
                 "argument",
                 unit,
-                f"{unit.path} (Normalization) has the mean {shown(mean[0])} for all, which "
+                f"{unit.path} (Normalization) has the mean {display_value(mean[0])} for all, which "
                 f"{situation.target.loader} cannot be told",
             )
             return unit

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import Call, Network, Reference, Unit
-from policytool.migration.convert.traversal import mapped, rewired
+from policytool.migration.convert.traversal import map_units, rewire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Split:
     """
 
 
-def added(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
+def layer_beside(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
     """Return a layer that is put beside another one, and has its policy."""
     return Unit(
         class_name=class_name,
@@ -43,7 +43,7 @@ def added(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
     )
 
 
-def spliced(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
+def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
     """
     Return the model with layers split, those of a TimeDistributed around it: what is put beside
     them works on each element by itself.
@@ -61,7 +61,7 @@ def spliced(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
         for member in network.units:
             found = _through(member, split)
             if found is not None and not (found.product and network.is_chain):
-                splits[member.name] = _named(found, names)
+                splits[member.name] = _with_unique_names(found, names)
         if not splits:
             return unit
         return replace(
@@ -69,7 +69,7 @@ def spliced(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
             network=_chain(network, splits) if network.is_chain else _functional(network, splits),
         )
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
 def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
@@ -83,16 +83,16 @@ def _through(unit: Unit, split: Callable[[Unit], Split | None]) -> Split | None:
     around = replace(found, unit=unit.with_config(layer=found.unit))
     return replace(
         around,
-        before=_renamed(around.before, inner, unit),
-        after=_renamed(around.after, inner, unit),
+        before=_rename(around.before, inner, unit),
+        after=_rename(around.after, inner, unit),
     )
 
 
-def _renamed(units: tuple[Unit, ...], inner: Unit, outer: Unit) -> tuple[Unit, ...]:
+def _rename(units: tuple[Unit, ...], inner: Unit, outer: Unit) -> tuple[Unit, ...]:
     return tuple(replace(one, name=outer.name + one.name.removeprefix(inner.name)) for one in units)
 
 
-def _named(split: Split, names: set[str]) -> Split:
+def _with_unique_names(split: Split, names: set[str]) -> Split:
     """Return a split whose new layers have names that no other has."""
 
     def fresh(unit: Unit) -> Unit:
@@ -118,7 +118,7 @@ def _chain(network: Network, splits: Mapping[str, Split]) -> Network:
 
 
 def _functional(network: Network, splits: Mapping[str, Split]) -> Network:
-    def moved(reference: Reference) -> Reference:
+    def redirect(reference: Reference) -> Reference:
         found = splits.get(reference.layer)
         return (
             replace(reference, layer=found.after[-1].name)
@@ -127,14 +127,14 @@ def _functional(network: Network, splits: Mapping[str, Split]) -> Network:
         )
 
     units: list[Unit] = []
-    network = rewired(network, moved)
+    network = rewire(network, redirect)
     for unit in network.units:
         found = splits.get(unit.name)
-        units += (unit,) if found is None else _called(unit, found)
+        units += (unit,) if found is None else _with_calls(unit, found)
     return replace(network, units=tuple(units))
 
 
-def _called(unit: Unit, split: Split) -> tuple[Unit, ...]:
+def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
     """Return the layers of a split with their calls, each after the one before."""
     calls = len(unit.calls)
     before: list[Unit] = []

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.log import shown
+from policytool.migration.convert.log import display_value
 from policytool.model.tree import LAYERS
 from policytool.releases.naming import snake_case
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.migration.convert.architecture import Value
-    from policytool.migration.convert.rewrites._base import Situation
+    from policytool.migration.convert.rewrites._base import ConversionContext
 
 _WEIGHTED: Final = "tf_idf"
 
 
-def assets(root: Unit, situation: Situation) -> dict[str, list[Value]]:
+def assets(root: Unit, situation: ConversionContext) -> dict[str, list[Value]]:
     """Return the vocabularies that an archive holds beside its config, by the layer's path."""
     texts = situation.loaded.document.vocabularies
     found: dict[str, list[Value]] = {}
-    for where, unit in _stored(root, ()) if texts else ():
+    for where, unit in _state_paths(root, ()) if texts else ():
         text = texts.get((*where, "_lookup_layer"), texts.get(where))
         if text is not None:
             numbers = (
@@ -41,7 +41,7 @@ def assets(root: Unit, situation: Situation) -> dict[str, list[Value]]:
     return found
 
 
-def _stored(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Unit]]:
+def _state_paths(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Unit]]:
     """Yield a unit and those below it, with the path that Keras 3 stores their state under."""
     yield where, unit
     used: Counter[str] = Counter()
@@ -50,10 +50,10 @@ def _stored(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
             continue
         name = snake_case(inner.class_name)
         number, used[name] = used[name], used[name] + 1
-        yield from _stored(inner, (*where, LAYERS, f"{name}_{number}" if number else name))
+        yield from _state_paths(inner, (*where, LAYERS, f"{name}_{number}" if number else name))
 
 
-def told(unit: Unit, situation: Situation, stored: list[Value] | None) -> Unit:
+def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value] | None) -> Unit:
     """
     Return a lookup layer with its vocabulary in its config; refused where the file holds none.
     """
@@ -63,7 +63,8 @@ def told(unit: Unit, situation: Situation, stored: list[Value] | None) -> Unit:
         log.refuse(
             "vocabulary",
             unit,
-            f"{unit.path} ({unit.class_name}) names a file of words, {shown(vocabulary)}, which is "
+            f"{unit.path} ({unit.class_name}) names a file of words, {display_value(vocabulary)}, "
+            "which is "
             "not part of the model",
         )
         return left
@@ -92,7 +93,7 @@ def told(unit: Unit, situation: Situation, stored: list[Value] | None) -> Unit:
     return left
 
 
-def _without(unit: Unit, situation: Situation) -> Unit:
+def _without(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return a layer that the file has no vocabulary of: an architecture may be adapted anew, a model
     is lost.

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Kind, Role, Thing, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.rewrites._splicing import Split, added, spliced
-from policytool.migration.convert.traversal import mapped, walk
+from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
+from policytool.migration.convert.traversal import map_units, walk
 from policytool.migration.plan import WEIGHT_REWRITE
 from policytool.releases import known_arguments
 
@@ -68,7 +68,7 @@ def function(value: Value) -> str | None:
         return value
     if (
         isinstance(value, Thing)
-        and value.kind is Kind.FUNCTION
+        and value.kind is ObjectKind.FUNCTION
         and value.package is None
         and isinstance(value.config, str)
     ):
@@ -76,15 +76,15 @@ def function(value: Value) -> str | None:
     return None
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     masks = any(
         unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
     )
-    root = spliced(root, lambda unit: _split(unit, situation, masks=masks))
-    return mapped(root, lambda unit: _judged(unit, situation))
+    root = splice(root, lambda unit: _split(unit, situation, masks=masks))
+    return map_units(root, lambda unit: _rescale_or_refuse(unit, situation))
 
 
-def _split(unit: Unit, situation: Situation, *, masks: bool) -> Split | None:
+def _split(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | None:
     """Return a layer with its activation as layers of their own, where the target needs it so."""
     if (
         unit.role is not Role.LAYER
@@ -104,7 +104,9 @@ def _split(unit: Unit, situation: Situation, *, masks: bool) -> Split | None:
     return _other_layer(unit, name, situation, masks=masks)
 
 
-def _layer_apart(unit: Unit, activation: Unit | Thing, situation: Situation) -> Split | None:
+def _layer_apart(
+    unit: Unit, activation: Unit | Thing, situation: ConversionContext
+) -> Split | None:
     """
     Return a layer whose activation is a layer, as two: writers differ in how they say it, and most
     loaders do not read it.
@@ -115,7 +117,7 @@ def _layer_apart(unit: Unit, activation: Unit | Thing, situation: Situation) -> 
     ):
         return None
     config = activation.config if not isinstance(activation.config, str | None) else {}
-    own = added(
+    own = layer_beside(
         unit,
         activation.class_name,
         "activation",
@@ -127,7 +129,7 @@ def _layer_apart(unit: Unit, activation: Unit | Thing, situation: Situation) -> 
     return Split(unit=unit.with_config(activation="linear"), after=(own,))
 
 
-def _hard_sigmoid(unit: Unit, situation: Situation, *, masks: bool) -> Split | None:
+def _hard_sigmoid(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | None:
     """Return a layer before whose ``hard_sigmoid`` its input is multiplied."""
     if masks and not situation.to_keras3:
         situation.log.refuse(
@@ -138,7 +140,7 @@ def _hard_sigmoid(unit: Unit, situation: Situation, *, masks: bool) -> Split | N
         )
         return None
     factor = KERAS3_STEEPNESS if situation.to_keras3 else 1 / KERAS3_STEEPNESS
-    scaling = added(unit, "Rescaling", "scale", scale=factor, offset=0.0)
+    scaling = layer_beside(unit, "Rescaling", "scale", scale=factor, offset=0.0)
     situation.log.change(
         "hard-sigmoid",
         unit,
@@ -149,11 +151,13 @@ def _hard_sigmoid(unit: Unit, situation: Situation, *, masks: bool) -> Split | N
         return Split(unit=unit, before=(scaling,))
     return Split(
         unit=unit.with_config(activation="linear"),
-        after=(scaling, added(unit, "Activation", HARD, activation=HARD)),
+        after=(scaling, layer_beside(unit, "Activation", HARD, activation=HARD)),
     )
 
 
-def _other_layer(unit: Unit, name: str, situation: Situation, *, masks: bool) -> Split | None:
+def _other_layer(
+    unit: Unit, name: str, situation: ConversionContext, *, masks: bool
+) -> Split | None:
     """
     Return a layer with layers in place of an activation that the target has not; None where there
     are none.
@@ -170,25 +174,27 @@ def _other_layer(unit: Unit, name: str, situation: Situation, *, masks: bool) ->
     return Split(unit=unit.with_config(activation="linear"), after=layers, product=len(layers) > 1)
 
 
-def _layers(unit: Unit, name: str, situation: Situation) -> tuple[Unit, ...] | None:
+def _layers(unit: Unit, name: str, situation: ConversionContext) -> tuple[Unit, ...] | None:
     if name == "relu6":
-        return (added(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0),)
+        return (
+            layer_beside(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0),
+        )
     if name == "leaky_relu":
         key = "negative_slope" if situation.to_keras3 else "alpha"
-        return (added(unit, "LeakyReLU", "leaky_relu", **{key: 0.2}),)
+        return (layer_beside(unit, "LeakyReLU", "leaky_relu", **{key: 0.2}),)
     if name in {"hard_silu", "hard_swish"}:
-        moved = added(unit, "Rescaling", "shift", scale=1.0, offset=3.0)
-        bent = added(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0)
+        moved = layer_beside(unit, "Rescaling", "shift", scale=1.0, offset=3.0)
+        bent = layer_beside(unit, "ReLU", "relu6", max_value=6.0, negative_slope=0.0, threshold=0.0)
         return (
             moved,
             bent,
-            added(unit, "Rescaling", "scale", scale=1 / 6, offset=0.0),
-            added(unit, "Multiply", "gate"),
+            layer_beside(unit, "Rescaling", "scale", scale=1 / 6, offset=0.0),
+            layer_beside(unit, "Multiply", "gate"),
         )
     return None
 
 
-def _judged(unit: Unit, situation: Situation) -> Unit:
+def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
     """Return a layer with what splitting could not mend mended in its weights, or refused."""
     if unit.role is not Role.LAYER or unit.custom:
         return unit
@@ -208,10 +214,10 @@ def _judged(unit: Unit, situation: Situation) -> Unit:
     ]
     if gates is None or not hard or not situation.crosses:
         return unit
-    return _weighted(unit, gates, hard, situation)
+    return _scale_gates(unit, gates, hard, situation)
 
 
-def _weighted(unit: Unit, gates: str, hard: list[str], situation: Situation) -> Unit:
+def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionContext) -> Unit:
     """Return a recurrent layer whose columns before ``hard_sigmoid`` are multiplied."""
     if "activation" in hard and "c" in gates:
         situation.log.refuse(
@@ -264,7 +270,7 @@ def _weighted(unit: Unit, gates: str, hard: list[str], situation: Situation) -> 
     return replace(unit, scales={**unit.scales, **dict.fromkeys(names, factors)})
 
 
-def _is_missing(name: str, situation: Situation) -> bool:
+def _is_missing(name: str, situation: ConversionContext) -> bool:
     if not known_arguments.is_known("activations", name):
         return False
     found = known_arguments.objection(

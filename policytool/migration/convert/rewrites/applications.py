@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Recipe, Reference, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.rewrites._splicing import added
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._splicing import layer_beside
+from policytool.migration.convert.traversal import map_units
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Network
@@ -37,13 +37,13 @@ _ONLY: Final = "0"
 """What archives, which alone tell modules, call the one variable of a layer."""
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
             return replace(unit, network=_sums(unit.network, situation))
         return _channels(unit, situation) if _is_channels(unit) else unit
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
 def _is_own(unit: Unit, class_name: str, module: str) -> bool:
@@ -80,7 +80,7 @@ def _is_pair(call: Call) -> bool:
     )
 
 
-def _sums(network: Network, situation: Situation) -> Network:
+def _sums(network: Network, situation: ConversionContext) -> Network:
     """Return a graph with each scaled sum as a Rescaling of its second input and an Add."""
     names = {unit.name for unit in network.units}
     units: list[Unit] = []
@@ -88,7 +88,7 @@ def _sums(network: Network, situation: Situation) -> Network:
         if not _is_sum(unit) or f"{unit.name}_scale" in names:
             units.append(unit)
             continue
-        scaling = added(unit, "Rescaling", "scale", scale=unit.config["scale"], offset=0.0)
+        scaling = layer_beside(unit, "Rescaling", "scale", scale=unit.config["scale"], offset=0.0)
         pairs = [
             list(call.args[0]) for call in unit.calls if isinstance(call.args[0], list | tuple)
         ]
@@ -119,7 +119,7 @@ def _is_channels(unit: Unit) -> bool:
     return _is_own(unit, _CHANNELS, _CHANNELS_MODULE) and isinstance(unit.config.get(_SIZE), int)
 
 
-def _channels(unit: Unit, situation: Situation) -> Unit:
+def _channels(unit: Unit, situation: ConversionContext) -> Unit:
     """Return a scale of channels as an EinsumDense."""
     situation.log.change(
         "unexported-class", unit, f"{_CHANNELS}, which no release exports, becomes EinsumDense"

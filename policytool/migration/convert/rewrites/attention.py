@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 from policytool.releases.generations import SubPolicy
 from policytool.releases.policy import Policy
 
@@ -25,16 +25,16 @@ _SINCE: Final = "tf2.5"
 _ORDINARY: Final = "float32"
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
-    return mapped(
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    return map_units(
         root,
         lambda unit: (
-            _changed(unit, situation) if unit.class_name == _CLASS and not unit.custom else unit
+            _convert(unit, situation) if unit.class_name == _CLASS and not unit.custom else unit
         ),
     )
 
 
-def _changed(unit: Unit, situation: Situation) -> Unit:
+def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     target = situation.target
     policy = unit.config.get("dtype")
     if (
@@ -77,7 +77,7 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
     return unit.with_config(**(found if all(found.values()) else dict.fromkeys(found)))
 
 
-def _follows_loader(unit: Unit, situation: Situation) -> bool:
+def _follows_loader(unit: Unit, situation: ConversionContext) -> bool:
     """
     Return whether the projections of an attention are made under the global policy of whoever loads
     the file as it is (TF 2.4 to 2.12).
@@ -87,7 +87,7 @@ def _follows_loader(unit: Unit, situation: Situation) -> bool:
     return any(sites[child].sub_policy is SubPolicy.GLOBAL for child in below)
 
 
-def _makes_follow_loader(situation: Situation) -> bool:
+def _makes_follow_loader(situation: ConversionContext) -> bool:
     return any(
         sub.policy is SubPolicy.GLOBAL
         for sub in situation.target.generation.composites.get(_CLASS, ())

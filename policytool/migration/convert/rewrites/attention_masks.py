@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._mask_graph import MaskGraph, each_network
 from policytool.migration.convert.traversal import references
 
@@ -39,11 +39,11 @@ def _heeds(release: str) -> bool:
     )
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     if _heeds(situation.source_release) == _heeds(situation.target.loader):
         return root
 
-    def judged(network: Network, graph: MaskGraph) -> Network:
+    def check_masks(network: Network, graph: MaskGraph) -> Network:
         for unit in network.units:
             if (
                 unit.class_name == _CLASS
@@ -58,7 +58,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             if (
                 unit.class_name == _CLASS
                 and not unit.custom
-                and any(graph.may_be_masked(one) for one in references(_given(unit)))
+                and any(graph.may_be_masked(one) for one in references(_call_arguments(unit)))
             ):
                 source, target = situation.source_release, situation.target.loader
                 heeding, other = (source, target) if _heeds(source) else (target, source)
@@ -74,10 +74,10 @@ def _apply(root: Unit, situation: Situation) -> Unit:
                 )
         return network
 
-    return each_network(root, judged)
+    return each_network(root, check_masks)
 
 
-def _given(unit: Unit) -> Argument:
+def _call_arguments(unit: Unit) -> Argument:
     """Return all that a layer is called with."""
     return [item for call in unit.calls for item in (*call.args, *call.kwargs.values())]
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
@@ -19,11 +19,11 @@ _SHAPE: Final = "input_shape"
 
 
 # the signature of every rewrite
-def _apply(root: Unit, situation: Situation) -> Unit:  # noqa: ARG001  # the signature of every rewrite
-    return mapped(root, _changed)
+def _apply(root: Unit, situation: ConversionContext) -> Unit:  # noqa: ARG001  # the signature of every rewrite
+    return map_units(root, _convert)
 
 
-def _changed(unit: Unit) -> Unit:
+def _convert(unit: Unit) -> Unit:
     if unit.build is None:
         return unit
     shape: Value = unit.build.get(_SHAPE)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Reference, Role, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,7 @@ _NEUTRAL: Final = {"training": None, "mask": None, _STATE: None, _CONSTANTS: Non
 """What Keras 2 writes, or Keras 3, where nothing is given."""
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     change = _to_keras3 if situation.to_keras3 else _to_keras2
 
     def each(unit: Unit) -> Unit:
@@ -82,10 +82,10 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             return unit
         return replace(unit, calls=tuple(change(unit, call, situation) for call in unit.calls))
 
-    return mapped(root, each)
+    return map_units(root, each)
 
 
-def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
+def _to_keras3(unit: Unit, call: Call, situation: ConversionContext) -> Call:
     kwargs = {
         key: value for key, value in call.kwargs.items() if not (key in _NEUTRAL and value is None)
     }
@@ -123,7 +123,9 @@ def _to_keras3(unit: Unit, call: Call, situation: Situation) -> Call:
     return Call(args=(first[0],), kwargs={_STATE: states, **kwargs})
 
 
-def _tell_training(unit: Unit, kwargs: Mapping[str, Argument], situation: Situation) -> None:
+def _tell_training(
+    unit: Unit, kwargs: Mapping[str, Argument], situation: ConversionContext
+) -> None:
     """
     Refuse a call that is one in training, and tell of one that never is: Keras 3 heeds neither.
     """
@@ -144,7 +146,7 @@ def _tell_training(unit: Unit, kwargs: Mapping[str, Argument], situation: Situat
         )
 
 
-def _to_keras2(unit: Unit, call: Call, situation: Situation) -> Call:
+def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
     names = _PLACES.get(unit.class_name, _OTHERS) if not unit.custom else _OTHERS
     kwargs = dict(call.kwargs)
     args = list(call.args)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import walk
-from policytool.support.shorten import some
+from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
@@ -23,7 +23,7 @@ keras.src.applications.convnext.
 _FEATURES: Final = frozenset({"DenseFeatures", "SequenceFeatures"})
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     own: dict[str, Unit] = {}
     for unit in walk(root):
         if unit.custom:
@@ -52,7 +52,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
                 "columns",
             )
     if own:
-        names = some(sorted(own), 4)
+        names = join_first(sorted(own), 4)
         message = (
             f"{names}: whoever loads the model gives these classes as custom_objects, written for "
             f"{situation.target.loader}; they decide what it computes"

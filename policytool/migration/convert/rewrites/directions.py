@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Final
 
 from policytool.migration.convert.architecture import Network, Reference, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites.calls import RECURRENT
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.policy import Policy
 
@@ -26,16 +26,16 @@ _SIXTEEN: Final = frozenset({"float16", "bfloat16"})
 _PREFIXES: Final = {"layer": "forward_", "backward_layer": "backward_"}
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     if situation.to_keras3:
-        return mapped(root, lambda unit: _as_built(unit) if _is_bidirectional(unit) else unit)
+        return map_units(root, lambda unit: _as_built(unit) if _is_bidirectional(unit) else unit)
 
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
             _judge(unit.network, situation)
-        return _named(unit, situation) if _is_bidirectional(unit) else unit
+        return _name_directions(unit, situation) if _is_bidirectional(unit) else unit
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
 def _is_bidirectional(unit: Unit) -> bool:
@@ -57,7 +57,7 @@ def _as_built(unit: Unit) -> Unit:
     )
 
 
-def _named(unit: Unit, situation: Situation) -> Unit:
+def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
     found: dict[str, Unit] = {}
     for key, prefix in _PREFIXES.items():
         inner = unit.config.get(key)
@@ -73,7 +73,7 @@ def _named(unit: Unit, situation: Situation) -> Unit:
     return unit.with_config(**found)
 
 
-def _judge(network: Network, situation: Situation) -> None:
+def _judge(network: Network, situation: ConversionContext) -> None:
     """Refuse calls of 16-bit recurrent layers with states that are inputs of the model."""
     inputs = {
         unit.name

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Kind, Thing, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.architecture import ObjectKind, Thing, Unit
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 from policytool.releases import known_arguments
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _PAIRS: Final = (("Orthogonal", "OrthogonalInitializer"), ("Identity", "Identity
 _OTHERS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.custom:
             return unit
@@ -30,14 +30,14 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             config={key: _value(value, situation.target) for key, value in unit.config.items()},
         )
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
 def _value(value: Value, target: Target) -> Value:
     """Return an initialiser by the name that the target knows; anything else as it is."""
     if (
         not isinstance(value, Thing)
-        or value.kind is not Kind.INITIALIZER
+        or value.kind is not ObjectKind.INITIALIZER
         or value.package is not None
     ):
         return value
@@ -48,10 +48,10 @@ def _value(value: Value, target: Target) -> Value:
 
 
 def _is_missing(class_name: str, target: Target) -> bool:
-    if not known_arguments.is_known(Kind.INITIALIZER, class_name):
+    if not known_arguments.is_known(ObjectKind.INITIALIZER, class_name):
         return True
     found = known_arguments.objection(
-        target.loader, Kind.INITIALIZER, class_name, {}, module=target.says_modules
+        target.loader, ObjectKind.INITIALIZER, class_name, {}, module=target.says_modules
     )
     return found is not None and found.missing
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Role, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ _KERAS3: Final = "batch_shape"
 _KERAS2: Final = "batch_input_shape"
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
-    def begun(unit: Unit) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    def add_input(unit: Unit) -> Unit:
         return _with_input_layer(unit, situation) if unit.role is Role.MODEL else unit
 
     def change(unit: Unit) -> Unit:
@@ -31,12 +31,12 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             return unit.without(_KERAS2)
         return unit
 
-    return mapped(
-        mapped(root, begun), change
+    return map_units(
+        map_units(root, add_input), change
     )  # a chain takes its shape from its first layer before that loses it
 
 
-def _input(unit: Unit, situation: Situation) -> Unit:
+def _input(unit: Unit, situation: ConversionContext) -> Unit:
     here, there = (_KERAS2, _KERAS3) if situation.to_keras3 else (_KERAS3, _KERAS2)
     if here not in unit.config:
         return unit
@@ -46,7 +46,7 @@ def _input(unit: Unit, situation: Situation) -> Unit:
     )
 
 
-def _with_input_layer(unit: Unit, situation: Situation) -> Unit:
+def _with_input_layer(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return a Sequential whose input's shape stands in an input layer, as every release from TF 2.2
     on writes it, and not in its first layer alone.

@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Kind, Role, Thing, Unit
-from policytool.migration.convert.log import shown
+from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit
+from policytool.migration.convert.log import display_value
 from policytool.migration.convert.rewrites import _keras1_tables as tables
 from policytool.migration.convert.rewrites import _keras1_weights as weights
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._keras1_values import (
     KERNELS,
     deconvolution,
-    padded,
+    pad_config,
     penalty,
 )
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.generations import keras1
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _NO_VALUE: Final = (None, 0, 0.0)
 
 
-def theano(situation: Situation) -> bool:
+def theano(situation: ConversionContext) -> bool:
     """
     Return whether Theano wrote the file's variables.
 
@@ -47,29 +47,29 @@ def theano(situation: Situation) -> bool:
     )
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     reverses = theano(situation)
 
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
             return unit
         return (
-            _refused(unit, situation)
+            _refuse(unit, situation)
             if unit.class_name in tables.GONE
             else _layer(unit, situation, reverses=reverses)
         )
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
-def _refused(unit: Unit, situation: Situation) -> Unit:
+def _refuse(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.refuse(
         "class", unit, f"{unit.path} is a {unit.class_name} of Keras 1, which no later release has"
     )
     return unit
 
 
-def _layer(unit: Unit, situation: Situation, *, reverses: bool) -> Unit:
+def _layer(unit: Unit, situation: ConversionContext, *, reverses: bool) -> Unit:
     class_name = (
         tables.MERGES.get(str(unit.config.get("mode")))
         if unit.class_name == "Merge"
@@ -79,7 +79,7 @@ def _layer(unit: Unit, situation: Situation, *, reverses: bool) -> Unit:
         how = (
             "of models of their own"
             if "layers" in unit.config
-            else f"with mode {shown(str(unit.config.get('mode')))}"
+            else f"with mode {display_value(str(unit.config.get('mode')))}"
         )
         situation.log.refuse(
             "class", unit, f"{unit.path} is a Merge of Keras 1 {how}, which no later release has"
@@ -109,21 +109,23 @@ def _layer(unit: Unit, situation: Situation, *, reverses: bool) -> Unit:
     )
 
 
-def _judge(unit: Unit, situation: Situation, *, reverses: bool) -> None:
+def _judge(unit: Unit, situation: ConversionContext, *, reverses: bool) -> None:
     """Refuse what later releases compute otherwise, and tell what training loses."""
     config, told = unit.config, situation.log
     if unit.class_name == "BatchNormalization" and config.get("mode") not in _NO_VALUE:
         told.refuse(
             "argument",
             unit,
-            f"{unit.path} (BatchNormalization) has mode {shown(str(config['mode']))}: later "
+            f"{unit.path} (BatchNormalization) has mode {display_value(str(config['mode']))}: "
+            "later "
             "releases have mode 0 alone",
         )
     if config.get("border_mode") not in {None, "valid", "same"}:
         told.refuse(
             "argument",
             unit,
-            f"{unit.path} ({unit.class_name}) has border_mode {shown(str(config['border_mode']))}, "
+            f"{unit.path} ({unit.class_name}) has border_mode "
+            f"{display_value(str(config['border_mode']))}, "
             "which later releases do not have",
         )
     if unit.class_name == "Embedding" and config.get("dropout") not in _NO_VALUE:
@@ -184,7 +186,7 @@ def _merge(unit: Unit) -> dict[str, Value]:
     )
 
 
-def _config(unit: Unit, situation: Situation) -> dict[str, Value]:
+def _config(unit: Unit, situation: ConversionContext) -> dict[str, Value]:
     class_name, config = unit.class_name, unit.config
     keys = {**tables.KEYS, **tables.OWN_KEYS.get(class_name, {})}
     found: dict[str, Value] = {}
@@ -205,10 +207,10 @@ def _config(unit: Unit, situation: Situation) -> dict[str, Value]:
         found["dtype"] = config["input_dtype"]
     if class_name == "Deconvolution2D":
         return deconvolution(found, unit, situation)
-    return padded(found, class_name)
+    return pad_config(found, class_name)
 
 
-def _value(unit: Unit, key: str, value: Value, situation: Situation) -> Value:
+def _value(unit: Unit, key: str, value: Value, situation: ConversionContext) -> Value:
     if key in {"init", "inner_init"} or key.endswith("_init"):
         return _initializer(unit, value, situation) if isinstance(value, str) else value
     if key.endswith(("_regularizer", "_constraint")) and isinstance(value, dict):
@@ -217,27 +219,29 @@ def _value(unit: Unit, key: str, value: Value, situation: Situation) -> Value:
             situation.log.refuse(
                 "argument",
                 unit,
-                f"{unit.path} ({unit.class_name}) has {key} {shown(str(value.get('name')))}, which "
+                f"{unit.path} ({unit.class_name}) has {key} "
+                f"{display_value(str(value.get('name')))}, which "
                 "no later release has",
             )
         return found
     return tables.DATA_FORMATS.get(str(value), value) if key == "dim_ordering" else value
 
 
-def _initializer(unit: Unit, name: str, situation: Situation) -> Value:
+def _initializer(unit: Unit, name: str, situation: ConversionContext) -> Value:
     if name not in tables.INITIALIZERS:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} ({unit.class_name}) has the initialiser {shown(name)}, which is none of "
+            f"{unit.path} ({unit.class_name}) has the initialiser {display_value(name)}, which is "
+            "none of "
             "Keras 1's",
         )
         return name
     class_name, config = tables.INITIALIZERS[name]
-    return Thing(kind=Kind.INITIALIZER, class_name=class_name, config=dict(config))
+    return Thing(kind=ObjectKind.INITIALIZER, class_name=class_name, config=dict(config))
 
 
-def _applies(situation: Situation) -> bool:
+def _applies(situation: ConversionContext) -> bool:
     return situation.loaded.generation is keras1.GENERATION
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Kind, Recipe, Role, Thing, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.architecture import ObjectKind, Recipe, Role, Thing, Unit
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import generations
 from policytool.releases.generations import Unsaid, keras1, keras2, tf1
@@ -54,7 +54,7 @@ _DISTRIBUTIONS: Final[dict[Value, Value]] = {"normal": "truncated_normal"}
 """What ``VarianceScaling`` of standalone Keras 2 calls what later releases call otherwise."""
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     reverses = (
         situation.loaded.document.writer.backend == "theano"
         and situation.loaded.generation is keras2.GENERATION
@@ -76,9 +76,9 @@ def _apply(root: Unit, situation: Situation) -> Unit:
         )
         said = _recurrent(said)
         said = _with_dtype(said, situation) if unsaid else said
-        return _correlated(said, situation) if reverses else said
+        return _reverse_kernel(said, situation) if reverses else said
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
 def _initializer(value: Value) -> Value:
@@ -88,7 +88,7 @@ def _initializer(value: Value) -> Value:
     """
     if (
         not isinstance(value, Thing)
-        or value.kind is not Kind.INITIALIZER
+        or value.kind is not ObjectKind.INITIALIZER
         or isinstance(value.config, str | None)
     ):
         return value
@@ -109,7 +109,7 @@ def _recurrent(unit: Unit) -> Unit:
     return unit.with_config(implementation=1) if unit.config.get("implementation") == 0 else unit
 
 
-def _with_dtype(unit: Unit, situation: Situation) -> Unit:
+def _with_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     """Return a layer that says the dtype that its release did not write."""
     if unit.site is None or unit.class_name == INPUT_CLASS or "dtype" in unit.config:
         return unit
@@ -121,7 +121,7 @@ def _with_dtype(unit: Unit, situation: Situation) -> Unit:
     )
 
 
-def _correlated(unit: Unit, situation: Situation) -> Unit:
+def _reverse_kernel(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return a layer of a model that Theano computed, with its kernel reversed; refused where Theano
     places padding otherwise.
@@ -160,7 +160,7 @@ def _is_centred(unit: Unit) -> bool:
     return odd and isinstance(strides, list) and all(step == 1 for step in strides)
 
 
-def _applies(situation: Situation) -> bool:
+def _applies(situation: ConversionContext) -> bool:
     return situation.loaded.generation in (
         keras1.GENERATION,
         keras2.GENERATION,

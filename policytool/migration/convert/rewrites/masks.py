@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped, references
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units, references
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument
@@ -31,16 +31,16 @@ keras/src/layers/attention/attention.py).
 _OPS: Final = frozenset({"NotEqual", "Any", _COPY})
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
         return replace(unit, network=_without(unit.network, situation))
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
-def _without(network: Network, situation: Situation) -> Network:
+def _without(network: Network, situation: ConversionContext) -> Network:
     made = {unit.name for unit in network.units if _is_mask(unit, network)}
     if not made:
         return network
@@ -59,7 +59,7 @@ def _without(network: Network, situation: Situation) -> Network:
     casts = {
         one.name for one in network.units if one.class_name == _CAST and one.role is Role.OPERATION
     }
-    return _pruned(replace(network, units=tuple(units)), made | casts)
+    return _prune(replace(network, units=tuple(units)), made | casts)
 
 
 def _call(call: Call, made: set[str]) -> Call:
@@ -125,7 +125,7 @@ def _masks(unit: Unit, tensor: Reference, compared: Argument) -> bool:
     return unit.class_name == "Masking" and compared == unit.config.get("mask_value", 0.0)
 
 
-def _pruned(network: Network, ops: set[str]) -> Network:
+def _prune(network: Network, ops: set[str]) -> Network:
     """Return a network without those of some ops that nothing takes any more."""
     while True:
         used = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import walk
 from policytool.releases import behaviour
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     loaded = situation.loaded
     told = {refusal.path for refusal in situation.log.refusals}
     for unit in walk(root):

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Reference, Role, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped, replaced, rewired
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units, replace_references, rewire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SLASH: Final = "/"
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.network is None:
             return unit
@@ -32,7 +32,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
                     member,
                     f"{member.name} becomes {names[member.name]}: Keras 3 takes no slash in a name",
                 )
-        return replace(unit, network=_renamed(unit.network, names)) if names else unit
+        return replace(unit, network=_rename(unit.network, names)) if names else unit
 
     def inner(unit: Unit) -> Unit:
         config = {
@@ -41,7 +41,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
         }
         return replace(unit, config=config)
 
-    return _plain(mapped(root, lambda unit: inner(change(unit))))
+    return _plain(map_units(root, lambda unit: inner(change(unit))))
 
 
 def _plain(unit: Unit) -> Unit:
@@ -65,13 +65,13 @@ def _names(network: Network) -> dict[str, str]:
     return found
 
 
-def _renamed(network: Network, names: Mapping[str, str]) -> Network:
+def _rename(network: Network, names: Mapping[str, str]) -> Network:
     def change(reference: Reference) -> Argument:
         return replace(reference, layer=names.get(reference.layer, reference.layer))
 
-    found = rewired(network, change)
+    found = rewire(network, change)
     units = tuple(replace(unit, name=names.get(unit.name, unit.name)) for unit in found.units)
-    return replace(found, units=units, inputs=replaced(found.inputs, change))
+    return replace(found, units=units, inputs=replace_references(found.inputs, change))
 
 
 REWRITE: Final = Rewrite(name="naming", applies=lambda situation: situation.to_keras3, apply=_apply)

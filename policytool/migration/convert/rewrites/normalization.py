@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 _CLASSES: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
-    return mapped(
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    return map_units(
         root,
         lambda unit: (
-            _changed(unit, situation) if unit.class_name in _CLASSES and not unit.custom else unit
+            _convert(unit, situation) if unit.class_name in _CLASSES and not unit.custom else unit
         ),
     )
 
 
-def _changed(unit: Unit, situation: Situation) -> Unit:
+def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     axis = unit.config.get("axis")
     if not isinstance(axis, list):
         return unit

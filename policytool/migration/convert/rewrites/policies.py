@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Thing, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 from policytool.model.model import Source
-from policytool.releases.policy import Policy, PolicyMap, named
+from policytool.releases.policy import Policy, PolicyMap, policy_from_name
 from policytool.support.errors import PolicyNameError
 
 if TYPE_CHECKING:
@@ -39,23 +39,23 @@ _MAPPING: Final = "keras3.6"
 """The first loader that has maps of policies, which came with Keras 3.4."""
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         policy = unit.config.get("dtype")
         if isinstance(policy, PolicyMap) and not situation.target.since(_MAPPING):
-            return _changed(unit, situation)
+            return _convert(unit, situation)
         if (
             isinstance(policy, Policy)
             and policy.quantization is not None
             and not _quantises(policy.quantization.mode, situation)
         ):
-            return _quantised(unit, policy, situation)
+            return _refuse_quantized(unit, policy, situation)
         return _without_default(unit, situation)
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
-def _quantises(mode: str, situation: Situation) -> bool:
+def _quantises(mode: str, situation: ConversionContext) -> bool:
     """
     Return whether a release has layers that are quantised so: int8 came with Keras 3.1, float8 with
     3.3, the others after 3.6.
@@ -67,7 +67,7 @@ def _quantises(mode: str, situation: Situation) -> bool:
     )
 
 
-def _without_default(unit: Unit, situation: Situation) -> Unit:
+def _without_default(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return a layer that does not say how it is quantised, where that is what releases without the
     key do (measured with Keras 3.3, 3.6 and 3.15).
@@ -101,11 +101,11 @@ def _is_default(value: Value) -> bool:
     )
 
 
-def _reader(situation: Situation) -> str:
+def _reader(situation: ConversionContext) -> str:
     return situation.target.loader if situation.to_keras3 else "Keras 2"
 
 
-def _quantised(unit: Unit, policy: Policy, situation: Situation) -> Unit:
+def _refuse_quantized(unit: Unit, policy: Policy, situation: ConversionContext) -> Unit:
     """
     Refuse a quantised layer, once: what else of it the target cannot be told follows from that.
     """
@@ -117,7 +117,7 @@ def _quantised(unit: Unit, policy: Policy, situation: Situation) -> Unit:
     return unit.without("dtype", _QUANTISATION)
 
 
-def _changed(unit: Unit, situation: Situation) -> Unit:
+def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     if unit.site is not None and situation.loaded.layers[unit.site].source is Source.LOADER:
         situation.log.change(
             "policy",
@@ -161,7 +161,7 @@ def _of(site: int | None, loaded: LoadedModel) -> tuple[Policy | None, tuple[str
         if loaded.sites[child].sub_policy is not None
     )
     try:
-        return named(name), tuple(one for one in inner if one is not None)
+        return policy_from_name(name), tuple(one for one in inner if one is not None)
     except PolicyNameError:
         return None, ()
 

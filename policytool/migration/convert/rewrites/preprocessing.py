@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.rewrites import _vocabularies
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._normalization import normalization
-from policytool.migration.convert.traversal import mapped, references, walk
+from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import known_arguments
 
@@ -63,7 +63,7 @@ What TF 2.3 to 2.5 write for a Hashing layer without a salt (hashing.py); they r
 """
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     vocabularies = _vocabularies.assets(root, situation)
     integers = frozenset(_fed_with_integers(root))
 
@@ -93,7 +93,7 @@ def _apply(root: Unit, situation: Situation) -> Unit:
             return unit.with_config(data_format="channels_last")
         return unit
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
 def _fed_with_integers(root: Unit) -> Iterator[str]:
@@ -118,13 +118,15 @@ def _fed_with_integers(root: Unit) -> Iterator[str]:
                 yield member.name
 
 
-def _encoder(unit: Unit, situation: Situation, vocabularies: dict[str, list[Value]]) -> Unit:
+def _encoder(
+    unit: Unit, situation: ConversionContext, vocabularies: dict[str, list[Value]]
+) -> Unit:
     """Return a layer that makes numbers of categories, in the target's words."""
     if _is_missing(unit.class_name, situation):
         return unit  # refused where classes are judged, and for that alone
     modern = _without_dtype(_modern(unit), situation)
     if unit.class_name in _LOOKUPS:
-        modern = _vocabularies.told(modern, situation, vocabularies.get(unit.path))
+        modern = _vocabularies.with_vocabulary(modern, situation, vocabularies.get(unit.path))
     if (
         unit.class_name == "Hashing"
         and unit.config.get("salt") == _DEFAULT_SALT
@@ -151,14 +153,14 @@ def _encoder(unit: Unit, situation: Situation, vocabularies: dict[str, list[Valu
     return _older(modern, situation)
 
 
-def _is_missing(class_name: str, situation: Situation) -> bool:
+def _is_missing(class_name: str, situation: ConversionContext) -> bool:
     objection = known_arguments.objection(
         situation.target.loader, "layers", class_name, {}, module=situation.target.says_modules
     )
     return objection is not None and objection.missing
 
 
-def _judge(unit: Unit, situation: Situation) -> None:
+def _judge(unit: Unit, situation: ConversionContext) -> None:
     """Refuse what older releases do otherwise, or not at all, though they have the argument."""
     older = [
         release
@@ -192,7 +194,7 @@ def _modern(unit: Unit) -> Unit:
     return replace(unit, config=config)
 
 
-def _older(unit: Unit, situation: Situation) -> Unit:
+def _older(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return the layer with the keys and modes of the target, where that is older than TF 2.9, or TF
     2.5.
@@ -212,7 +214,7 @@ def _older(unit: Unit, situation: Situation) -> Unit:
     return replace(unit, config=config)
 
 
-def _without_dtype(unit: Unit, situation: Situation) -> Unit:
+def _without_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return the layer without a dtype where it gives int64 whatever that says, and where Keras 2
     takes ``string`` alone.
@@ -231,7 +233,7 @@ def _without_dtype(unit: Unit, situation: Situation) -> Unit:
     return unit.without("dtype")
 
 
-def _rescaling(unit: Unit, situation: Situation) -> Unit:
+def _rescaling(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return the layer with an offset, which later releases need, or without one of 0, which TF 2.2
     does not know.

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
-from policytool.migration.convert.traversal import mapped
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
@@ -34,16 +34,16 @@ _ALIASES: Final = {"SyncBatchNormalization": "BatchNormalization"}
 """Classes of Keras 2 that predict as another one does."""
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
-    return mapped(
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    return map_units(
         root,
         lambda unit: (
-            _changed(unit, situation) if unit.role is Role.LAYER and not unit.custom else unit
+            _convert(unit, situation) if unit.role is Role.LAYER and not unit.custom else unit
         ),
     )
 
 
-def _changed(unit: Unit, situation: Situation) -> Unit:
+def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     for keras2, keras3 in _KEYS.get(unit.class_name, ()):
         here, there = (keras2, keras3) if situation.to_keras3 else (keras3, keras2)
         if here in unit.config:
@@ -75,7 +75,7 @@ def _changed(unit: Unit, situation: Situation) -> Unit:
     return unit
 
 
-def _relu(unit: Unit, situation: Situation) -> Unit:
+def _relu(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return a ThresholdedReLU as a ReLU: x where it is above theta, and 0 elsewhere
     (keras/layers/activation/thresholded_relu.py).

@@ -15,17 +15,17 @@ from dataclasses import replace
 from typing import Final
 
 from policytool.migration.convert.architecture import Call, Network, Reference, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._mask_graph import MaskGraph, each_network
 from policytool.migration.convert.rewrites.calls import RECURRENT
 from policytool.migration.convert.traversal import references
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
-    return each_network(root, lambda network, graph: _told(network, graph, situation))
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    return each_network(root, lambda network, graph: _mark_states(network, graph, situation))
 
 
-def _told(network: Network, graph: MaskGraph, situation: Situation) -> Network:
+def _mark_states(network: Network, graph: MaskGraph, situation: ConversionContext) -> Network:
     units: list[Unit] = []
     for unit in network.units:
         calls = []

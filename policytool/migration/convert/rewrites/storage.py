@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._numbering import has_graph
 from policytool.migration.convert.architecture import Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import walk
 from policytool.releases.policy import Policy
 
@@ -59,7 +59,7 @@ _OLD_SHAPE: Final = "build_input_shape"
 """Where a Sequential of Keras 2 has it in its own config."""
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     target, log = situation.target, situation.log
     what = f"{root.path} ({root.class_name})"
     if root.network is None:
@@ -110,7 +110,7 @@ def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
                 )
 
 
-def _without_bfloat16(root: Unit, situation: Situation) -> Iterator[_Lacking]:
+def _without_bfloat16(root: Unit, situation: ConversionContext) -> Iterator[_Lacking]:
     target = situation.target
     if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
         for unit in _in_bfloat16(root, situation):
@@ -131,7 +131,7 @@ def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
                 )
 
 
-def _is_built(root: Unit, situation: Situation) -> bool:
+def _is_built(root: Unit, situation: ConversionContext) -> bool:
     """Return whether a file says the shape that a model was built with."""
     if root.config.get(_OLD_SHAPE) is not None:
         return True
@@ -142,7 +142,7 @@ def _is_built(root: Unit, situation: Situation) -> bool:
     )
 
 
-def _in_bfloat16(root: Unit, situation: Situation) -> Iterator[Unit]:
+def _in_bfloat16(root: Unit, situation: ConversionContext) -> Iterator[Unit]:
     placed = situation.loaded.placed.variables
     for unit in walk(root):
         policy = unit.config.get("dtype")

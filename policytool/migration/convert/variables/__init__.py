@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.new_model import Group, Placement
+from policytool.formats.new_model import Placement, StoredGroup
 from policytool.migration.convert.variables import _archive, _hdf5
-from policytool.migration.convert.variables._building import Builder
+from policytool.migration.convert.variables._building import HolderBuilder
 from policytool.migration.convert.variables._sources import Sources
 from policytool.model.tree import path_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.edits import Cast
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.target import Target
     from policytool.migration.convert.variables._holders import Holder, Stored
 
@@ -31,22 +31,22 @@ _NAMED_SINCE: Final = "keras3.6"
 """The first release that writes a layer's name beside its ``vars``."""
 
 
-def placed(
-    root: Unit, situation: Situation, casts: Sequence[Cast] = ()
-) -> tuple[tuple[Group, ...], tuple[Placement, ...]]:
+def place_variables(
+    root: Unit, situation: ConversionContext, casts: Sequence[Cast] = ()
+) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
     """
     Return the groups of the new file and its variables; refusals go to the log, where a layer's
     variables are not those of its class.
 
     :param casts: what a change of policies casts, by where the source has it
     """
-    builder = Builder(situation, Sources(situation, root))
+    builder = HolderBuilder(situation, Sources(situation, root))
     holder = builder.holder(root)
     maker = _Maker(situation.target, {cast.tensor: cast for cast in casts})
     found = (
-        _archived(holder, maker)
+        _archive_layout(holder, maker)
         if situation.target.container == "keras"
-        else _grouped(holder, maker)
+        else _hdf5_layout(holder, maker)
     )
     if maker.widened:
         situation.log.note(
@@ -90,13 +90,15 @@ class _Maker:
         )
 
 
-def _archived(root: Holder, maker: _Maker) -> tuple[tuple[Group, ...], tuple[Placement, ...]]:
-    groups: dict[tuple[str, ...], Group] = {}
+def _archive_layout(
+    root: Holder, maker: _Maker
+) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
+    groups: dict[tuple[str, ...], StoredGroup] = {}
     placements: list[Placement] = []
     names = maker.target.is_keras3 and maker.target.since(_NAMED_SINCE)
     for path, holder in _archive.places(root, maker.target):
         for place, name in _archive.groups(path, holder):
-            groups.setdefault(place, Group(path=place, name=name if names else None))
+            groups.setdefault(place, StoredGroup(path=place, name=name if names else None))
         placements += [
             maker.placement(
                 (*path, *stored.slot.within, _archive.VARS, str(stored.slot.index)), holder, stored
@@ -106,7 +108,9 @@ def _archived(root: Holder, maker: _Maker) -> tuple[tuple[Group, ...], tuple[Pla
     return tuple(groups.values()), tuple(placements)
 
 
-def _grouped(root: Holder, maker: _Maker) -> tuple[tuple[Group, ...], tuple[Placement, ...]]:
+def _hdf5_layout(
+    root: Holder, maker: _Maker
+) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
     suffix = "" if maker.target.is_keras3 else ":0"
     groups, placements = [], []
     for holder in root.below:
@@ -115,8 +119,8 @@ def _grouped(root: Holder, maker: _Maker) -> tuple[tuple[Group, ...], tuple[Plac
         for name, inner, stored in _hdf5.weights(holder, maker.target):
             names.append(name + suffix)
             placements.append(maker.placement((*path, *names[-1].split("/")), inner, stored))
-        groups.append(Group(path=path, names=tuple(names)))
+        groups.append(StoredGroup(path=path, names=tuple(names)))
     return tuple(groups), tuple(placements)
 
 
-__all__ = ["placed"]
+__all__ = ["place_variables"]

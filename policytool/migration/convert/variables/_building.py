@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.new_model import Assembly
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.variables._holders import Holder, Stored
-from policytool.migration.convert.variables._layouts import assembled, shape_of
-from policytool.migration.convert.variables._slots import Slot, slots
+from policytool.migration.convert.variables._layouts import assemble, shape_of
+from policytool.migration.convert.variables._slots import VariableSlot, slots
 from policytool.model.tree import LAYERS
 from policytool.releases.policy import Policy
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Value
-    from policytool.migration.convert.rewrites import Situation
+    from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.variables._sources import Key, Sources
 
 _BIDIRECTIONAL: Final = "Bidirectional"
@@ -38,10 +38,10 @@ _SPECTRAL: Final = "SpectralNormalization"
 
 
 @dataclass(frozen=True)
-class Builder:
+class HolderBuilder:
     """One model and the file that it comes from."""
 
-    situation: Situation
+    situation: ConversionContext
     sources: Sources
 
     def holder(self, unit: Unit, attribute: str = LAYERS, *, listed: bool = True) -> Holder:
@@ -97,9 +97,9 @@ class Builder:
             ),
             None,
         )
-        return forward if other is None else self._moved(forward, forward.site, other)
+        return forward if other is None else self._shift_sites(forward, forward.site, other)
 
-    def _moved(self, unit: Unit, start: int, end: int) -> Unit:
+    def _shift_sites(self, unit: Unit, start: int, end: int) -> Unit:
         """
         Return a unit with the sites below ``end`` in place of those below ``start``, which are as
         many.
@@ -129,7 +129,7 @@ class Builder:
         if not pool and unit.site is not None and self.situation.from_keras3:
             pool |= self.sources.of_twin(unit.site)
         if unit.role is Role.MODEL and unit.network is not None:
-            wanted: tuple[Slot, ...] | None = ()
+            wanted: tuple[VariableSlot, ...] | None = ()
         else:
             wanted = (
                 None
@@ -148,11 +148,11 @@ class Builder:
                 if stored.slot.name == _KERNEL and stored.source is not None
             }
             pool = {**kernels, **pool}
-        pool |= assembled(unit, wanted, pool)
+        pool |= assemble(unit, wanted, pool)
         found = tuple(
             stored
             for slot in wanted
-            if (stored := self._stored(unit, slot, pool.pop(slot.key, None))) is not None
+            if (stored := self._store(unit, slot, pool.pop(slot.key, None))) is not None
         )
         if pool:
             names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
@@ -163,7 +163,9 @@ class Builder:
             )
         return found
 
-    def _stored(self, unit: Unit, slot: Slot, source: Tensor | Assembly | None) -> Stored | None:
+    def _store(
+        self, unit: Unit, slot: VariableSlot, source: Tensor | Assembly | None
+    ) -> Stored | None:
         scale = unit.scales.get(slot.name)
         if isinstance(source, Assembly):
             return Stored(
@@ -244,7 +246,7 @@ class Builder:
         found = []
         for number, ((within, name), tensor) in enumerate(pool.items()):
             index = int(name) if numbered else number
-            slot = Slot(
+            slot = VariableSlot(
                 name=f"variable_{name}" if numbered else name,
                 scopes=within,
                 within=within,
@@ -268,7 +270,7 @@ class Builder:
         return numbered == (situation.target.container == "keras")
 
     def _refuse(self, unit: Unit, what: str) -> None:
-        if self.situation.log.refused(unit):
+        if self.situation.log.is_refused(unit):
             return  # a layer that the target cannot have has no variables there
         self.situation.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
 

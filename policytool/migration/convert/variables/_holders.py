@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from policytool.formats.document import Tensor
     from policytool.formats.new_model import Assembly
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.variables._slots import Slot
+    from policytool.migration.convert.variables._slots import VariableSlot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
     """A variable that the target has, and where its values come from."""
 
-    slot: Slot
+    slot: VariableSlot
     shape: tuple[int, ...]
     dtype: str
     source: Tensor | None = None

@@ -12,12 +12,12 @@ from policytool.formats.new_model import Assembly
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.variables._slots import Slot
+    from policytool.migration.convert.variables._slots import VariableSlot
     from policytool.migration.convert.variables._sources import Key
 
 
-def assembled(
-    unit: Unit, wanted: tuple[Slot, ...], pool: dict[Key, Tensor | Assembly]
+def assemble(
+    unit: Unit, wanted: tuple[VariableSlot, ...], pool: dict[Key, Tensor | Assembly]
 ) -> dict[Key, Tensor | Assembly]:
     """
     Return what makes each variable of a layer that has a layout, by its key, and take that out of

@@ -33,7 +33,7 @@ _ATTRIBUTE: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Slot:
+class VariableSlot:
     """One variable of a class in a release."""
 
     name: str
@@ -69,12 +69,14 @@ def plain(within: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.removeprefix("_") for part in within)
 
 
-def slots(class_name: str, release: str, config: Mapping[str, object]) -> tuple[Slot, ...] | None:
+def slots(
+    class_name: str, release: str, config: Mapping[str, object]
+) -> tuple[VariableSlot, ...] | None:
     """
     Return the variables that a layer has of its own and of what it makes by itself, in HDF5's
     order; None for a class that the data does not know.
     """
-    record = _record(class_name, _asked(release))
+    record = _record(class_name, _measured_release(release))
     if record is None:
         return _of_cell(class_name, release, config)
     absent: set[int] = set()
@@ -85,7 +87,7 @@ def slots(class_name: str, release: str, config: Mapping[str, object]) -> tuple[
         ):
             absent.update(positions)
     renamed = _RENAMED.get(class_name, {})
-    found = _numbered(
+    found = _number_slots(
         [row for position, row in enumerate(record["slots"]) if position not in absent]
     )
     return tuple(replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in found)
@@ -93,7 +95,7 @@ def slots(class_name: str, release: str, config: Mapping[str, object]) -> tuple[
 
 def _of_cell(
     class_name: str, release: str, config: Mapping[str, object]
-) -> tuple[Slot, ...] | None:
+) -> tuple[VariableSlot, ...] | None:
     """Return a cell's variables: those of the layer that makes it."""
     made = (
         slots(class_name.removesuffix(_CELL), release, config)
@@ -115,7 +117,7 @@ def _is(value: object, wanted: str) -> bool:
     )
 
 
-def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[Slot, ...]:
+def _number_slots(rows: Sequence[Sequence[Any]]) -> tuple[VariableSlot, ...]:
     """
     Return slots, numbered within each object: its trainable variables first, as
     ``Layer.save_own_variables`` has them.
@@ -126,7 +128,7 @@ def _numbered(rows: Sequence[Sequence[Any]]) -> tuple[Slot, ...]:
         numbers[position] = counts.get(row[1], 0)
         counts[row[1]] = numbers[position] + 1
     return tuple(
-        Slot(
+        VariableSlot(
             name=row[0].rpartition("/")[2],
             scopes=tuple(row[0].split("/")[:-1]),
             within=tuple(part for part in row[1].split("/") if part),
@@ -155,7 +157,7 @@ def _record(class_name: str, release: str) -> dict[str, Any] | None:
 
 
 @cache
-def _asked(release: str) -> str:
+def _measured_release(release: str) -> str:
     """
     Return the newest release that was asked and is no newer than this one; of Keras 2.2 and 2.3,
     and older, the oldest.

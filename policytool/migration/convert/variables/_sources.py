@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.rewrites import Situation
-    from policytool.migration.convert.variables._slots import Slot
+    from policytool.migration.convert.rewrites import ConversionContext
+    from policytool.migration.convert.variables._slots import VariableSlot
 
 Key = tuple[tuple[str, ...], str]
 
@@ -28,11 +28,11 @@ _SEEDS: Final = ("seed_generator", "random_generator")
 class Sources:
     """The stored tensors of one file, by layer."""
 
-    situation: Situation
+    situation: ConversionContext
     root: Unit
 
     @cached_property
-    def claimed(self) -> frozenset[int]:
+    def claimed_sites(self) -> frozenset[int]:
         """
         The sites that units of the model stand for, and their like in the backward direction of a
         Bidirectional, which has no unit.
@@ -67,7 +67,10 @@ class Sources:
             else None
         ) or ()
         found: dict[Key, Tensor] = {}
-        for within, name, tensor in (*self._named(site, ()), *self._stacked(site)):
+        for within, name, tensor in (
+            *self._named_variables(site, ()),
+            *self._stack_variables(site),
+        ):
             if not any(seed in part for part in within for seed in _SEEDS):
                 found[_key(known, within, name)] = tensor
         return found
@@ -93,7 +96,7 @@ class Sources:
                 return tensors
         return {}
 
-    def _stacked(self, site: int) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
+    def _stack_variables(self, site: int) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         """
         Yield the variables of a cell that are stored with the stack that holds it, as Keras 2.0 to
         2.3 do: the second kernel is ``kernel_1``.
@@ -127,7 +130,7 @@ class Sources:
             if tensor is not None:
                 yield (), name, tensor
 
-    def _named(
+    def _named_variables(
         self, site: int, within: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], str, Tensor]]:
         placed = self.situation.loaded.placed
@@ -137,17 +140,17 @@ class Sources:
             placed.variables.get(site, ()), placed.sources.get(site, ()), strict=True
         ):
             *above, name = variable.name.split("/")
-            if not above and site not in self._known:
+            if not above and site not in self._known_sites:
                 above = self._scopes(site, tensor)
             yield (*within, *above), name, tensor
         for child in self.situation.loaded.children[site]:
-            if child not in self.claimed:
-                yield from self._named(
+            if child not in self.claimed_sites:
+                yield from self._named_variables(
                     child, (*within, *self.situation.loaded.sites[child].attribute.split("/"))
                 )
 
     @cached_property
-    def _known(self) -> frozenset[int]:
+    def _known_sites(self) -> frozenset[int]:
         """The sites of classes whose variables are known."""
         sites, release = self.situation.loaded.sites, self.situation.source_release
         return frozenset(
@@ -169,7 +172,7 @@ class Sources:
         return path[start:-1]
 
 
-def _key(known: tuple[Slot, ...], within: tuple[str, ...], name: str) -> Key:
+def _key(known: tuple[VariableSlot, ...], within: tuple[str, ...], name: str) -> Key:
     """
     Return what a variable is: by its number in an archive, else by its name or by the attribute
     that a SavedModel has it by.

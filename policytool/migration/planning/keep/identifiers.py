@@ -16,7 +16,7 @@ from policytool.model.tree import LAYERS, MODEL_CLASSES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.model.layer_graph import Graph, Node
+    from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
@@ -41,7 +41,7 @@ def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     Yield the weightless layers between a float input and a lookup, through nested models and the
     wrappers around them.
     """
-    for index, lookup in carried(loaded):
+    for index, lookup in identifier_layers(loaded):
         yield (
             index,
             (
@@ -51,7 +51,7 @@ def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
         )
 
 
-def carried(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
+def identifier_layers(loaded: LoadedModel, *, inputs: bool = False) -> Iterator[tuple[int, int]]:
     """
     Yield each such layer with the lookup that its floats lead to; with ``inputs`` the float inputs
     too, behind them.
@@ -77,7 +77,7 @@ class _Search:
     found: dict[int, int | None] = field(default_factory=dict)
     """By the model's site, the lookup that its inputs lead to."""
 
-    def lookup_in(self, node: Node) -> int | None:
+    def lookup_in(self, node: GraphNode) -> int | None:
         """
         Return the lookup that a node is, or that its inputs lead to inside it; None where there is
         none.
@@ -94,7 +94,7 @@ class _Search:
             self.found[model] = self._behind_inputs(self.loaded.graphs[model])
         return self.found[model]
 
-    def wrappers(self, node: Node) -> list[int]:
+    def wrappers(self, node: GraphNode) -> list[int]:
         """Return the layers around a nested model, which cast what they hand on."""
         here = node.site
         found = []

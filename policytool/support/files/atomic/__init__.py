@@ -13,7 +13,7 @@ killed one left: :func:`remove_stale`.
 from policytool.support.files.atomic._copying import (
     copy_bytes,
     copy_file,
-    opened,
+    open_descriptor,
     same_file,
     write_all,
 )
@@ -29,7 +29,7 @@ __all__ = [
     "Publishable",
     "copy_bytes",
     "copy_file",
-    "opened",
+    "open_descriptor",
     "remove_stale",
     "same_file",
     "write_all",

@@ -35,7 +35,7 @@ def copy_file(source: Path, draft: Path) -> None:
 
     :raises OSError: if reading or writing fails.
     """
-    with regular_file(source) as one, opened(draft, os.O_WRONLY) as other:
+    with regular_file(source) as one, open_descriptor(draft, os.O_WRONLY) as other:
         copy_bytes(one, other, os.fstat(one).st_size)
 
 
@@ -129,12 +129,12 @@ def sync_directory(directory: Path) -> None:
 
     :raises OSError: if the disk fails.
     """
-    with opened(directory, os.O_RDONLY) as descriptor:
+    with open_descriptor(directory, os.O_RDONLY) as descriptor:
         sync(descriptor)
 
 
 @contextlib.contextmanager
-def opened(path: Path, flags: int) -> Iterator[int]:
+def open_descriptor(path: Path, flags: int) -> Iterator[int]:
     """
     Open a draft, or a directory, for the length of a block.
 

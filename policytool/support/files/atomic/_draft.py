@@ -126,7 +126,7 @@ class Draft(Publishable):
             # with a directory's descriptor Python calls linkat(), which alone follows this link
             os.link(unnamed, self._hidden, src_dir_fd=self._descriptor, follow_symlinks=True)
             return self.path
-        with _copying.opened(self._hidden, _copying.NEW) as copy:
+        with _copying.open_descriptor(self._hidden, _copying.NEW) as copy:
             _copying.copy_bytes(self._descriptor, copy, os.fstat(self._descriptor).st_size)
             os.dup2(copy, self._descriptor, inheritable=False)
         return self.path
@@ -134,12 +134,12 @@ class Draft(Publishable):
     def _open(self) -> int:
         if sys.platform == "linux" and _DESCRIPTORS.is_dir():
             with contextlib.suppress(OSError):  # a disk that fails has no file with a name either
-                unnamed = _copying.opened(self._hidden.parent, os.O_TMPFILE | os.O_RDWR)
+                unnamed = _copying.open_descriptor(self._hidden.parent, os.O_TMPFILE | os.O_RDWR)
                 descriptor = self.enter_context(unnamed)
                 self.path = _DESCRIPTORS / str(descriptor)
                 return descriptor
         try:
-            return self.enter_context(_copying.opened(self._hidden, _copying.NEW))
+            return self.enter_context(_copying.open_descriptor(self._hidden, _copying.NEW))
         except BaseException:
             self.close()
             raise
@@ -191,7 +191,7 @@ class DirectoryDraft(Publishable):
         for parent, _, names in os.walk(path, topdown=False, onerror=_raise):
             for made in (*(Path(parent, name) for name in names), Path(parent)):
                 if not made.is_symlink():
-                    with _copying.opened(made, os.O_RDONLY) as descriptor:
+                    with _copying.open_descriptor(made, os.O_RDONLY) as descriptor:
                         _copying.copy_attributes(_twin(made, path, like or path), descriptor)
                         _copying.sync(descriptor)
         return path

@@ -236,7 +236,7 @@ def link_or_copy(one: Path, other: Path) -> None:
     if one.is_dir():
         one.rename(other)
     elif not link(one, other):
-        with _copying.opened(other, _copying.NEW) as copy:
+        with _copying.open_descriptor(other, _copying.NEW) as copy:
             _copying.copy_file(one, other)
             _copying.copy_attributes(one, copy)
             os.fsync(copy)

@@ -382,7 +382,7 @@ def test_object_graph_beyond_the_bounds_is_refused(tmp_path: Path) -> None:
     assert bundle.objects() is not None
     for name in ("checkpoint-graph-bytes", "object-nodes"):
         with (
-            limits.given({name: 1}),
+            limits.override({name: 1}),
             pytest.raises(
                 BundleError,
                 match=f"its object graph has .*, more than the 1.* of {name}; --limit {name}=",

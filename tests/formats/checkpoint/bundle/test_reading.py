@@ -235,7 +235,7 @@ def _slice(data: bytes, shape: list[int], axis: int, start: int, length: int) ->
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_ordered_code_sorts_as_numbers_do(one: int, other: int) -> None:
     """That is what the encoding is for."""
-    assert (ordered_code.signed(one) < ordered_code.signed(other)) == (one < other)
+    assert (ordered_code.encode_signed(one) < ordered_code.encode_signed(other)) == (one < other)
 
 
 def test_partners_are_the_first_that_meet(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Reference, Role, Unit
-from policytool.migration.convert.rewrites._base import Rewrite, Situation
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites.operations import (
     _table,
     casts,
@@ -24,10 +24,13 @@ from policytool.migration.convert.rewrites.operations import (
     to_keras2,
     to_keras3,
 )
-from policytool.migration.convert.rewrites.operations._building import Builder, UnsayableError
+from policytool.migration.convert.rewrites.operations._building import (
+    OperationBuilder,
+    UnsayableError,
+)
 from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLICING, module_of
 from policytool.migration.convert.rewrites.operations._dtypes import Dtypes, of_network
-from policytool.migration.convert.traversal import mapped, references
+from policytool.migration.convert.traversal import map_units, references
 from policytool.releases import keras_operations
 from policytool.releases.releases import KERAS3, newest
 
@@ -45,25 +48,25 @@ _LAMBDAS: Final = frozenset({LAMBDA, SLICING, "ClassMethod", "InstanceMethod", "
 _UNREAD: Final = frozenset({"ClassMethod", "InstanceMethod", "InstanceProperty"})
 
 
-def _apply(root: Unit, situation: Situation) -> Unit:
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
         return replace(unit, network=_network(unit.network, situation))
 
-    return mapped(root, change)
+    return map_units(root, change)
 
 
-def _network(network: Network, situation: Situation) -> Network:
+def _network(network: Network, situation: ConversionContext) -> Network:
     if situation.crosses and situation.to_keras3:
-        network = _told(network, situation)
+        network = _modernize(network, situation)
     dtypes = of_network(network)
     if (
         situation.from_keras3
         and situation.target.loader != CASTING
         and (situation.crosses or situation.source_release == CASTING)
     ):
-        network, gone = casts.dropped(network, dtypes, first_alone=not situation.to_keras3)
+        network, gone = casts.drop_casts(network, dtypes, first_alone=not situation.to_keras3)
         for unit in gone:
             situation.log.change(
                 "cast-dropped",
@@ -76,21 +79,23 @@ def _network(network: Network, situation: Situation) -> Network:
         network = replace(
             network,
             units=tuple(
-                new for unit in network.units for new in _converted(unit, names, dtypes, situation)
+                new for unit in network.units for new in _convert(unit, names, dtypes, situation)
             ),
         )
         network = _without_shapes(network)
     if not situation.to_keras3 and to_keras2.is_before_lambdas(situation.target.loader):
         _judge_lambdas(network, situation)
     if situation.to_keras3:
-        network = replace(network, units=tuple(_held(unit, situation) for unit in network.units))
+        network = replace(
+            network, units=tuple(_with_known_keys(unit, situation) for unit in network.units)
+        )
         _judge_left(network, situation)
     return network
 
 
-def _told(network: Network, situation: Situation) -> Network:
+def _modernize(network: Network, situation: ConversionContext) -> Network:
     """Return a network whose ops are those of TF 2.4 and later."""
-    found, reasons = node_defs.told(network)
+    found, reasons = node_defs.modernize(network)
     for unit in found.units:
         if unit.name in reasons:
             situation.log.refuse(
@@ -102,8 +107,8 @@ def _told(network: Network, situation: Situation) -> Network:
     return found
 
 
-def _converted(
-    unit: Unit, names: set[str], dtypes: Dtypes, situation: Situation
+def _convert(
+    unit: Unit, names: set[str], dtypes: Dtypes, situation: ConversionContext
 ) -> tuple[Unit, ...]:
     """Return what stands in a unit's place; the unit itself where it is no op."""
     is_op = (
@@ -123,7 +128,7 @@ def _converted(
         return (unit,)
     found: list[tuple[Unit, ...]] = []
     for call in unit.calls:
-        builder = Builder(unit, names)
+        builder = OperationBuilder(unit, names)
         try:
             result = _put(builder, unit, call, dtypes, situation)
         except UnsayableError as error:
@@ -142,14 +147,14 @@ def _converted(
             f"{unit.path} is called {len(unit.calls)} times, with other arguments each time",
         )
         return (unit,)
-    said = ", ".join(_said(new) for new in found[0])
-    situation.log.change("operation", unit, f"{_said(unit)} becomes {said}")
+    said = ", ".join(_function_name(new) for new in found[0])
+    situation.log.change("operation", unit, f"{_function_name(unit)} becomes {said}")
     last = replace(found[0][-1], calls=tuple(call for units in found for call in units[-1].calls))
     return (*found[0][:-1], last)
 
 
 def _put(
-    builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, situation: Situation
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes, situation: ConversionContext
 ) -> Reference:
     if situation.to_keras3:
         return to_keras3.put(builder, unit, call, dtypes)
@@ -166,7 +171,7 @@ def _last_named(units: list[Unit], result: Reference, name: str) -> tuple[Unit, 
     return (*units[:-1], replace(units[-1], name=name))
 
 
-def _said(unit: Unit) -> str:
+def _function_name(unit: Unit) -> str:
     function = unit.config.get("function")
     return f"tf.{function}" if isinstance(function, str) else unit.class_name
 
@@ -200,7 +205,7 @@ def _without_shapes(network: Network) -> Network:
         network = replace(network, units=tuple(unit for unit in network.units if unit not in dead))
 
 
-def _held(unit: Unit, situation: Situation) -> Unit:
+def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
     """Return an operation with the keys that the target's release takes."""
     if (
         unit.role is not Role.OPERATION
@@ -231,18 +236,18 @@ def _held(unit: Unit, situation: Situation) -> Unit:
     return replace(unit, config=config, module=f"{keras_operations.MODULES}{module}")
 
 
-def _judge_lambdas(network: Network, situation: Situation) -> None:
+def _judge_lambdas(network: Network, situation: ConversionContext) -> None:
     """Refuse op layers where the release has none that are rebuilt from a config."""
     for unit in network.units:
         if unit.class_name in _LAMBDAS and not unit.custom:
             message = (
-                f"{unit.path} is {_said(unit)} in an op layer ({unit.class_name}), which "
+                f"{unit.path} is {_function_name(unit)} in an op layer ({unit.class_name}), which "
                 f"{situation.target.loader} does not have; they came with TF 2.4"
             )
             situation.log.refuse("operation", unit, message)
 
 
-def _judge_left(network: Network, situation: Situation) -> None:
+def _judge_left(network: Network, situation: ConversionContext) -> None:
     """Refuse op layers that stayed, and operations in a container that does not hold them."""
     for unit in network.units:
         if unit.class_name in _UNREAD:

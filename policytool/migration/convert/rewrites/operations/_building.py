@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from policytool.migration.convert.architecture import Call, Reference, Role, Unit
 from policytool.migration.convert.rewrites.operations._calls import LAMBDA
 from policytool.releases import keras_operations
-from policytool.releases.policy import named
+from policytool.releases.policy import policy_from_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ class UnsayableError(ValueError):
 
 
 @dataclass
-class Builder:
+class OperationBuilder:
     """
     What stands in one unit's place: further units, and the last, which has the name of the first.
     """
@@ -103,5 +103,5 @@ class Builder:
         return Reference(layer=unit.name)
 
 
-FLOAT32 = named("float32")
+FLOAT32 = policy_from_name("float32")
 """The policy of an op layer, which says nothing of what it computes in."""

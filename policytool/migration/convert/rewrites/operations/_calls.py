@@ -11,7 +11,7 @@ from policytool.releases import keras_operations
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument, Call, Unit
-    from policytool.migration.convert.rewrites.operations._rows import Row
+    from policytool.migration.convert.rewrites.operations._rows import OperationRow
 
 LAMBDA = "TFOpLambda"
 SLICING = "SlicingOpLambda"
@@ -27,14 +27,14 @@ def module_of(unit: Unit) -> str:
     return keras_operations.module_of(unit.class_name) or ""
 
 
-def row_of(unit: Unit) -> Row | None:
+def row_of(unit: Unit) -> OperationRow | None:
     """Return the row of an op layer or an operation; None where there is none."""
     if unit.role is Role.OPERATION:
         return BY_OPERATION.get((module_of(unit), unit.class_name))
     return BY_FUNCTION.get(str(unit.config.get("function"))) if unit.class_name == LAMBDA else None
 
 
-def named2(row: Row, call: Call) -> dict[str, Argument] | None:
+def named2(row: OperationRow, call: Call) -> dict[str, Argument] | None:
     """Return the arguments of an op layer's call; None where the file does not hold them all."""
     if not call.args:
         return None
@@ -47,15 +47,15 @@ def named2(row: Row, call: Call) -> dict[str, Argument] | None:
     return found
 
 
-def named3(row: Row, unit: Unit, call: Call) -> dict[str, Argument] | None:
+def named3(row: OperationRow, unit: Unit, call: Call) -> dict[str, Argument] | None:
     """
     Return the arguments of an operation's call and of its constructor; None where one that the
     function needs is not told.
     """
-    if len(call.args) > len(row.called):
+    if len(call.args) > len(row.call_arguments):
         return None
     given: dict[str, Argument] = {
-        pair.keras3: value for pair, value in zip(row.called, call.args, strict=False)
+        pair.keras3: value for pair, value in zip(row.call_arguments, call.args, strict=False)
     }
     given |= call.kwargs
     found: dict[str, Argument] = {}

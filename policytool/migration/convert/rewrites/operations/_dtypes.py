@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Constant, Reference, Role
 from policytool.migration.convert.rewrites.operations._calls import named2, named3, row_of
-from policytool.migration.convert.rewrites.operations._rows import Kind
+from policytool.migration.convert.rewrites.operations._rows import ParameterKind
 from policytool.migration.convert.traversal import references
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from policytool.migration.convert.architecture import Argument, Call, Network, Unit
-    from policytool.migration.convert.rewrites.operations._rows import Row
+    from policytool.migration.convert.rewrites.operations._rows import OperationRow
 
 _PASSING: Final = frozenset(
     {
@@ -96,7 +96,7 @@ _WIDTH: Final = {"float16": 1, "bfloat16": 1, "float32": 2, "float64": 3}
 _FLOATX: Final = "float32"
 
 
-def promoted(found: Iterable[str | None], scalars: Iterable[Argument] = ()) -> str | None:
+def promoted_dtype(found: Iterable[str | None], scalars: Iterable[Argument] = ()) -> str | None:
     """
     Return the dtype that Keras 3 gives to what is made of tensors of these, and of plain numbers.
 
@@ -181,34 +181,40 @@ def _note(unit: Unit, found: Dtypes) -> None:
             found.known[unit.name, number, -1] = _of_layer(unit, call, found)
 
 
-def result_of(row: Row, unit: Unit, call: Call, found: Dtypes) -> str | None:
+def result_of(row: OperationRow, unit: Unit, call: Call, found: Dtypes) -> str | None:
     """Return the dtype of what a row's function or operation gives, on the unit's side."""
     arguments = named3(row, unit, call) if unit.role is Role.OPERATION else named2(row, call)
     if arguments is None:
         return None
     stated = (row.result3 or row.result) if unit.role is Role.OPERATION else row.result
     if stated == "@dtype":
-        dtype = arguments.get(next(pair.tf for pair in row.pairs if pair.kind is Kind.DTYPE))
+        dtype = arguments.get(
+            next(pair.tf for pair in row.pairs if pair.kind is ParameterKind.DTYPE)
+        )
         return dtype if isinstance(dtype, str) else _FLOATX
     return stated if stated is not None else of_tensors(row, arguments, found)
 
 
-def of_tensors(row: Row, arguments: dict[str, Argument], found: Dtypes) -> str | None:
+def of_tensors(row: OperationRow, arguments: dict[str, Argument], found: Dtypes) -> str | None:
     """Return the dtype that a call's tensors are promoted to."""
     tensors, scalars = split(row, arguments)
-    return promoted((found.of(tensor) for tensor in tensors), scalars)
+    return promoted_dtype((found.of(tensor) for tensor in tensors), scalars)
 
 
-def split(row: Row, arguments: dict[str, Argument]) -> tuple[list[Argument], list[Argument]]:
+def split(
+    row: OperationRow, arguments: dict[str, Argument]
+) -> tuple[list[Argument], list[Argument]]:
     """Return a call's tensors and constants with a dtype, and the numbers beside them."""
     values: list[Argument] = []
     for pair in row.pairs:
         value = arguments.get(pair.tf)
-        if pair.kind is Kind.TENSOR or (
-            pair.kind is Kind.FREE and pair is row.pairs[0] and len(row.called) == 1
+        if pair.kind is ParameterKind.TENSOR or (
+            pair.kind is ParameterKind.FREE
+            and pair is row.pairs[0]
+            and len(row.call_arguments) == 1
         ):
             values.append(value)
-        elif pair.kind is Kind.TENSORS:
+        elif pair.kind is ParameterKind.TENSORS:
             values += list(value) if isinstance(value, list | tuple) else [value]
     tensors: list[Argument] = [
         value

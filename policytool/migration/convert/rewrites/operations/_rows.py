@@ -33,7 +33,7 @@ class Place(StrEnum):
     CONFIG = "config"
 
 
-class Kind(StrEnum):
+class ParameterKind(StrEnum):
     """What an argument is."""
 
     TENSOR = "tensor"
@@ -74,7 +74,7 @@ class Pair:
 
     tf: str
     keras3: str
-    kind: Kind = Kind.PLAIN
+    kind: ParameterKind = ParameterKind.PLAIN
     place: Place = Place.CONFIG
     default: Argument | Unset = REQUIRED
     """What TensorFlow takes for an argument that is left out or None."""
@@ -84,7 +84,7 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class OperationRow:
     """One function and one operation."""
 
     functions: tuple[str, ...]
@@ -123,13 +123,17 @@ class Row:
     others: str | None = None
 
     @property
-    def called(self) -> tuple[Pair, ...]:
+    def call_arguments(self) -> tuple[Pair, ...]:
         """The arguments of the operation's call, in its order."""
         return tuple(pair for pair in self.pairs if pair.place is Place.CALL)
 
 
 def tensor(
-    tf: str, keras3: str = "x", *, kind: Kind = Kind.TENSOR, default: Argument | Unset = REQUIRED
+    tf: str,
+    keras3: str = "x",
+    *,
+    kind: ParameterKind = ParameterKind.TENSOR,
+    default: Argument | Unset = REQUIRED,
 ) -> Pair:
     """Return an argument that both are called with."""
     return Pair(
@@ -143,7 +147,7 @@ def option(
     *,
     default: Argument | Unset = REQUIRED,
     default3: Argument | Unset = REQUIRED,
-    kind: Kind = Kind.PLAIN,
+    kind: ParameterKind = ParameterKind.PLAIN,
 ) -> Pair:
     """Return an argument that Keras 3 has in the operation's config."""
     return Pair(tf=tf, keras3=keras3 or tf, kind=kind, default=default, default3=default3)
@@ -157,9 +161,9 @@ def unary(
     module: str = "numpy",
     floats: bool = False,
     result: str | None = None,
-) -> Row:
+) -> OperationRow:
     """Return the row of a function of one tensor."""
-    return Row(
+    return OperationRow(
         functions=(function, *more),
         module=module,
         op=op,
@@ -171,9 +175,9 @@ def unary(
 
 def binary(
     function: str, op: str, *more: str, floats: bool = False, result: str | None = None
-) -> Row:
+) -> OperationRow:
     """Return the row of a function of two tensors."""
-    return Row(
+    return OperationRow(
         functions=(function, *more),
         module="numpy",
         op=op,

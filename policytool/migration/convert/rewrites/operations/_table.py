@@ -10,15 +10,20 @@ from policytool.migration.convert.rewrites.operations import elementwise, neural
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.rewrites.operations._rows import Row
+    from policytool.migration.convert.rewrites.operations._rows import OperationRow
 
-ROWS: Final[tuple[Row, ...]] = (*elementwise.ROWS, *reductions.ROWS, *shapes.ROWS, *neural.ROWS)
+ROWS: Final[tuple[OperationRow, ...]] = (
+    *elementwise.ROWS,
+    *reductions.ROWS,
+    *shapes.ROWS,
+    *neural.ROWS,
+)
 
-BY_FUNCTION: Final[Mapping[str, Row]] = MappingProxyType(
+BY_FUNCTION: Final[Mapping[str, OperationRow]] = MappingProxyType(
     {name: row for row in reversed(ROWS) for name in row.functions}
 )
 """The first row where several have a function."""
 
-BY_OPERATION: Final[Mapping[tuple[str, str], Row]] = MappingProxyType(
+BY_OPERATION: Final[Mapping[tuple[str, str], OperationRow]] = MappingProxyType(
     {(row.module, row.op): row for row in reversed(ROWS)}
 )

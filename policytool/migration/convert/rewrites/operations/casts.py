@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import Call, Reference, Role
-from policytool.migration.convert.traversal import references, replaced
+from policytool.migration.convert.traversal import references, replace_references
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases.policy import Policy
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CAST = "Cast"
 
 
-def dropped(
+def drop_casts(
     network: Network, dtypes: Dtypes, *, first_alone: bool
 ) -> tuple[Network, tuple[Unit, ...]]:
     """
@@ -38,7 +38,7 @@ def dropped(
         for name, unit in casts.items()
         if _source(unit) is not None and dtypes.of(_source(unit)) in names_of_dtypes.FLOATS
     }
-    units = tuple(_rewired(unit, floats, first_alone=first_alone) for unit in network.units)
+    units = tuple(_rewire(unit, floats, first_alone=first_alone) for unit in network.units)
     used = {
         reference.layer
         for unit in units
@@ -57,7 +57,7 @@ def _source(unit: Unit) -> Argument:
     return arguments[0] if arguments and isinstance(arguments[0], Reference) else None
 
 
-def _rewired(unit: Unit, casts: Mapping[str, Unit], *, first_alone: bool) -> Unit:
+def _rewire(unit: Unit, casts: Mapping[str, Unit], *, first_alone: bool) -> Unit:
     policy = unit.config.get("dtype")
     if (
         unit.role is not Role.LAYER
@@ -77,11 +77,11 @@ def _rewired(unit: Unit, casts: Mapping[str, Unit], *, first_alone: bool) -> Uni
     calls = tuple(
         Call(
             args=tuple(
-                replaced(item, change) if number == 0 or not first_alone else item
+                replace_references(item, change) if number == 0 or not first_alone else item
                 for number, item in enumerate(call.args)
             ),
             kwargs={
-                key: item if first_alone else replaced(item, change)
+                key: item if first_alone else replace_references(item, change)
                 for key, item in call.kwargs.items()
             },
         )

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from policytool.migration.convert.architecture import Argument, Call, Value
-    from policytool.migration.convert.rewrites.operations._building import Builder
+    from policytool.migration.convert.rewrites.operations._building import OperationBuilder
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
 
-    Compose = Callable[[Builder, Call, Dtypes], Reference | None]
+    Compose = Callable[[OperationBuilder, Call, Dtypes], Reference | None]
 
 
 def _floats(call: Call, dtypes: Dtypes) -> Reference:
@@ -30,7 +30,7 @@ def _floats(call: Call, dtypes: Dtypes) -> Reference:
     return first
 
 
-def _matmul(builder: Builder, call: Call, dtypes: Dtypes) -> Reference | None:
+def _matmul(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | None:
     """``transpose_a`` and ``transpose_b`` swap the last two axes."""
     flags = [
         call.kwargs.get(f"transpose_{side}") or call.kwargs.get(f"adjoint_{side}") for side in "ab"
@@ -52,7 +52,7 @@ def _matmul(builder: Builder, call: Call, dtypes: Dtypes) -> Reference | None:
     return builder.operation("numpy.Matmul", tuple(args))
 
 
-def _normalized(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
+def _l2_normalize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     """
     ``tf.math.l2_normalize``: times the reciprocal root of the sum of squares, which is at least
     ``epsilon``.
@@ -74,7 +74,7 @@ def _axis(call: Call) -> Value:
     raise UnsayableError("calls a function of TensorFlow with an axis that is no number")
 
 
-def _norm(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
+def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     """Return the Euclidean norm."""
     if call.kwargs.get("ord", "euclidean") not in {"euclidean", 2}:
         raise UnsayableError("computes a norm that is not the Euclidean one")
@@ -91,7 +91,7 @@ def _norm(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
     return builder.operation("numpy.Sqrt", (total,))
 
 
-def _difference(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
+def _difference(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     x = _floats(call, dtypes)
     y = call.kwargs.get("y")
     if not isinstance(y, Reference | int | float):
@@ -99,7 +99,7 @@ def _difference(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
     return builder.operation("numpy.Square", (builder.operation("numpy.Subtract", (x, y)),))
 
 
-def _added(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
+def _add_n(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     del dtypes
     terms = call.args[0]
     if isinstance(terms, Reference):
@@ -119,7 +119,7 @@ def _added(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
 _METHODS: Final = frozenset({"bilinear", "nearest", "bicubic", "lanczos3", "lanczos5"})
 
 
-def _resized(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
+def _resize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     """
     ``tf.image.resize`` gives float32 whatever it takes, but for the nearest pixels; Keras 3 gives
     what it takes.
@@ -146,7 +146,7 @@ def _resized(builder: Builder, call: Call, dtypes: Dtypes) -> Reference:
     return builder.operation("image.Resize", (x,), config)
 
 
-def _clipped(builder: Builder, call: Call, dtypes: Dtypes) -> Reference | None:
+def _clip(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | None:
     """Bounds that are tensors: ``tf.clip_by_value`` takes the smaller one first."""
     low, high = (call.kwargs.get(f"clip_value_{end}") for end in ("min", "max"))
     if not any(isinstance(bound, Reference) for bound in (low, high)):
@@ -161,14 +161,14 @@ COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(
     {
         "linalg.matmul": _matmul,
         "matmul": _matmul,
-        "math.l2_normalize": _normalized,
-        "nn.l2_normalize": _normalized,
+        "math.l2_normalize": _l2_normalize,
+        "nn.l2_normalize": _l2_normalize,
         "norm": _norm,
         "compat.v1.norm": _norm,
         "math.squared_difference": _difference,
-        "math.add_n": _added,
-        "image.resize": _resized,
-        "clip_by_value": _clipped,
+        "math.add_n": _add_n,
+        "image.resize": _resize,
+        "clip_by_value": _clip,
     }
 )
 """By function; one that returns None leaves the call to the rows."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from policytool.migration.convert.rewrites.operations._rows import (
-    Kind,
-    Row,
+    OperationRow,
+    ParameterKind,
     binary,
     option,
     tensor,
     unary,
 )
 
-ROWS: Final[tuple[Row, ...]] = (
+ROWS: Final[tuple[OperationRow, ...]] = (
     binary("math.add", "Add", "__operators__.add", "add"),
     binary("math.subtract", "Subtract", "subtract"),
     binary("math.multiply", "Multiply", "multiply"),
@@ -25,7 +25,7 @@ ROWS: Final[tuple[Row, ...]] = (
     binary("math.pow", "Power", "pow", floats=True),
     binary("math.maximum", "Maximum", "maximum"),
     binary("math.minimum", "Minimum", "minimum"),
-    Row(
+    OperationRow(
         functions=("math.atan2", "atan2"),
         module="numpy",
         op="Arctan2",
@@ -68,7 +68,7 @@ ROWS: Final[tuple[Row, ...]] = (
     unary("math.atanh", "Arctanh", "atanh", floats=True),
     unary("math.floor", "Floor", "floor", floats=True),
     unary("math.ceil", "Ceil", "compat.v1.ceil", floats=True),
-    Row(
+    OperationRow(
         functions=("math.round", "round"),
         module="numpy",
         op="Round",
@@ -79,30 +79,30 @@ ROWS: Final[tuple[Row, ...]] = (
     unary("math.is_nan", "Isnan", floats=True, result="bool"),
     unary("math.is_inf", "Isinf", floats=True, result="bool"),
     unary("math.is_finite", "Isfinite", floats=True, result="bool"),
-    Row(
+    OperationRow(
         functions=("where",),
         module="numpy",
         op="Where",
         pairs=(
-            tensor("condition", "condition", kind=Kind.FREE),
+            tensor("condition", "condition", kind=ParameterKind.FREE),
             tensor("x", "x1"),
             tensor("y", "x2"),
         ),
     ),
-    Row(
+    OperationRow(
         functions=("clip_by_value",),
         module="numpy",
         op="Clip",
         pairs=(tensor("t"), option("clip_value_min", "x_min"), option("clip_value_max", "x_max")),
     ),
-    Row(
+    OperationRow(
         functions=("cast", "dtypes.cast"),
         module="core",
         op="Cast",
-        pairs=(tensor("x"), option("dtype", kind=Kind.DTYPE)),
+        pairs=(tensor("x"), option("dtype", kind=ParameterKind.DTYPE)),
         result="@dtype",
     ),
-    Row(
+    OperationRow(
         functions=("stop_gradient",),
         module="core",
         op="StopGradient",

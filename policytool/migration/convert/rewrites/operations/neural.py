@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.migration.convert.rewrites.operations._rows import Kind, Row, option, tensor, unary
+from policytool.migration.convert.rewrites.operations._rows import (
+    OperationRow,
+    ParameterKind,
+    option,
+    tensor,
+    unary,
+)
 
 
-def _activation(function: str, op: str, *more: str, of: str = "features") -> Row:
+def _activation(function: str, op: str, *more: str, of: str = "features") -> OperationRow:
     return unary(function, op, *more, of=of, module="nn", floats=True)
 
 
-def _pool(function: str, op: str, *more: str) -> Row:
-    return Row(
+def _pool(function: str, op: str, *more: str) -> OperationRow:
+    return OperationRow(
         functions=(function, *more),
         module="nn",
         op=op,
@@ -20,14 +26,14 @@ def _pool(function: str, op: str, *more: str) -> Row:
             tensor("input", "inputs"),
             option("ksize", "pool_size"),
             option("strides", default3=None),
-            option("padding", default3="valid", kind=Kind.MODE),
-            option("data_format", default="NHWC", default3=None, kind=Kind.MODE),
+            option("padding", default3="valid", kind=ParameterKind.MODE),
+            option("data_format", default="NHWC", default3=None, kind=ParameterKind.MODE),
         ),
         floats=True,
     )
 
 
-ROWS: Final[tuple[Row, ...]] = (
+ROWS: Final[tuple[OperationRow, ...]] = (
     _activation("nn.relu", "Relu"),
     _activation("nn.relu6", "Relu6"),
     _activation("nn.selu", "Selu"),
@@ -35,7 +41,7 @@ ROWS: Final[tuple[Row, ...]] = (
     _activation("nn.softsign", "Softsign", "math.softsign"),
     _activation("math.sigmoid", "Sigmoid", "nn.sigmoid", "sigmoid", of="x"),
     _activation("math.log_sigmoid", "LogSigmoid", of="x"),
-    Row(
+    OperationRow(
         functions=("nn.silu", "nn.swish"),
         module="nn",
         op="Silu",
@@ -43,43 +49,45 @@ ROWS: Final[tuple[Row, ...]] = (
         ignored={"beta": (None, 1, 1.0)},
         floats=True,
     ),
-    Row(functions=("nn.elu",), module="nn", op="Elu", pairs=(tensor("features"),), floats=True),
-    Row(
+    OperationRow(
+        functions=("nn.elu",), module="nn", op="Elu", pairs=(tensor("features"),), floats=True
+    ),
+    OperationRow(
         functions=("nn.leaky_relu",),
         module="nn",
         op="LeakyRelu",
         pairs=(tensor("features"), option("alpha", "negative_slope", default=0.2, default3=0.2)),
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("nn.gelu",),
         module="nn",
         op="Gelu",
         pairs=(tensor("features"), option("approximate", default=False, default3=True)),
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("nn.softmax", "math.softmax"),
         module="nn",
         op="Softmax",
         pairs=(tensor("logits"), option("axis", default=-1, default3=-1)),
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("nn.log_softmax", "math.log_softmax"),
         module="nn",
         op="LogSoftmax",
         pairs=(tensor("logits"), option("axis", default=-1, default3=-1)),
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("nn.depth_to_space",),
         module="nn",
         op="DepthToSpace",
         pairs=(tensor("input"), option("block_size")),
         ignored={"data_format": ("NHWC",)},
     ),
-    Row(
+    OperationRow(
         functions=("nn.space_to_depth",),
         module="nn",
         op="SpaceToDepth",

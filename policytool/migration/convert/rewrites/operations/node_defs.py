@@ -47,7 +47,7 @@ _TYPES: Final = {
 }
 
 
-def told(network: Network) -> tuple[Network, dict[str, str]]:
+def modernize(network: Network) -> tuple[Network, dict[str, str]]:
     """
     Return the network with the op layers that TF 2.4 and later have, and by name why a layer is
     left as it was.
@@ -65,7 +65,7 @@ def told(network: Network) -> tuple[Network, dict[str, str]]:
     for unit in network.units:
         try:
             units[unit.name] = (
-                _told(unit, packed) if unit.class_name == NODE_DEF and not unit.custom else unit
+                _op_layer(unit, packed) if unit.class_name == NODE_DEF and not unit.custom else unit
             )
         except UnsayableError as error:
             units[unit.name], reasons[unit.name] = unit, str(error)
@@ -88,7 +88,7 @@ def _without_packs(network: Network, packs: frozenset[str]) -> Network:
     )
 
 
-def _told(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
+def _op_layer(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
     """
     Return the op layer of TF 2.4 for a layer.
 
@@ -97,7 +97,7 @@ def _told(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
     op, attributes = _op(unit), _attributes(unit)
     config: dict[str, Value] = {"trainable": True, "dtype": FLOAT32}
     if op in _SLICES:
-        calls = tuple(_sliced(op, attributes, _inputs(unit, call)) for call in unit.calls)
+        calls = tuple(_slice_call(op, attributes, _inputs(unit, call)) for call in unit.calls)
         return replace(
             unit, class_name=SLICING, config={**config, "function": slicing.FUNCTION}, calls=calls
         )
@@ -105,7 +105,7 @@ def _told(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
         raise UnsayableError(
             f"is {op}, an op of TensorFlow that no operation of Keras 3 is known to compute"
         )
-    calls = tuple(_called(op, attributes, _inputs(unit, call), packed) for call in unit.calls)
+    calls = tuple(_call_of(op, attributes, _inputs(unit, call), packed) for call in unit.calls)
     return replace(
         unit, class_name=LAMBDA, config={**config, "function": OPS[op].function}, calls=calls
     )
@@ -175,7 +175,7 @@ def _inputs(unit: Unit, call: Call) -> list[Argument]:
     return found
 
 
-def _called(
+def _call_of(
     op: str,
     attributes: Mapping[str, Argument],
     inputs: list[Argument],
@@ -208,7 +208,7 @@ def _called(
     return Call(args=(first,), kwargs={**given, **known.said})
 
 
-def _sliced(op: str, attributes: Mapping[str, Argument], inputs: list[Argument]) -> Call:
+def _slice_call(op: str, attributes: Mapping[str, Argument], inputs: list[Argument]) -> Call:
     """Return a call that cuts out a part, whose bounds have to be constants."""
     if len(inputs) != _SLICES[op] or any(not isinstance(bounds, list) for bounds in inputs[1:]):
         raise UnsayableError(

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.migration.convert.rewrites.operations._rows import Kind, Row, option, tensor
+from policytool.migration.convert.rewrites.operations._rows import (
+    OperationRow,
+    ParameterKind,
+    option,
+    tensor,
+)
 
 _AXIS: Final = option("axis", default=None, default3=None)
 _KEEP: Final = option("keepdims", default=False, default3=False)
@@ -12,9 +17,9 @@ _KEEP: Final = option("keepdims", default=False, default3=False)
 
 def _reduction(
     function: str, op: str, *more: str, floats: bool = True, result: str | None = None
-) -> Row:
+) -> OperationRow:
     pairs = (tensor("input_tensor"), _AXIS, _KEEP)
-    return Row(
+    return OperationRow(
         functions=(function, *more),
         module="numpy",
         op=op,
@@ -24,8 +29,8 @@ def _reduction(
     )
 
 
-def _place(function: str, op: str, *more: str) -> Row:
-    return Row(
+def _place(function: str, op: str, *more: str) -> OperationRow:
+    return OperationRow(
         functions=(function, *more),
         module="numpy",
         op=op,
@@ -36,7 +41,7 @@ def _place(function: str, op: str, *more: str) -> Row:
     )
 
 
-ROWS: Final[tuple[Row, ...]] = (
+ROWS: Final[tuple[OperationRow, ...]] = (
     _reduction("math.reduce_sum", "Sum", "reduce_sum"),
     _reduction("math.reduce_mean", "Mean", "reduce_mean"),
     _reduction("math.reduce_max", "Max", "reduce_max", floats=False),
@@ -46,13 +51,13 @@ ROWS: Final[tuple[Row, ...]] = (
     _reduction("math.reduce_prod", "Prod", "reduce_prod"),
     _reduction("math.reduce_variance", "Var"),
     _reduction("math.reduce_std", "Std"),
-    Row(
+    OperationRow(
         functions=("math.reduce_logsumexp", "reduce_logsumexp"),
         module="math",
         op="Logsumexp",
         pairs=(
             tensor("input_tensor"),
-            option("axis", default=None, default3=None, kind=Kind.LIST),
+            option("axis", default=None, default3=None, kind=ParameterKind.LIST),
             _KEEP,
         ),
         floats=True,
@@ -61,7 +66,7 @@ ROWS: Final[tuple[Row, ...]] = (
     _reduction("math.reduce_all", "All", "reduce_all", floats=False, result="bool"),
     _place("math.argmax", "Argmax", "argmax", "compat.v1.argmax"),
     _place("math.argmin", "Argmin", "argmin", "compat.v1.argmin"),
-    Row(
+    OperationRow(
         functions=("math.cumsum", "cumsum"),
         module="numpy",
         op="Cumsum",
@@ -69,7 +74,7 @@ ROWS: Final[tuple[Row, ...]] = (
         ignored={"exclusive": (False,), "reverse": (False,)},
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("math.cumprod",),
         module="numpy",
         op="Cumprod",
@@ -77,7 +82,7 @@ ROWS: Final[tuple[Row, ...]] = (
         ignored={"exclusive": (False,), "reverse": (False,)},
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("math.top_k", "nn.top_k"),
         module="math",
         op="TopK",
@@ -89,14 +94,14 @@ ROWS: Final[tuple[Row, ...]] = (
         ignored={"index_type": ("int32",)},
         others="int32",
     ),
-    Row(
+    OperationRow(
         functions=("sort",),
         module="numpy",
         op="Sort",
         pairs=(tensor("values"), option("axis", default=-1, default3=-1)),
         ignored={"direction": ("ASCENDING",)},
     ),
-    Row(
+    OperationRow(
         functions=("argsort",),
         module="numpy",
         op="Argsort",

@@ -6,80 +6,88 @@ from __future__ import annotations
 
 from typing import Final
 
-from policytool.migration.convert.rewrites.operations._rows import Kind, Row, option, tensor
+from policytool.migration.convert.rewrites.operations._rows import (
+    OperationRow,
+    ParameterKind,
+    option,
+    tensor,
+)
 
-_SQUEEZED: Final = option("axis", default=None, default3=None, kind=Kind.AXES)
+_SQUEEZED: Final = option("axis", default=None, default3=None, kind=ParameterKind.AXES)
 
-ROWS: Final[tuple[Row, ...]] = (
-    Row(
+ROWS: Final[tuple[OperationRow, ...]] = (
+    OperationRow(
         functions=("reshape",),
         module="numpy",
         op="Reshape",
-        pairs=(tensor("tensor"), option("shape", "newshape", kind=Kind.SHAPE)),
+        pairs=(tensor("tensor"), option("shape", "newshape", kind=ParameterKind.SHAPE)),
     ),
-    Row(
+    OperationRow(
         functions=("transpose", "compat.v1.transpose"),
         module="numpy",
         op="Transpose",
         pairs=(tensor("a"), option("perm", "axes", default=None, default3=None)),
         ignored={"conjugate": (False,)},
     ),
-    Row(
+    OperationRow(
         functions=("expand_dims", "compat.v1.expand_dims"),
         module="numpy",
         op="ExpandDims",
         pairs=(tensor("input"), option("axis")),
     ),
-    Row(
+    OperationRow(
         functions=("squeeze", "compat.v1.squeeze"),
         module="numpy",
         op="Squeeze",
         pairs=(tensor("input"), _SQUEEZED),
         ignored={"squeeze_dims": (None,)},
     ),
-    Row(
+    OperationRow(
         functions=("tile",),
         module="numpy",
         op="Tile",
         pairs=(tensor("input"), option("multiples", "repeats")),
     ),
-    Row(
+    OperationRow(
         functions=("repeat",),
         module="numpy",
         op="Repeat",
         pairs=(tensor("input"), option("repeats"), option("axis", default=None, default3=None)),
     ),
-    Row(
+    OperationRow(
         functions=("broadcast_to",),
         module="numpy",
         op="BroadcastTo",
         pairs=(tensor("input"), option("shape")),
     ),
-    Row(
+    OperationRow(
         functions=("reverse",),
         module="numpy",
         op="Flip",
-        pairs=(tensor("tensor"), option("axis", default3=None, kind=Kind.AXES)),
+        pairs=(tensor("tensor"), option("axis", default3=None, kind=ParameterKind.AXES)),
     ),
-    Row(
+    OperationRow(
         functions=("roll",),
         module="numpy",
         op="Roll",
         pairs=(tensor("input"), option("shift"), option("axis", default3=None)),
     ),
-    Row(
+    OperationRow(
         functions=("concat",),
         module="numpy",
         op="Concatenate",
-        pairs=(tensor("values", "xs", kind=Kind.TENSORS), option("axis", default3=0)),
+        pairs=(tensor("values", "xs", kind=ParameterKind.TENSORS), option("axis", default3=0)),
     ),
-    Row(
+    OperationRow(
         functions=("stack",),
         module="numpy",
         op="Stack",
-        pairs=(tensor("values", "x", kind=Kind.TENSORS), option("axis", default=0, default3=0)),
+        pairs=(
+            tensor("values", "x", kind=ParameterKind.TENSORS),
+            option("axis", default=0, default3=0),
+        ),
     ),
-    Row(
+    OperationRow(
         functions=("unstack",),
         module="core",
         op="Unstack",
@@ -89,53 +97,53 @@ ROWS: Final[tuple[Row, ...]] = (
             option("axis", default=0, default3=0),
         ),
     ),
-    Row(
+    OperationRow(
         functions=("split",),
         module="numpy",
         op="Split",
         pairs=(
             tensor("value"),
-            option("num_or_size_splits", "indices_or_sections", kind=Kind.SPLITS),
+            option("num_or_size_splits", "indices_or_sections", kind=ParameterKind.SPLITS),
             option("axis", default=0, default3=0),
         ),
         ignored={"num": (None,)},
     ),
-    Row(
+    OperationRow(
         functions=("pad", "compat.v1.pad"),
         module="numpy",
         op="Pad",
         pairs=(
             tensor("tensor"),
-            tensor("constant_values", "constant_values", kind=Kind.FREE, default=0),
+            tensor("constant_values", "constant_values", kind=ParameterKind.FREE, default=0),
             option("paddings", "pad_width"),
-            option("mode", default="CONSTANT", default3="constant", kind=Kind.MODE),
+            option("mode", default="CONSTANT", default3="constant", kind=ParameterKind.MODE),
         ),
     ),
-    Row(
+    OperationRow(
         functions=("gather", "compat.v1.gather"),
         module="numpy",
         op="Take",
         pairs=(
             tensor("params"),
-            tensor("indices", "indices", kind=Kind.FREE),
+            tensor("indices", "indices", kind=ParameterKind.FREE),
             option("axis", default=0, default3=None),
         ),
         ignored={"batch_dims": (0,), "validate_indices": (None,)},
     ),
-    Row(
+    OperationRow(
         functions=("one_hot",),
         module="nn",
         op="OneHot",
         pairs=(
-            tensor("indices", kind=Kind.FREE),
+            tensor("indices", kind=ParameterKind.FREE),
             option("depth", "num_classes"),
             option("axis", default=-1, default3=-1),
-            option("dtype", default="float32", default3="float32", kind=Kind.DTYPE),
+            option("dtype", default="float32", default3="float32", kind=ParameterKind.DTYPE),
         ),
         ignored={"on_value": (None, 1, 1.0), "off_value": (None, 0, 0.0)},
         result="@dtype",
     ),
-    Row(
+    OperationRow(
         functions=("linalg.matmul", "matmul"),
         module="numpy",
         op="Matmul",
@@ -156,21 +164,21 @@ ROWS: Final[tuple[Row, ...]] = (
         ),
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("tensordot",),
         module="numpy",
         op="Tensordot",
         pairs=(tensor("a", "x1"), tensor("b", "x2"), option("axes", default3=2)),
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("linalg.cross",),
         module="numpy",
         op="Cross",
         pairs=(tensor("a", "x1"), tensor("b", "x2")),
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("linalg.inv",),
         module="linalg",
         op="Inv",
@@ -178,17 +186,17 @@ ROWS: Final[tuple[Row, ...]] = (
         ignored={"adjoint": (False,)},
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("linalg.det",), module="linalg", op="Det", pairs=(tensor("input"),), floats=True
     ),
-    Row(
+    OperationRow(
         functions=("linalg.cholesky",),
         module="linalg",
         op="Cholesky",
         pairs=(tensor("input"),),
         floats=True,
     ),
-    Row(
+    OperationRow(
         functions=("linalg.solve",),
         module="linalg",
         op="Solve",

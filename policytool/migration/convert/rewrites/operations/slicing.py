@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Reference, Slice
-from policytool.migration.convert.rewrites.operations._building import Builder, UnsayableError
+from policytool.migration.convert.rewrites.operations._building import (
+    OperationBuilder,
+    UnsayableError,
+)
 from policytool.migration.convert.rewrites.operations._calls import SLICING
 from policytool.migration.convert.traversal import references
 
@@ -18,7 +21,7 @@ _ELLIPSIS: Final = "__ellipsis__"
 _BOUNDS: Final = ("start", "stop", "step")
 
 
-def put3(builder: Builder, call: Call) -> Reference:
+def put3(builder: OperationBuilder, call: Call) -> Reference:
     """
     Add the operation that takes what a slicing layer takes.
 
@@ -58,7 +61,7 @@ def _index3(item: Argument) -> Argument:
     )
 
 
-def put2(builder: Builder, call: Call, *, ellipsis: bool) -> Reference:
+def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     """
     Add the slicing layer that takes what ``GetItem`` takes.
 

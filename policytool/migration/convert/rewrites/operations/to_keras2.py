@@ -6,20 +6,28 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Constant, Reference
 from policytool.migration.convert.rewrites.operations import slicing
-from policytool.migration.convert.rewrites.operations._building import Builder, UnsayableError
+from policytool.migration.convert.rewrites.operations._building import (
+    OperationBuilder,
+    UnsayableError,
+)
 from policytool.migration.convert.rewrites.operations._calls import named3, row_of
 from policytool.migration.convert.rewrites.operations._dtypes import of_tensors, split
-from policytool.migration.convert.rewrites.operations._rows import REQUIRED, Kind, Pair, Place
+from policytool.migration.convert.rewrites.operations._rows import (
+    REQUIRED,
+    Pair,
+    ParameterKind,
+    Place,
+)
 from policytool.migration.convert.traversal import references
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
-from policytool.releases.policy import named
+from policytool.releases.policy import policy_from_name
 from policytool.releases.releases import KERAS3, is_since, newest
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument, Call, Unit
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
-    from policytool.migration.convert.rewrites.operations._rows import Row
+    from policytool.migration.convert.rewrites.operations._rows import OperationRow
 
 _TURNED: Final = {
     **{
@@ -49,7 +57,9 @@ _NO_ELLIPSIS: Final = "tf2.4"
 _OF_NUMBERS: Final = frozenset({"float32", "int32", "bool"})
 
 
-def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -> Reference:
+def put(
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes, loader: str
+) -> Reference:
     """
     Add the op layers that compute what an operation does in one call, and return the result.
 
@@ -69,7 +79,9 @@ def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -
         or dtype not in names_of_dtypes.FLOATS
     ):
         raise UnsayableError(f"is {unit.class_name}, an operation; {loader} has no layer for it")
-    return builder.layer("Activation", source, {"activation": "linear", "dtype": named(dtype)})
+    return builder.layer(
+        "Activation", source, {"activation": "linear", "dtype": policy_from_name(dtype)}
+    )
 
 
 def is_before_lambdas(loader: str) -> bool:
@@ -77,7 +89,9 @@ def is_before_lambdas(loader: str) -> bool:
     return not is_since(loader, _FIRST_LAMBDA)
 
 
-def _put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) -> Reference:
+def _put(
+    builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes, loader: str
+) -> Reference:
     if unit.class_name == "GetItem":
         return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
@@ -96,10 +110,10 @@ def _put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes, loader: str) 
             f"is {unit.class_name} with arguments that tf.{function} does not take"
         )
     _judge_rest(row, unit)
-    return _called(builder, row, arguments, dtypes)
+    return _call(builder, row, arguments, dtypes)
 
 
-def _judge_rest(row: Row, unit: Unit) -> None:
+def _judge_rest(row: OperationRow, unit: Unit) -> None:
     """
     Refuse keys of the operation's config that the function has no words for, but those that say
     what it does anyway.
@@ -113,8 +127,8 @@ def _judge_rest(row: Row, unit: Unit) -> None:
             )
 
 
-def _called(
-    builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: Dtypes
+def _call(
+    builder: OperationBuilder, row: OperationRow, arguments: dict[str, Argument], dtypes: Dtypes
 ) -> Reference:
     function = row.functions[0]
     tensors, _ = split(row, arguments)
@@ -127,7 +141,7 @@ def _called(
     values: dict[str, Argument] = {}
     for pair in row.pairs:
         value = arguments[pair.tf]
-        if pair.kind in {Kind.TENSOR, Kind.TENSORS}:
+        if pair.kind in {ParameterKind.TENSOR, ParameterKind.TENSORS}:
             values[pair.tf] = _tensor(builder, value, dtype, dtypes)
         elif pair.place is Place.CALL:
             values[pair.tf] = _free(value)
@@ -143,7 +157,7 @@ def _called(
 
 
 def _function(
-    builder: Builder, row: Row, values: dict[str, Argument], dtype: str | None
+    builder: OperationBuilder, row: OperationRow, values: dict[str, Argument], dtype: str | None
 ) -> Reference:
     """
     Add the function with its first argument in front; a number in front of tensors of 16 bits is
@@ -152,9 +166,9 @@ def _function(
     first, *others = [pair.tf for pair in row.pairs]
     function = row.functions[0]
     front = values[first]
-    if isinstance(front, Reference) or row.pairs[0].kind is not Kind.TENSOR:
+    if isinstance(front, Reference) or row.pairs[0].kind is not ParameterKind.TENSOR:
         if (
-            row.pairs[0].kind is Kind.FREE
+            row.pairs[0].kind is ParameterKind.FREE
             and any(not isinstance(values.get(key), Reference) for key in others[:1])
             and dtype not in {*_OF_NUMBERS, None}
         ):
@@ -180,7 +194,9 @@ def _function(
     return builder.function(function, front, {key: values[key] for key in others if key in values})
 
 
-def _tensor(builder: Builder, value: Argument, dtype: str | None, dtypes: Dtypes) -> Argument:
+def _tensor(
+    builder: OperationBuilder, value: Argument, dtype: str | None, dtypes: Dtypes
+) -> Argument:
     """
     Return a tensor in the dtype that Keras 3 promotes it to; a constant without its own, which the
     function gives it.
@@ -205,18 +221,18 @@ def _free(value: Argument) -> Argument:
     return value.value if isinstance(value, Constant) else value
 
 
-def _plain(row: Row, pair: Pair, value: Argument) -> Argument:
+def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
     """Return an argument of the operation's config as the function takes it."""
     if any(True for _ in references(value)):
         raise UnsayableError(f"is {row.op} with a tensor for {pair.keras3}")
-    if pair.kind is Kind.SPLITS and isinstance(value, list):
+    if pair.kind is ParameterKind.SPLITS and isinstance(value, list):
         return _sizes(value)
-    if pair.kind is Kind.MODE:
+    if pair.kind is ParameterKind.MODE:
         return str(value).upper()
-    if pair.kind is Kind.AXES and isinstance(value, int):
+    if pair.kind is ParameterKind.AXES and isinstance(value, int):
         return [value]
     if value is None and pair.default is not None:
-        if pair.default is REQUIRED or pair.kind is not Kind.DTYPE:
+        if pair.default is REQUIRED or pair.kind is not ParameterKind.DTYPE:
             raise UnsayableError(
                 f"is {row.op} with no {pair.keras3}, which tf.{row.functions[0]} needs"
             )

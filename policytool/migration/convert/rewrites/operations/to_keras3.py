@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Constant, Reference
 from policytool.migration.convert.rewrites.operations import slicing
-from policytool.migration.convert.rewrites.operations._building import Builder, UnsayableError
+from policytool.migration.convert.rewrites.operations._building import (
+    OperationBuilder,
+    UnsayableError,
+)
 from policytool.migration.convert.rewrites.operations._calls import SLICING, named2, number, row_of
 from policytool.migration.convert.rewrites.operations._dtypes import of_tensors
-from policytool.migration.convert.rewrites.operations._rows import REQUIRED, Kind, Pair, Place
+from policytool.migration.convert.rewrites.operations._rows import (
+    REQUIRED,
+    Pair,
+    ParameterKind,
+    Place,
+)
 from policytool.migration.convert.rewrites.operations.composed import COMPOSED
 from policytool.migration.convert.traversal import references
 from policytool.releases import dtypes as names_of_dtypes
@@ -17,13 +25,13 @@ from policytool.releases import dtypes as names_of_dtypes
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument, Call, Unit, Value
     from policytool.migration.convert.rewrites.operations._dtypes import Dtypes
-    from policytool.migration.convert.rewrites.operations._rows import Row
+    from policytool.migration.convert.rewrites.operations._rows import OperationRow
 
 _NAME: Final = "name"
 _WHOLE: Final = "int32"
 
 
-def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes) -> Reference:
+def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Reference:
     """
     Add the operations that compute what an op layer does in one call, and return the result.
 
@@ -45,11 +53,11 @@ def put(builder: Builder, unit: Unit, call: Call, dtypes: Dtypes) -> Reference:
     arguments = named2(row, call)
     if arguments is None:
         raise UnsayableError(f"calls tf.{function}, whose arguments the file does not hold")
-    return _called(builder, row, arguments, dtypes)
+    return _call(builder, row, arguments, dtypes)
 
 
-def _called(
-    builder: Builder, row: Row, arguments: dict[str, Argument], dtypes: Dtypes
+def _call(
+    builder: OperationBuilder, row: OperationRow, arguments: dict[str, Argument], dtypes: Dtypes
 ) -> Reference:
     known = {pair.tf for pair in row.pairs} | {_NAME}
     for key, value in arguments.items():
@@ -72,7 +80,7 @@ def _called(
             config[pair.keras3] = _plain(row, pair, value)
         elif pair.default is not REQUIRED and value == pair.default:
             continue
-        elif len(args) == row.called.index(pair):
+        elif len(args) == row.call_arguments.index(pair):
             args.append(_tensor(row, pair, value, dtype))
         else:
             kwargs[pair.keras3] = _tensor(row, pair, value, dtype)
@@ -82,24 +90,26 @@ def _called(
     return found
 
 
-def _plain(row: Row, pair: Pair, value: Argument) -> Value:
+def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
     """Return an argument as the operation's config has it."""
-    if pair.kind is Kind.SHAPE:
+    if pair.kind is ParameterKind.SHAPE:
         return shape(value)
     if any(True for _ in references(value)):
         raise UnsayableError(
             f"calls tf.{row.functions[0]} with a tensor for {pair.tf}, which {row.op} of Keras 3 "
             "does not take"
         )
-    if pair.kind is Kind.SPLITS and isinstance(value, list):
+    if pair.kind is ParameterKind.SPLITS and isinstance(value, list):
         return _cuts(value)
-    if pair.kind is Kind.LIST and isinstance(value, int):
+    if pair.kind is ParameterKind.LIST and isinstance(value, int):
         return [value]
-    if pair.kind is Kind.MODE:
+    if pair.kind is ParameterKind.MODE:
         return str(value).lower()
-    if pair.kind is Kind.AXES and isinstance(value, list) and len(value) == 1:
+    if pair.kind is ParameterKind.AXES and isinstance(value, list) and len(value) == 1:
         return value[0]  # type: ignore[return-value]  # no tensors in it; Keras 3.3 takes no list
-    if pair.kind is Kind.DTYPE and not (isinstance(value, str) and value in names_of_dtypes.NAMES):
+    if pair.kind is ParameterKind.DTYPE and not (
+        isinstance(value, str) and value in names_of_dtypes.NAMES
+    ):
         raise UnsayableError(f"calls tf.{row.functions[0]} with a dtype that Keras 3 does not have")
     return value  # type: ignore[return-value]  # no tensors in it, and JSON otherwise
 
@@ -134,13 +144,13 @@ def _cuts(sizes: list[Argument]) -> Value:
     return places
 
 
-def _tensor(row: Row, pair: Pair, value: Argument, dtype: str | None) -> Argument:
+def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -> Argument:
     """
     Return what an operation is called with: arrays get the dtype that TensorFlow gives them, that
     of the tensors beside them.
     """
     value = number(value)
-    if pair.kind is Kind.TENSORS and isinstance(value, list | tuple):
+    if pair.kind is ParameterKind.TENSORS and isinstance(value, list | tuple):
         return [_tensor(row, PLAIN, item, dtype) for item in value]
     if isinstance(value, Constant):
         value = value.value
@@ -149,7 +159,7 @@ def _tensor(row: Row, pair: Pair, value: Argument, dtype: str | None) -> Argumen
             raise UnsayableError(
                 f"calls tf.{row.functions[0]} with a list of tensors for {pair.tf}"
             )
-        if pair.kind is Kind.FREE:
+        if pair.kind is ParameterKind.FREE:
             return Constant(value=list(value), dtype=_own(value))
         if dtype is None:
             raise UnsayableError(
@@ -167,5 +177,5 @@ def _own(value: Argument) -> str:
     return "bool" if isinstance(value, bool) else _WHOLE if isinstance(value, int) else "float32"
 
 
-PLAIN: Final = Pair(tf="values", keras3="x", kind=Kind.TENSOR, place=Place.CALL)
+PLAIN: Final = Pair(tf="values", keras3="x", kind=ParameterKind.TENSOR, place=Place.CALL)
 """One of a list of tensors."""
