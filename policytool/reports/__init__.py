@@ -1,5 +1,5 @@
 """
-Every way in which an inspection is shown, one module each.
+Values of every command as text: terminal, Markdown, JSON, CSV, SARIF, JUnit and diffs.
 
 To add a report, write its module and add one line to :data:`REPORTERS`.
 """
