@@ -65,7 +65,9 @@ GENERATED: Final = (
 
 
 @THOROUGH
-@pytest.mark.parametrize("name", [f"{page}.md" if page.isupper() else f"docs/{page}.md" for page in GENERATED])
+@pytest.mark.parametrize(
+    "name", [f"{page}.md" if page.isupper() else f"docs/{page}.md" for page in GENERATED]
+)
 def test_generated_pages_are_current(name: str) -> None:
     """What is committed is what ``make docs`` writes."""
     assert (ROOT / name).read_text(encoding="utf-8") == generator().PAGES[name]()

@@ -1,11 +1,10 @@
 """
-From a model that a loader does not take to one that it does: decoded, rewritten, judged, and
-encoded. Pure; nothing is read or written here.
+Conversion of a model for a release that does not load it: decode, rewrite, check, encode.
 
-``architecture`` is the model between the two, ``traversal`` the ways through it; ``decoding`` and
-``encoding`` are what generations write, ``keras2_graph`` and ``keras3_graph`` how each writes the
-calls of a functional model; ``rewrites`` are what has to be said otherwise; ``arguments`` holds
-every key against what the target takes; ``ordering`` puts layers where the target counts them;
-``variables`` says where each stored variable goes, and ``compiled`` what becomes of optimizer, loss
-and metrics; ``planned`` makes the plan.
+Pure: nothing is read or written here. ``architecture`` is the model between the two libraries, and
+``traversal`` visits its parts. ``decoding`` and ``encoding`` are the configs of both libraries,
+``keras2_graph`` and ``keras3_graph`` the calls of functional models. ``rewrites`` are the steps
+between; ``arguments`` keeps the keys that the target accepts; ``ordering`` puts layers in the order
+in which the target counts them. ``variables`` places each stored variable, ``compiled`` converts
+optimizer, losses and metrics. ``conversion_plan`` makes the plan of all that.
 """

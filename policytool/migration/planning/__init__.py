@@ -1,10 +1,9 @@
 """
-Planning: from a read model and what the user asks for to the list of everything that will change.
-Pure; nothing is written here.
+Plan the changes of a loaded model for the user's options. Pure: nothing is written here.
 
-``decisions`` says which policy each layer is to have, ``keep`` which layers stay in float32,
-``propagation`` what the graph asks for, ``spelling`` how it is written, ``training`` what becomes
-of the optimizer, ``storage`` which tensors are cast.
+``decisions`` chooses the policy of each layer, ``keep`` the layers that stay in float32, and
+``propagation`` follows dtypes through the graph. ``policy_formats`` writes policies as the target
+reads them, ``training`` changes the optimizer, and ``stored_dtypes`` lists the tensors to cast.
 """
 
 from __future__ import annotations

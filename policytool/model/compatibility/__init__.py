@@ -1,11 +1,11 @@
 """
-What each loader makes of a file, as far as it can be known without asking: it refuses it, it loads
-it, or it is not judged.
+Whether each release loads a file, as far as the file tells: yes, no, or not judged.
 
-``judging`` gives the verdicts. ``refusals`` are rows about containers, policies and graphs, each
-measured; ``accepted`` is what the releases said of classes and their keys, and ``serialised`` finds
-what there is to ask about in a config; ``doubts`` are what a file leaves open.
-``training_refusals`` is the same about training configurations and the optimizer's state.
+``verdicts`` joins three sources. ``incompatibilities`` has rows about containers, policies and
+graphs, each measured; ``serialized_objects`` collects the classes and arguments in a config, which
+are compared with :mod:`policytool.releases.known_arguments`; dtypes are compared with
+:mod:`policytool.releases.dtype_support`. ``open_questions`` lists what a file leaves open.
+``training_incompatibilities`` is the same for the training configuration and the optimizer's state.
 """
 
 from __future__ import annotations
