@@ -72,7 +72,7 @@ golden: $(VENV)/.dev  ## Rewrite the golden files; read the difference before co
 
 test-compat: $(VENV)/.dev  ## Ask the newest tf_keras and Keras what they load, and compare
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
-	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m pytest -m compat tests/compat
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(PYTEST) -m compat tests/compat
 
 test-compat-all: $(VENV)/.dev  ## The same, with every fixture migrated to every policy, and converted for both libraries
 	$(PYTHON) tests/compat/environment.py $(COMPAT)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.helpers.paths import ROOT
+from tests.helpers.paths import FIXTURES, ROOT
 from tests.helpers.source_tree import CHILDREN, PACKAGE, SourceTree, cycles
 
 if TYPE_CHECKING:
@@ -43,6 +45,65 @@ def figures(tree: SourceTree) -> Iterator[tuple[str, str]]:
     yield "functions named by a lone participle", str(len(tree.lone_participles))
     yield "public class names in several modules", str(len(tree.repeated_classes))
     yield "lines above 100 columns", str(_long_lines(tree.root))
+    yield from _reads_and_analyses(tree.root)
+
+
+_COUNT: Final = """
+import importlib, io, sys
+from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout
+def one_of(*names):
+    for name in names:
+        module, function = name.split(":")
+        try:
+            found = importlib.import_module("policytool." + module)
+        except ImportError:
+            continue
+        if hasattr(found, function):
+            return found, function
+counts = Counter()
+def count(what, module, name):
+    inner = getattr(module, name)
+    def counted(*arguments, **options):
+        counts[what] += 1
+        return inner(*arguments, **options)
+    setattr(module, name, counted)
+count("reads", *one_of("formats.format_detection:document", "recognition:document"))
+count("analyses", *one_of("model.reading:load_model", "reading:analysed"))
+from policytool.cli.main import run
+nowhere = io.TextIOWrapper(io.BytesIO())
+with redirect_stdout(nowhere), redirect_stderr(nowhere):
+    run(sys.argv[1:])
+sys.__stdout__.write(f"{counts['reads']} / {counts['analyses']}")
+"""
+"""Runs a command in the checkout on the path, and writes how often it read and analysed a file."""
+
+COMMANDS: Final = {
+    "inspect": ("inspect",),
+    "audit": ("audit",),
+    "audit, two targets": ("audit", "--target", "tf2.4", "--target", "keras3"),
+    "migrate": ("migrate", "--to", "float32", "-o", "{place}/new.h5"),
+    "migrate --target": ("migrate", "--target", "keras3", "-o", "{place}/target.keras"),
+    "audit --fix": ("audit", "--fix", "--backup", "--overwrite"),
+    "diff": ("diff", "{model}"),
+}
+
+
+def _reads_and_analyses(root: Path) -> Iterator[tuple[str, str]]:
+    for name, words in COMMANDS.items():
+        with tempfile.TemporaryDirectory() as place:
+            model = Path(place, "model.h5")
+            shutil.copy(FIXTURES / "tf2.3/exp_mf16_fixed128.h5", model)
+            arguments = [word.format(place=place, model=model) for word in (*words, str(model))]
+            done = subprocess.run(
+                [sys.executable, "-c", _COUNT, *arguments],
+                env={**os.environ, "PYTHONPATH": str(root), "POLICYTOOL_JOBS": "1"},
+                cwd=place,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            yield f"reads / analyses: {name}", done.stdout
 
 
 def _long_lines(root: Path) -> int:
