@@ -21,7 +21,7 @@ COVERAGE_FLOOR := 95
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench bench-hostile load fixtures docs clean
+.PHONY: help demo quick test test-slow count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures docs clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -91,11 +91,9 @@ crash: $(VENV)/.dev  ## Put a fault into every call of the system that writes, a
 structure: $(VENV)/.dev  ## Measure the package's structure, before and after the move into twelve packages
 	$(BIN)/python -m tests.structure
 
-bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader
+bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader, and the cost of hostile files
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/benchmarks.md
-
-bench-hostile: $(VENV)/.dev  ## Measure what files made to be expensive cost
 	$(BIN)/python tests/bench/hostile.py --write docs/hostile.json
 	$(BIN)/python docs/generate.py
 

@@ -1,6 +1,6 @@
 """
 The page of the limits: what each is and why, and what files made to be expensive cost, as ``make
-bench-hostile`` measured it.
+bench`` measured it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def limits_page() -> str:
         "",
         (
             "Written by `make docs` from `policytool/support/limits.py` and from what "
-            "`make bench-hostile` "
+            "`make bench` "
             "measured. `policytool limits` lists the same at the terminal."
         ),
         "",

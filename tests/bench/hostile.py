@@ -1,6 +1,6 @@
 """
 Measure what files made to be expensive cost: ``python tests/bench/hostile.py [--write FILE]
-[NAME...]``, by ``make bench-hostile``.
+[NAME...]``, by ``make bench``.
 
 Each is below 50 MB and as bad as its kind can be made; each command that reads it runs in a process
 of its own, whose time and memory the system tells. What takes more than a minute of processor time
