@@ -4,7 +4,8 @@ Write the models that are measured, with random weights: ``python keras_make.py 
 Runs under the interpreter that has Keras.
 
 EfficientNetV2-L is written by Keras and, as a SavedModel, by tf_keras; ``thin`` is a network of the
-same depth and an eighth of the width: as many layers, hardly any weights.
+same depth and an eighth of the width: as many layers, hardly any weights. ``mixed`` is an
+EfficientNetB4 in mixed_float16, as a SavedModel of tf_keras.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ if not saved_model.exists():  # Keras 3 writes none
         draft, save_format="tf"
     )
     draft.rename(saved_model)
+mixed = Path(sys.argv[1], "mixed.savedmodel")
+if not mixed.exists():
+    keras2: Any = import_module("tf_keras")
+    keras2.mixed_precision.set_global_policy("mixed_float16")
+    draft = mixed.with_name(f"draft-{mixed.name}")
+    keras2.applications.EfficientNetB4(weights=None).save(draft, save_format="tf")
+    draft.rename(mixed)
 for name, make in MAKERS.items():
     missing = [
         path

@@ -246,7 +246,9 @@ def rewriting(model: Path, runs: int) -> list[Row]:
         copy.unlink(missing_ok=True)
         target.unlink(missing_ok=True)
         os.sync()  # what is still on its way to the disk belongs to neither
-        baseline = run(("sh", "-c", 'cp "$0" "$1" && sync "$1"', str(model), str(copy)))
+        baseline = run(
+            ("sh", "-c", 'cp --reflink=never "$0" "$1" && sync "$1"', str(model), str(copy))
+        )
         os.sync()
         ours = run(
             (sys.executable, str(HERE / "migrate_once.py"), str(model), str(target), str(result))
@@ -326,8 +328,24 @@ def start(found: Pairs) -> Row:
         baseline=seconds(found.baseline),
         ours=seconds(found.ours),
         ratio=f"{found.ratio:.2f}",
-        target="at most 2.5",
-        met=found.ratio <= 2.5,
+        target="at most 1.5",
+        met=found.ratio <= 1.5,
+    )
+
+
+def auditing(models: Path, runs: int) -> Row:
+    """Return the row on ``audit`` of a mixed SavedModel, whose every layer has findings."""
+    model = str(models / "mixed.savedmodel")
+    audit = (POLICYTOOL, "audit", "--fail-on", "never", model)
+    run(audit)  # a first run, not counted: byte code and page cache
+    found = alternate((POLICYTOOL, "inspect", model), audit, runs)
+    return Row(
+        what="`policytool audit` of a mixed EfficientNetB4 (SavedModel) / `policytool inspect`",
+        baseline=seconds(found.baseline),
+        ours=seconds(found.ours),
+        ratio=f"{found.ratio:.2f}",
+        target="at most 3",
+        met=found.ratio <= 3,
     )
 
 
@@ -388,6 +406,7 @@ def measured(keras: str, models: Path, runs: int) -> list[Row]:
         *migrated,
         *checking(keras, models, "keras2", "mixed_float16"),
         *checking(keras, models, "keras3", "mixed_bfloat16"),
+        auditing(models, runs),
         many(models, runs),
         start(
             alternate((sys.executable, "-c", "import click"), (POLICYTOOL, "--version"), 2 * runs)
