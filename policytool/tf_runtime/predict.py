@@ -134,13 +134,30 @@ class _Predictor:
         }
         try:
             if wanted["signature"] is None:
-                return feed_model(self.library, self.model, options)
+                return self._feed_model(options)
             signature = self.signatures[wanted["signature"]]
             return feed_known_signature(self.library, signature, self.model, options, self.size)
         except Refused as error:
             if error.code != "not-callable":
                 raise Refused(error.code, "{}: {}".format(subject, error)) from error
             raise _not_callable(subject, error.__cause__) from error
+
+    def _feed_model(self, options: Mapping[str, Any]) -> FedInputs:
+        """
+        Return inputs for the model; one that does not say its inputs has those of its only
+        signature, if that takes one input.
+        """
+        try:
+            return feed_model(self.library, self.model, options)
+        except Refused as error:
+            specs = [
+                list(one.structured_input_signature[1].values()) for one in self.signatures.values()
+            ]
+            if error.code != "no-inputs" or len(specs) != 1 or len(specs[0]) != 1:
+                raise
+            # where Keras 2 has the inputs of a model that was called
+            self.model._saved_model_inputs_spec = specs[0][0]  # noqa: SLF001
+            return feed_model(self.library, self.model, options)
 
     def _outputs(self, signature: str | None, tensors: Any, subject: str) -> Any:
         try:

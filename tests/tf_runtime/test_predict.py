@@ -1,0 +1,50 @@
+"""The inputs of a model that does not say them, with objects that stand for models."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from policytool.tf_runtime import predict
+from policytool.tf_runtime.library import Refused
+
+
+def signature(*specs: str) -> Any:
+    """Return what looks like a signature with these inputs."""
+    return SimpleNamespace(structured_input_signature=((), {spec: spec for spec in specs}))
+
+
+@pytest.fixture
+def predictor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the loaded file of a model that is only fed if Keras has noted its inputs."""
+
+    def feed(_library: Any, model: Any, _options: Any) -> Any:
+        spec = getattr(model, "_saved_model_inputs_spec", None)
+        if spec is None:
+            raise Refused("no-inputs", "says nothing")
+        return spec
+
+    monkeypatch.setattr(predict, "feed_model", feed)
+    found: Any = object.__new__(predict._Predictor)  # noqa: SLF001  # what a job makes first
+    found.library = found.model = SimpleNamespace()
+    return found
+
+
+def test_a_silent_model_has_the_input_of_its_only_signature(predictor: Any) -> None:
+    """As a SavedModel of Keras 2 may be that was never called in Python."""
+    predictor.signatures = {"serving_default": signature("x")}
+    assert predictor._feed_model({}) == "x"  # noqa: SLF001  # as above
+
+
+@pytest.mark.parametrize(
+    "signatures",
+    [{}, {"a": signature("x"), "b": signature("x")}, {"a": signature("x", "y")}],
+    ids=["none", "two", "two inputs"],
+)
+def test_a_silent_model_is_refused_otherwise(predictor: Any, signatures: dict[str, Any]) -> None:
+    """Nothing tells which signature is the model's own, or how it nests its inputs."""
+    predictor.signatures = signatures
+    with pytest.raises(Refused, match="says nothing"):
+        predictor._feed_model({})  # noqa: SLF001  # as above
