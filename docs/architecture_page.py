@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 ROOT: Final = Path(__file__).parent.parent
 sys.path.append(str(ROOT))
 
-from tests.helpers.source_tree import SourceTree, room  # noqa: E402  # tests is no installed package
+from tests.helpers.source_tree import SourceTree, reachable, room  # noqa: E402  # tests is no installed package
 from tests.test_architecture import CHILD, ORDER  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 PAGE: Final = ROOT / "ARCHITECTURE.md"
 
@@ -40,24 +40,13 @@ def picture(tree: SourceTree) -> str:
 
 def _arrows(tree: SourceTree) -> Iterator[str]:
     known = [name for line in ORDER for name in line]
-    below = {name: tree.rooms[name] & set(known) for name in known}
+    below = {name: tree.rooms[name] & frozenset(known) for name in known}
     for name in known:
         indirect: set[str] = set()
         for other in below[name]:
-            indirect |= _reached(other, below)
+            indirect |= reachable(other, below)
         yield from (f"    {name} --> {other}" for other in sorted(below[name] - indirect))
     yield f"    numerics -. starts .-> {CHILD}"
-
-
-def _reached(start: str, below: Mapping[str, frozenset[str]]) -> set[str]:
-    found: set[str] = set()
-    pending = [*below[start]]
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending += below[name]
-    return found
 
 
 def packages(tree: SourceTree) -> str:

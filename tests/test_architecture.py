@@ -8,7 +8,6 @@ import inspect
 import json
 import pkgutil
 import re
-from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Final
 
@@ -28,14 +27,14 @@ from policytool.reports.differences import DifferenceReporter
 from policytool.reports.findings import FindingReporter
 from policytool.reports.plans import PlanReporter
 from tests.contracts.format_contract import FormatContract
+from tests.helpers.paths import PACKAGE, ROOT
+from tests.helpers.source_tree import SourceTree, cycles, room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
 
     from policytool.formats import Format
-
-PACKAGE: Final = Path(policytool.__file__).parent
 
 ORDER: Final = (
     ("cli",),
@@ -78,17 +77,8 @@ BANNED: Final = {"tensorflow", "keras", "tf_keras", "pickle", "marshal", "shelve
 """What executes things from files, or takes seconds to import."""
 
 
-def _modules() -> Iterator[tuple[str, ast.Module]]:
-    """Yield each module's name below the package and its syntax tree."""
-    for file in sorted(PACKAGE.rglob("*.py")):
-        parts = file.relative_to(PACKAGE).with_suffix("").parts
-        yield (
-            ".".join(part for part in parts if part != "__init__") or "__init__",
-            ast.parse(file.read_text(encoding="utf-8")),
-        )
-
-
-MODULES: Final = dict(_modules())
+TREE: Final = SourceTree(root=ROOT)
+MODULES: Final = TREE.trees
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -105,49 +95,26 @@ def _imports(tree: ast.Module) -> Iterator[str]:
                 yield f"relative import of {node.module}"
 
 
-def _room(module: str) -> str:
-    """Return the package that a module below ``policytool`` is in; its own name beside them."""
-    return module.partition(".")[0]
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    """Return the modules of policytool that a module imports, by their names below it."""
-    own = (
-        name.removeprefix("policytool.") for name in _imports(tree) if name.startswith("policytool")
-    )
-    return {_module_of(name) for name in own}
-
-
-def _module_of(name: str) -> str:
-    """Return the module that a dotted name is, or is in."""
-    while name not in MODULES:
-        name, dot, _ = name.rpartition(".")
-        if not dot:
-            return "__init__"
-    return name
-
-
-def _violations(imports: Mapping[str, set[str]]) -> set[tuple[str, str]]:
+def _violations(imports: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
     """Return the imports that go up, or across a line, each as importer and imported module."""
-    level = {room: number for number, rooms in enumerate(ORDER) for room in rooms}
+    level = {name: number for number, names in enumerate(ORDER) for name in names}
     level |= {entry: -1 - place for place, entry in enumerate(reversed(ENTRIES))}
     return {
         (module, name)
         for module, names in imports.items()
         for name in names
-        if CHILD not in {_room(module), _room(name)}
-        and _room(module) != _room(name)
-        and level[_room(name)] <= level[_room(module)]
+        if CHILD not in {room(module), room(name)}
+        and room(module) != room(name)
+        and level[room(name)] <= level[room(module)]
     }
 
 
-IMPORTS: Final = {module: _imported(tree) for module, tree in MODULES.items()}
+IMPORTS: Final = TREE.imports
 
 
 def test_the_packages_are_those_declared() -> None:
     """A new package is placed on purpose, and one that is gone leaves no place."""
-    rooms = {_room(module) for module in MODULES}
-    assert rooms == {room for line in ORDER for room in line} | {CHILD, *ENTRIES}
+    assert set(TREE.rooms) == {name for line in ORDER for name in line} | {CHILD, *ENTRIES}
 
 
 @pytest.mark.parametrize("module", sorted(IMPORTS))
@@ -160,36 +127,24 @@ def test_an_upward_import_is_found() -> None:
     """One import that goes up, or to a package of the same line, breaks the order."""
     for upward in (("support.limits", "cli.main"), ("rules.base", "numerics.workers")):
         module, name = upward
-        more = {**IMPORTS, module: {*IMPORTS[module], name}}
+        more = {**IMPORTS, module: IMPORTS[module] | {name}}
         assert _violations(more) == {upward}
 
 
 def test_modules_make_no_cycle() -> None:
     """Modules can be put in one order, imports in functions and for type checkers included."""
-    left = {
-        module: {name for name in names if name != module and not module.startswith(f"{name}.")}
-        for module, names in IMPORTS.items()
-    }
-    while left:
-        free = {module for module, names in left.items() if not names & set(left)}
-        assert free, f"cycle among {sorted(left)}"
-        left = {module: names for module, names in left.items() if module not in free}
+    assert not cycles(IMPORTS)
 
 
 def test_private_modules_are_imported_in_their_package_only() -> None:
     """A module whose name begins with an underscore serves the package that it is in."""
-    assert not {
-        (module, name)
-        for module, names in IMPORTS.items()
-        for name in names
-        if (at := name.find("._")) >= 0 and not f"{module}.".startswith(f"{name[:at]}.")
-    }
+    assert not TREE.private_imports
 
 
 def test_no_module_hides_a_public_function() -> None:
     """Importing a module below ``policytool`` must not replace a public function."""
     planned = {"inspect", "audit", "migrate", "check", "diff", "tune", "explain"}
-    assert not {_room(module) for module in MODULES} & (planned | set(policytool.__all__))
+    assert not set(TREE.rooms) & (planned | set(policytool.__all__))
 
 
 @pytest.mark.parametrize("library", sorted(HOMES))

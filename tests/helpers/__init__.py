@@ -1,1 +1,1 @@
-"""Tests of :mod:`policytool.helpers`."""
+"""What several tests use: models, stand-ins, marks and paths."""

@@ -160,9 +160,7 @@ def imported_names(tree: ast.Module, module: str) -> Iterator[str]:
         match node:
             case ast.Import(names=names):
                 yield from (
-                    alias.name.partition(".")[2]
-                    for alias in names
-                    if room(alias.name) == PACKAGE and "." in alias.name
+                    alias.name.partition(".")[2] for alias in names if room(alias.name) == PACKAGE
                 )
             case ast.ImportFrom(module=str(source), names=names, level=0) if (
                 room(source) == PACKAGE
@@ -175,17 +173,20 @@ def imported_names(tree: ast.Module, module: str) -> Iterator[str]:
                 yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
+def reachable(start: str, graph: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the nodes that a way from a node leads to, itself if it is in a cycle."""
+    seen: set[str] = set()
+    pending = [*graph[start]]
+    while pending:
+        if (name := pending.pop()) not in seen:
+            seen.add(name)
+            pending += graph[name]
+    return frozenset(seen)
+
+
 def cycles(graph: Mapping[str, frozenset[str]]) -> tuple[frozenset[str], ...]:
     """Return the groups of nodes that reach each other."""
-    reached: dict[str, frozenset[str]] = {}
-    for start in graph:
-        seen: set[str] = set()
-        pending = list(graph[start])
-        while pending:
-            if (name := pending.pop()) not in seen:
-                seen.add(name)
-                pending += graph[name]
-        reached[start] = frozenset(seen)
+    reached = {start: reachable(start, graph) for start in graph}
     groups: dict[frozenset[str], None] = defaultdict()
     for name, found in reached.items():
         group = frozenset({name, *(other for other in found if name in reached[other])})
