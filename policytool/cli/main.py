@@ -116,9 +116,9 @@ def _print_version(
     context: click.Context, _parameter: click.Parameter, value: bool
 ) -> None:  # Click's callback signature
     if value:
-        from policytool.support.version import version
+        from policytool.support.version import VERSION
 
-        click.echo(f"policytool {version()}")
+        click.echo(f"policytool {VERSION}")
         context.exit()
 
 
@@ -185,7 +185,7 @@ def run(arguments: list[str]) -> int:
     ):  # Click itself exits where it meets the closed pipe, and nowhere else in this mode
         standard_streams.give_up(sys.stdout)
         return Exit.CLEAN
-    except (Exception, KeyboardInterrupt) as error:  # the last line of defence  # noqa: BLE001  # the last line of defence
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the last line of defence
         try:
             return _report_ending(error, debug="--debug" in arguments)
         except OSError as failure:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.commands.inspect import Failure
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
-from policytool.support.version import version
+from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ UTF-8 has no bytes for.
 
 def with_version(number: int, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a report below its version and that of policytool."""
-    return {"version": number, "tool": {"name": "policytool", "version": version()}, **values}
+    return {"version": number, "tool": {"name": "policytool", "version": VERSION}, **values}
 
 
 def json_text(values: object, forms: Forms = FAILURES, *, unicode: bool) -> str:

@@ -9,11 +9,6 @@ VERSION: Final = "0.1.0"
 """pyproject.toml takes it from here; asking the installation for it costs 15 ms at start."""
 
 
-def version() -> str:
-    """Return the version of policytool."""
-    return VERSION
-
-
 @cache
 def documentation() -> str | None:
     """

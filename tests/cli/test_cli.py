@@ -15,7 +15,7 @@ import pytest
 
 from policytool.cli.exit_codes import Exit
 from policytool.commands import inspect as inspection
-from policytool.support.version import version
+from policytool.support.version import VERSION
 from tests.conftest import FIXED_SCALE_H5, MIXED_H5, MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import FIXTURES, ROOT
@@ -65,8 +65,8 @@ def test_help_names_every_command(option: str) -> None:
 def test_version_is_the_package_version() -> None:
     """``--version`` prints name and version alone."""
     ended = run("--version")
-    assert (ended.code, ended.out, ended.err) == (0, f"policytool {version()}\n", "")
-    assert metadata.version("policytool") == version()
+    assert (ended.code, ended.out, ended.err) == (0, f"policytool {VERSION}\n", "")
+    assert metadata.version("policytool") == VERSION
 
 
 def test_module_and_script_are_the_same() -> None:

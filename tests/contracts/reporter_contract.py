@@ -12,7 +12,7 @@ import pytest
 from policytool import reports
 from policytool.commands import inspect as inspection
 from policytool.reports import View
-from policytool.support.version import version
+from policytool.support.version import VERSION
 from tests.helpers.paths import FIXTURES, ROOT
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def compared(text: str, file: str) -> None:
     Fail where ``text`` is not the golden file's; with ``POLICYTOOL_GOLDEN=1`` write it instead
     (``make golden``).
     """
-    scrubbed = re.sub(rf'("version": "){re.escape(version())}"', r'\1VERSION"', text)
+    scrubbed = re.sub(rf'("version": "){re.escape(VERSION)}"', r'\1VERSION"', text)
     golden = GOLDEN / file
     if os.environ.get("POLICYTOOL_GOLDEN") == "1":
         golden.parent.mkdir(exist_ok=True)

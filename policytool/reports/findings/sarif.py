@@ -17,7 +17,7 @@ from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import mending, with_fingerprints
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import clean
-from policytool.support.version import documentation, version
+from policytool.support.version import VERSION, documentation
 
 if TYPE_CHECKING:
     from policytool.commands.audit import Audit
@@ -48,7 +48,7 @@ def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
     positions = {rule.id: position for position, rule in enumerate(audit.rules)}
     driver = {
         "name": "policytool",
-        "version": version(),
+        "version": VERSION,
         "rules": [_rule(rule) for rule in audit.rules],
     }
     invocation = {
