@@ -78,14 +78,16 @@ def input_structure(model: Any, signatures: Mapping[str, Any]) -> Any:
     if isinstance(inputs, (list, tuple)) and len(inputs) == 1:
         inputs = inputs[0]
     if inputs is None:
-        alone = [
-            list(signature.structured_input_signature[1].values())
-            for signature in signatures.values()
-        ]
-        if len(alone) != 1 or len(alone[0]) != 1:
-            raise Refused("no-inputs", "the model does not say what it is called with")
-        inputs = alone[0][0]
+        inputs = only_input(signatures)
+    if inputs is None:
+        raise Refused("no-inputs", "the model does not say what it is called with")
     return inputs
+
+
+def only_input(signatures: Mapping[str, Any]) -> Any:
+    """Return the spec of the input of an only signature with one input; else None."""
+    specs = [list(one.structured_input_signature[1].values()) for one in signatures.values()]
+    return specs[0][0] if len(specs) == 1 and len(specs[0]) == 1 else None
 
 
 def match_signature(

@@ -150,13 +150,11 @@ class _Predictor:
         try:
             return feed_model(self.library, self.model, options)
         except Refused as error:
-            specs = [
-                list(one.structured_input_signature[1].values()) for one in self.signatures.values()
-            ]
-            if error.code != "no-inputs" or len(specs) != 1 or len(specs[0]) != 1:
+            spec = model_calls.only_input(self.signatures)
+            if error.code != "no-inputs" or spec is None:
                 raise
             # where Keras 2 has the inputs of a model that was called
-            self.model._saved_model_inputs_spec = specs[0][0]  # noqa: SLF001
+            self.model._saved_model_inputs_spec = spec  # noqa: SLF001
             return feed_model(self.library, self.model, options)
 
     def _outputs(self, signature: str | None, tensors: Any, subject: str) -> Any:
