@@ -23,8 +23,7 @@ def limits_page() -> str:
         "# Limits",
         "",
         (
-            "Written by `make docs` from `policytool/support/limits.py` and from what "
-            "`make bench` "
+            "Written by `make docs` from `policytool/support/limits.py` and from what `make bench` "
             "measured. `policytool limits` lists the same at the terminal."
         ),
         "",

@@ -28,7 +28,6 @@ from policytool.migration.planning.loss_scale import spells_scale
 from policytool.migration.planning.options import Options
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
-from policytool.model.loaded_model import LoadedModel
 from policytool.model.model_cache import once_per_model
 from policytool.releases.generations import keras1
 from policytool.releases.targets import generation_of

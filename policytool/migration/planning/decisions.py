@@ -174,7 +174,7 @@ def _decide_map(
     where the layer is kept.
     """
     spelled = loaded.own_policies[index]
-    assert isinstance(spelled, PolicyMap)  # the caller asked  # noqa: S101  # the caller asked
+    assert isinstance(spelled, PolicyMap)  # noqa: S101  # the caller asked
     wanted = FLOAT32 if reason is not None else target
     changed = tuple(
         (key, _entry(loaded, index, entry, wanted, decisions)) for key, entry in spelled.policies

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from policytool.migration.planning.loss_scale import model_policy
-from policytool.model.loaded_model import LoadedModel
 from policytool.model.optimizer_config import configuration
 from policytool.releases.policy import loss_scale_values
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
@@ -62,9 +63,9 @@ class Publishable(contextlib.ExitStack):
         place = _placing.place_directory if new.is_dir() else _placing.place_file
         place(new, target, backup, check, overwrite=overwrite)
 
+    @abstractmethod
     def finish(self, like: Path | None) -> Path:
         """Complete the draft, bring it to the disk with its attributes, and return its name."""
-        raise NotImplementedError
 
 
 class Draft(Publishable):
