@@ -53,7 +53,7 @@ def test_an_output_that_has_its_place_is_told_as_written(
     """It is not looked at again: whatever the disk says of it then, it is there."""
     published: list[bool] = []
     publish: Callable[..., None] = atomic.Draft.publish
-    look = Companions._model  # what failed  # noqa: SLF001  # what failed
+    look = Companions._model  # noqa: SLF001  # what failed
 
     def recorded(self: atomic.Draft, target: Path, **how: Any) -> None:
         publish(self, target, **how)
@@ -104,7 +104,7 @@ def test_what_a_callback_raised_is_told_however_often_python_wraps_it() -> None:
     with (
         pytest.raises(OSError, match="Input/output error") as told,
         storage._failures(storage.Storage(0)),  # noqa: SLF001  # its decision
-    ):  # its decision
+    ):
         raise outer
     assert told.value is first
 

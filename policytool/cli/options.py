@@ -54,7 +54,6 @@ def common(function: Callable[..., int]) -> Callable[..., int]:
     """Add the options that mean the same in every command."""
 
     @functools.wraps(function)
-    # a command's own arguments
     def command(*, show_settings: bool, **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
         if show_settings:
             settings.print_all(click.get_current_context())
@@ -156,7 +155,6 @@ def limit_option(function: Callable[..., int]) -> Callable[..., int]:
         "them.",
     )
     @functools.wraps(function)
-    # a command's own arguments
     def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
         with limits.override({one.limit.name: one.value for one in limit}):
             return function(**arguments)

@@ -70,7 +70,6 @@ def require_working_directory() -> None:
     :raises PolicytoolError: if the working directory was deleted or cannot be read.
     """
     try:
-        # cheaper than pathlib, which --help does not need
         os.getcwd()  # noqa: PTH109  # cheaper than pathlib, which --help does not need
     except OSError as error:
         raise PolicytoolError(

@@ -136,7 +136,7 @@ def _with(
         python: object,
         timeout: float | None,
         memory_limit: int | None,
-        **arguments: Any,  # the command's own  # noqa: ANN401  # the command's own
+        **arguments: Any,  # noqa: ANN401  # the command's own
     ) -> int:
         named = sides(python)
         both = named.get("", sys.executable)

@@ -237,7 +237,6 @@ def _check_policies(before: Model, after: Model) -> None:
         )
 
 
-# JSON of any shape, or its absence
 def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # JSON of any shape, or its absence
     if address.part not in document.parts or not address.pointer:
         return ABSENT

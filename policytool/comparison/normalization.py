@@ -291,7 +291,7 @@ def same(one: Json, other: Json) -> bool:
     return bool(_freeze(one) == _freeze(other))
 
 
-def _freeze(value: Json) -> Any:  # nested tuples  # noqa: ANN401  # nested tuples
+def _freeze(value: Json) -> Any:  # noqa: ANN401  # nested tuples
     match value:
         case dict():
             return (

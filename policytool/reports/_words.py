@@ -75,7 +75,7 @@ def bytes_words(count: int) -> str:
     """Return a number of bytes in the unit that keeps it readable."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":  # binary units  # noqa: PLR2004  # binary units
+        if size < 1024 or unit == "GiB":  # noqa: PLR2004  # binary units
             break
         size /= 1024
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"

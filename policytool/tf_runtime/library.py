@@ -36,7 +36,6 @@ class was not at hand.
 _FIRST_MAJOR = 2
 
 
-# it names what happened to the job, as the parent tells it
 class Refused(Exception):  # noqa: N818  # it names what happened to the job, as the parent tells it
     """What cannot be done with a model, in one sentence; ``code`` is stable."""
 

@@ -660,7 +660,7 @@ def measurements(names: list[str]) -> Iterator[dict[str, Any]]:
                     "bytes": _size(path),
                     **measured(command, path, directory),
                 }
-                print(json.dumps(row), flush=True)  # a script  # noqa: T201  # a script
+                print(json.dumps(row), flush=True)  # noqa: T201  # a script
                 yield row
             os.chdir("/")
 

@@ -145,7 +145,7 @@ def test_empty_settings_can_be_the_null_device() -> None:
 
 def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
     """From a device, and from what writes for ever."""
-    with open("/dev/zero", "rb") as endless:  # a descriptor  # noqa: PTH123  # a descriptor
+    with open("/dev/zero", "rb") as endless:  # noqa: PTH123  # a descriptor
         ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=endless)
     assert ended.code == 2
     sentence = (

@@ -65,7 +65,7 @@ def variables(path: str) -> dict[int, str]:
     tf.saved_model.load(path)
     nodes = (
         Loader.last._nodes if Loader.last else ()  # noqa: SLF001  # those of TF 1 have no objects, and another loader
-    )  # those of TF 1 have no objects, and another loader
+    )
     return {
         index: digest(node.numpy())
         for index, node in enumerate(nodes)

@@ -34,7 +34,7 @@ def loaded(keras: Any, path: str) -> dict[str, Any]:
     """Return what a library says of the model in a file."""
     try:
         return told(keras.models.load_model(path, compile=False))
-    except Exception as raised:  # whatever a loader raises is what we want to know  # noqa: BLE001  # whatever a loader raises is what we want to know
+    except Exception as raised:  # noqa: BLE001  # whatever a loader raises is what we want to know
         return {"error": f"{type(raised).__name__}: {raised}"}
 
 

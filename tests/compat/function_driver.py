@@ -78,7 +78,7 @@ def answer(name: str, *texts: str) -> tuple[int, str]:
     for attempt in (partial(function, *texts),) if texts else attempts(name, function):
         try:
             attempt()
-        except Exception as error:  # whatever a function says of arguments that it does not accept  # noqa: BLE001  # whatever a function says of arguments that it does not accept
+        except Exception as error:  # noqa: BLE001  # whatever a function says of arguments that it does not accept
             errors.append(f"{type(error).__name__}: {str(error)[:300]}")
         else:
             return 0, " ".join(inspect.signature(function).parameters)

@@ -40,7 +40,6 @@ def test_what_the_guard_lets_through_touches_nothing_outside(
 ) -> None:
     """Hostile and odd models, a part of which loads."""
     tally = volume.Tally()
-    # no secret
     found = loading.batch(Random(_SEED), str(compat_python), tmp_path, tally, _MODELS)  # noqa: S311  # no secret
     assert found.touched == {}
     assert tally.executions == _MODELS
@@ -54,7 +53,7 @@ def test_without_the_guard_hostile_models_touch_what_they_name(
     compat_python: Path, tmp_path: Path
 ) -> None:
     """The oracle sees a file that is written, in a graph, and one that is read, by a lookup."""
-    paths, rng = Paths(folder=tmp_path), Random(1)  # no secret  # noqa: S311  # no secret
+    paths, rng = Paths(folder=tmp_path), Random(1)  # noqa: S311  # no secret
     body = hostile_graphs.Body(rng, paths)
     body.use(body.text(paths.marker), "WriteFile")
     writes = hostile_graphs.saved(

@@ -43,7 +43,7 @@ def damaged(data: bytes, seed: int, count: int) -> Iterator[tuple[str, bytes]]:
     }
     for length in sorted(length for length in lengths if 0 <= length < len(data)):
         yield f"truncated to {length}", data[:length]
-    generator = random.Random(seed)  # no secret  # noqa: S311  # no secret
+    generator = random.Random(seed)  # noqa: S311  # no secret
     for number in range(count):
         changed = bytearray(data)
         near = generator.choice(
@@ -73,7 +73,7 @@ def main(source: Path, file: str, seed: int, count: int) -> int:
                 reading.read(copy, copy.name)
             except ModelFileError:
                 continue
-            except BaseException as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
+            except BaseException as error:  # noqa: BLE001  # all of them are what is looked for
                 wrong += 1
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 print(f"{name}: {type(error).__name__}: {error} at {place.filename}:{place.lineno}")  # noqa: T201

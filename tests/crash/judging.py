@@ -41,7 +41,6 @@ def held(directory: Path) -> Held:
     found: Held = {}
     for parent, folders, files in os.walk(directory):
         for name in (*folders, *files):
-            # fast: this runs ten thousand times
             path = os.path.join(parent, name)  # noqa: PTH118  # fast: this runs ten thousand times
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):

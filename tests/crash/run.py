@@ -43,7 +43,6 @@ _IN_TURN: Final = (
 _OTHER_WAYS: Final = ("KILL", "EIO")
 _PARTS: Final = ("writing", "more", "others", "meddling", "reading", "processes")
 _LIMITS: Final = 16
-# where bringing a file to the disk takes no time
 _IN_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # where bringing a file to the disk takes no time
 
 

@@ -55,7 +55,7 @@ def main() -> None:
 
 def forget_unnamed() -> None:
     """Give drafts names from the beginning, as on systems that have no other files."""
-    _draft._DESCRIPTORS = Path("/nonexistent")  # type: ignore[misc]  # what tests/conftest.py does too  # noqa: SLF001  # what tests/conftest.py does too
+    _draft._DESCRIPTORS = Path("/nonexistent")  # type: ignore[misc]  # noqa: SLF001  # what tests/conftest.py does too
 
 
 def _forked(job: dict[str, Any]) -> tuple[int, int, int]:
@@ -100,7 +100,7 @@ def _run(job: dict[str, Any], wait: int, into: int) -> NoReturn:
         poll.register(wait, select.POLLIN)
         poll.poll()
         code = _code(job["arguments"])
-    except BaseException:  # a fork must not return into the server; what happened is in the answer  # noqa: BLE001  # a fork must not return into the server; what happened is in the answer
+    except BaseException:  # noqa: BLE001  # a fork must not return into the server; what happened is in the answer
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):

@@ -82,7 +82,7 @@ def loop(kind: str, seconds: float) -> volume.Tally:
     while time.time() - began < seconds:
         try:
             seed(time.time_ns())(run)()
-        except Exception as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
+        except Exception as error:  # noqa: BLE001  # all of them are what is looked for
             tally.crashes += 1
             volume.keep(f"drawn-{kind}", b"", error)
     tally.seconds = time.time() - began

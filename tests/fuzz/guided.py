@@ -56,7 +56,7 @@ def main(name: str, seconds: str) -> None:
     def test(data: bytes) -> None:
         try:
             tally.saw(target.run(data, directory))
-        except Exception as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
+        except Exception as error:  # noqa: BLE001  # all of them are what is looked for
             tally.crashes += 1
             volume.keep(name, data, error)
         tally.executions += 1

@@ -116,7 +116,7 @@ def one(kind: str, seed: int, tally: volume.Tally) -> None:
         directory = Path(name).resolve()
         try:
             tally.saw(DRAWN[kind](Random(seed), directory))
-        except Exception as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
+        except Exception as error:  # noqa: BLE001  # all of them are what is looked for
             tally.crashes += 1
             volume.keep(
                 f"hostile-{kind}",

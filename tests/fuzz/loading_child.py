@@ -36,7 +36,7 @@ def _marked(folder: str, name: str) -> None:
     with contextlib.suppress(OSError):
         os.close(
             os.open(os.path.join(folder, name), os.O_RDONLY)  # noqa: PTH118  # one call of the system and no other
-        )  # one call of the system and no other
+        )
 
 
 def _called(library: Any, model: Any) -> None:
@@ -108,7 +108,7 @@ def main(jobs: str, answers: str) -> None:
                 try:
                     load()
                     ended[name] = "loaded"
-                except BaseException as error:  # whatever a library raises is its answer  # noqa: BLE001  # whatever a library raises is its answer
+                except BaseException as error:  # noqa: BLE001  # whatever a library raises is its answer
                     ended[name] = f"{type(error).__name__}: {str(error)[:200]}"
                 signal.alarm(0)
             file.write(json.dumps(ended) + "\n")

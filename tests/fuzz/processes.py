@@ -223,7 +223,7 @@ def _forked(directory: Path, act: Callable[[], None]) -> int:
         act()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:  # told as the interpreter tells it  # noqa: BLE001  # told as the interpreter tells it
+    except BaseException:  # noqa: BLE001  # told as the interpreter tells it
         traceback.print_exc()
     with contextlib.suppress(OSError):
         sys.stdout.flush()

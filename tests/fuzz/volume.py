@@ -159,7 +159,7 @@ def one(target: Target, data: bytes, directory: Path, tally: Tally) -> None:
     except _TooLongError as error:
         tally.hangs += 1
         keep(target.name, data, error)
-    except Exception as error:  # all of them are what is looked for  # noqa: BLE001  # all of them are what is looked for
+    except Exception as error:  # noqa: BLE001  # all of them are what is looked for
         tally.crashes += 1
         keep(target.name, data, error)
     finally:
@@ -199,7 +199,7 @@ def batch(target: Target, seed: int, count: int, until: float) -> Tally:
         os.close(reader)
         try:
             _batch(target, seed, count, writer, until)
-        except BaseException:  # told below, and nothing of the parent's is to run here  # noqa: BLE001  # told below, and nothing of the parent's is to run here
+        except BaseException:  # noqa: BLE001  # told below, and nothing of the parent's is to run here
             traceback.print_exc()
             os._exit(1)
         os._exit(0)

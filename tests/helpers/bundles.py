@@ -40,7 +40,6 @@ def block(
         if index % restart_every == 0:
             restarts.append(len(data))
         else:
-            # byte by byte is what is wanted
             shared = len(os.path.commonprefix([key, last]))  # noqa: RUF071  # byte by byte is what is wanted
         data += (
             varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value

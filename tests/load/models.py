@@ -107,7 +107,6 @@ def make(directory: Path, count: int, seed: int = 1) -> dict[str, str]:
     Fill a directory with so many models, good and broken; return each name's kind, :data:`GOOD` or
     how it is broken.
     """
-    # the same files each time
     chance = random.Random(seed)  # noqa: S311  # the same files each time
     sources = list(good())
     files = [path for path in sources if path.suffix in {".h5", ".keras"} and path.is_file()]

@@ -553,4 +553,4 @@ def test_the_new_graph_is_held_against_the_policies(
     )
     assert (
         list(result_check._trace_differences(replace(model, layers=layers))) == wrong  # noqa: SLF001  # what a child would have to be made to do wrong
-    )  # what a child would have to be made to do wrong
+    )

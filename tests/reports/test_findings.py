@@ -485,7 +485,7 @@ def test_junit_counts_what_it_has(audit: Audit) -> None:
     XML that parses, a suite a file, unlike names within one, and totals that are those of the
     elements.
     """
-    root = ET.fromstring(rendered("junit", audit))  # our own  # noqa: S314  # our own
+    root = ET.fromstring(rendered("junit", audit))  # noqa: S314  # our own
     assert len(root) == len(audit.audited) + len(audit.failures)
     for suite, audited in zip(root, audit.audited, strict=False):
         cases = suite.findall("testcase")

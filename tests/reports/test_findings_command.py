@@ -66,7 +66,6 @@ def test_several_reports_are_written_at_once(tmp_path: Path) -> None:
             == run("audit", FIXED_SCALE_H5, "gone.h5", "--format", name).out
         )
     assert len(json.loads(files["sarif"].read_text(encoding="utf-8"))["runs"]) == 1
-    # our own
     assert ET.fromstring(files["junit"].read_bytes()).get("errors") == "1"  # noqa: S314  # our own
 
 
@@ -83,7 +82,7 @@ def test_a_narrow_encoding_spoils_no_document(name: str) -> None:
     assert ended.out.isascii()
     assert (
         json.loads(ended.out) if name != "junit" else ET.fromstring(ended.out) is not None  # noqa: S314  # our own
-    )  # our own
+    )
 
 
 def test_the_commands_of_a_report_mend_what_it_found(tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ class Recorder(Worker):
         super().__init__(Interpreter(python="none"))
         self.job: Mapping[str, Any] = {}
 
-    # as the interface has it
     def run(self, job: Mapping[str, Any], *, side: str = "") -> NoReturn:  # noqa: ARG002  # as the interface has it
         """Keep the job."""
         self.job = job

@@ -47,7 +47,7 @@ def workers(jobs: int | None, inputs: int) -> int:
         return min(jobs, inputs) if jobs > 1 and inputs > 1 else 0
     if (
         inputs < 2 or os.name != "posix"  # noqa: PLR2004  # one; and a pipe of its own cannot be handed to a process on Windows
-    ):  # one; and a pipe of its own cannot be handed to a process on Windows
+    ):
         return 0
     return min(processors(), inputs)
 

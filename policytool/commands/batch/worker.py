@@ -46,7 +46,6 @@ def main() -> None:
         daemon=True,
     ).start()  # open to the end
     answer = parallel.answerer(lines.get())
-    # a descriptor
     with open(int(sys.argv[1]), "wb", buffering=0) as stream:  # noqa: PTH123  # a descriptor
         _tell(stream, b"")  # ready
         with contextlib.suppress(KeyboardInterrupt):

@@ -511,7 +511,7 @@ def _dtype(dataset: h5d.DatasetID) -> str:
             return "bool"
         case h5t.COMPOUND if (
             stored.get_nmembers() == 2  # noqa: PLR2004  # NumPy's complex: a real and an imaginary part
-        ):  # NumPy's complex: a real and an imaginary part
+        ):
             return f"complex{8 * size}"
         case h5t.OPAQUE:
             return _opaque(dataset, size)
@@ -519,7 +519,6 @@ def _dtype(dataset: h5d.DatasetID) -> str:
 
 
 def _float(stored: h5t.TypeFloatID, size: int) -> str:
-    # only one kind of float is that wide
     if size > 2:  # noqa: PLR2004  # only one kind of float is that wide
         return f"float{8 * size}"
     exponent_bits = stored.get_fields()[2]

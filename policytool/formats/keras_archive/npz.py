@@ -182,5 +182,5 @@ def _dtype(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind == "V":
         return (
             "bfloat16" if dtype.itemsize == 2 and dtype.names is None else "unknown"  # noqa: PLR2004  # bytes of bfloat16
-        )  # bytes of bfloat16
+        )
     return dtype.name if dtype.kind in "biufc" else "unknown"

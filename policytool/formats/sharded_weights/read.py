@@ -117,7 +117,7 @@ def _beside(probe: Probe, name: str) -> Path:
     path = probe.path.with_name(name) if not {"/", "\\"} & set(name) else None
     if path is None or os.path.dirname(os.path.realpath(path)) != os.path.realpath(  # noqa: PTH120  # resolve raises for links in a circle
         path.parent
-    ):  # resolve raises for links in a circle
+    ):
         raise probe.failure(
             "escaping-link",
             f"names the shard {name}, which is not in the map's own directory; it was not followed",

@@ -57,6 +57,4 @@ def by_number(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _numbers(tensor: Tensor) -> tuple[tuple[str, ...], int]:
     last = tensor.path[-1]
-    return tensor.path[:-1], int(last) if last.isdigit() and len(
-        last
-    ) < 10 else 0  # longer ones are no numbers of Keras  # noqa: PLR2004  # longer ones are no numbers of Keras
+    return tensor.path[:-1], int(last) if last.isdigit() and len(last) < 10 else 0  # noqa: PLR2004  # longer ones are no numbers of Keras

@@ -71,5 +71,4 @@ class Log:
 def display_value(value: Json) -> str:
     """Return a JSON value for a sentence, shortened where it is long."""
     text = json.dumps(value, sort_keys=True)
-    # a width for sentences
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # a width for sentences

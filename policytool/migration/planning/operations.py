@@ -121,7 +121,7 @@ def begins_with_constant(node: GraphNode) -> bool:
         if isinstance(value, list):
             if (
                 len(value) > 2 and value[0] == _CONSTANT_VALUE and isinstance(value[2], float)  # noqa: PLR2004  # the constant's place
-            ):  # the constant's place
+            ):
                 return True
             pending += value
     return False

@@ -159,7 +159,6 @@ class StoredVariable:
         """The dtype that they are stored in."""
         return self.bundle.entries[self.key].dtype
 
-    # an array of any float dtype
     def array(self) -> Any:  # noqa: ANN401  # an array of any float dtype
         """Return them, flat."""
         import numpy as np

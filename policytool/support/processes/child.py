@@ -64,7 +64,6 @@ class Child:
         self._messages = tempfile.TemporaryFile()  # end() closes it  # noqa: SIM115
         self.descriptor, theirs = os.pipe()
         try:
-            # this interpreter, or the one that the user chose
             self.process = subprocess.Popen(  # noqa: S603  # this interpreter, or the one that the user chose
                 [*command, str(theirs), *arguments],
                 cwd=cwd,

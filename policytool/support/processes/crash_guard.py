@@ -165,7 +165,6 @@ def _used_memory() -> int | None:
     tell.
     """
     try:
-        # pathlib is slower than the rest of this
         with open("/proc/self/statm", "rb") as stream:  # noqa: PTH123  # pathlib is slower than the rest of this
             return int(stream.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -30,7 +30,6 @@ _UNDEFINED, _NONZERO, _UNDERFLOW, _OVERFLOW = (
 )
 
 
-# two models, what goes in, what is asked, and who hears of it
 def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and who hears of it
     library: Library,
     reference: Any,

@@ -66,7 +66,6 @@ whatever the file says, unless a user made it otherwise.
 """
 
 
-# it says why another loss stands in
 class Unbuildable(Exception):  # noqa: N818  # it says why another loss stands in
     """Why a recorded loss is not built, as a part of a sentence."""
 

@@ -55,7 +55,7 @@ class Shards:
         path = self.path(number)
         if os.path.dirname(os.path.realpath(path)) != os.path.realpath(  # noqa: PTH120  # Path.resolve raises for links in a circle
             path.parent
-        ):  # Path.resolve raises for links in a circle
+        ):
             raise BundleError(
                 "escaping-link",
                 f"{path.name} is a link out of its directory; it was not followed: put the file "

@@ -95,7 +95,7 @@ def raw(attribute: h5a.AttrID) -> np.ndarray[Any, Any] | None:
     return array
 
 
-def freeze(value: Any) -> object:  # whatever HDF5 holds  # noqa: ANN401  # whatever HDF5 holds
+def freeze(value: Any) -> object:  # noqa: ANN401  # whatever HDF5 holds
     """
     Return a value that can be compared bit by bit, arrays of texts and arrays in arrays included.
     """

@@ -100,7 +100,7 @@ class Storage:
         if self.failure is None:
             try:
                 write_all(self.descriptor, view, self.start + self._position)
-            except BaseException as error:  # raised again when the file is closed  # noqa: BLE001  # raised again when the file is closed
+            except BaseException as error:  # noqa: BLE001  # raised again when the file is closed
                 self.failure = error
         self._position += len(view)
         return len(view)
@@ -111,7 +111,7 @@ class Storage:
         if self.failure is None:
             try:
                 os.ftruncate(self.descriptor, self.start + size)
-            except BaseException as error:  # raised again when the file is closed  # noqa: BLE001  # raised again when the file is closed
+            except BaseException as error:  # noqa: BLE001  # raised again when the file is closed
                 self.failure = error
         return size
 

@@ -107,7 +107,7 @@ def _save_order(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:
     groups: dict[tuple[str, ...], list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.path[:-1] if archive else (), []).append(tensor)
-    if len(groups) < 2:  # one group needs no order  # noqa: PLR2004  # one group needs no order
+    if len(groups) < 2:  # noqa: PLR2004  # one group needs no order
         return list(tensors)
     ranks = {
         path: next((rank for rank, name in enumerate(_IN_ORDER) if name in path), None)

@@ -130,7 +130,6 @@ def _one_dimensional(
         (shape for name, shape in shapes.items() if name == "W" or name.endswith("_W")), None
     )
     flip = (0,) if reverses else ()
-    # a kernel of two dimensions, one of them 1
     if shape is None or len(shape) != 4:  # noqa: PLR2004  # a kernel of two dimensions, one of them 1
         return Recipe(parts=("W",), flip=flip)
     if shape[:2] == (config.get("filter_length"), 1) and shape[3] == config.get("nb_filter"):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _SHAPE: Final = "input_shape"
 
 
-# the signature of every rewrite
 def _apply(root: Unit, situation: ConversionContext) -> Unit:  # noqa: ARG001  # the signature of every rewrite
     return map_units(root, _convert)
 

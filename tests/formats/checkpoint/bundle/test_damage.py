@@ -64,7 +64,7 @@ def test_flipped_bytes_are_found_or_harmless(copied: Path) -> None:
     index = copied.with_name(f"{copied.name}.index")
     data = index.read_bytes()
     whole = reading(copied)
-    generator = random.Random(1)  # no secret  # noqa: S311  # no secret
+    generator = random.Random(1)  # noqa: S311  # no secret
     harmless = 0
     for place in range(0, len(data), 2):
         changed = bytearray(data)

@@ -80,7 +80,7 @@ def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
         raise UnsayableError("computes a norm that is not the Euclidean one")
     if call.kwargs.get("ord") == 2 and not isinstance(  # noqa: PLR2004  # the norm's order: of a matrix another thing
         call.kwargs.get("axis"), int
-    ):  # the norm's order: of a matrix another thing
+    ):
         raise UnsayableError("computes a norm of matrices")
     squares = builder.operation("numpy.Square", (_floats(call, dtypes),))
     total = builder.operation(
