@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.commands.batch.task import Task
-from policytool.commands.inspect import Failure, is_passed_over
+from policytool.commands.inspect import Failure, divide, failure_of
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
@@ -52,11 +52,7 @@ def attempt(found: Input, options: AuditOptions) -> Audited | Failure | None:
     try:
         return audit_input(found, options)
     except ModelFileError as error:
-        return (
-            None
-            if is_passed_over(found, error)
-            else Failure(path=error.path, code=error.code, message=error.message)
-        )
+        return failure_of(found, error)
 
 
 TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.display_path)
@@ -146,15 +142,5 @@ def _with_values(case: RuleInput, path: Path, asked: AuditOptions) -> RuleInput:
 
 def collect(results: Iterable[Audited | Failure | None]) -> Audit:
     """Return the results as one value, in their order."""
-    audited_models: list[Audited] = []
-    failures: list[Failure] = []
-    passed_over = 0
-    for result in results:
-        match result:
-            case Audited():
-                audited_models.append(result)
-            case Failure():
-                failures.append(result)
-            case None:
-                passed_over += 1
-    return Audit(audited=tuple(audited_models), failures=tuple(failures), passed_over=passed_over)
+    audited, failures, passed_over = divide(results)
+    return Audit(audited=audited, failures=failures, passed_over=passed_over)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.commands.batch.task import Task
 from policytool.formats import discovery
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import policy_map, reading
-from policytool.model.model import Layer, Model
+from policytool.model.model import Layer, Model  # noqa: TC001  # TASK evaluates annotations
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ would let it through a gate.
 
 LOST: Final = frozenset({"worker-crashed", "worker-timeout"})
 """Codes of files over which a process ended."""
+
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,15 +90,18 @@ def attempt(found: Input, _request: None = None) -> Model | Failure | None:
     try:
         return reading.read(found.path, found.display_path)
     except ModelFileError as error:
-        return (
-            None
-            if is_passed_over(found, error)
-            else Failure(path=error.path, code=error.code, message=error.message)
-        )
+        return failure_of(found, error)
 
 
 TASK: Final = Task(module=__name__, attempt=attempt, shown=lambda found: found.display_path)
 """Reading of one file."""
+
+
+def failure_of(found: Input, error: ModelFileError) -> Failure | None:
+    """Return the failure of an input; None for what was found and is no model."""
+    if is_passed_over(found, error):
+        return None
+    return Failure(path=error.path, code=error.code, message=error.message)
 
 
 def is_passed_over(found: Input, error: ModelFileError) -> bool:
@@ -111,18 +117,25 @@ def is_passed_over(found: Input, error: ModelFileError) -> bool:
 
 def collect(results: Iterable[Model | Failure | None]) -> Inspection:
     """Return the results as one value, in their order."""
-    models: list[Model] = []
+    models, failures, passed_over = divide(results)
+    return Inspection(models=models, failures=failures, passed_over=passed_over)
+
+
+def divide(
+    results: Iterable[Value | Failure | None],
+) -> tuple[tuple[Value, ...], tuple[Failure, ...], int]:
+    """Return what became of inputs, the failures among them, and how many were no models."""
+    values: list[Value] = []
     failures: list[Failure] = []
     passed_over = 0
     for result in results:
-        match result:
-            case Model():
-                models.append(result)
-            case Failure():
-                failures.append(result)
-            case None:
-                passed_over += 1
-    return Inspection(models=tuple(models), failures=tuple(failures), passed_over=passed_over)
+        if result is None:
+            passed_over += 1
+        elif isinstance(result, Failure):
+            failures.append(result)
+        else:
+            values.append(result)
+    return tuple(values), tuple(failures), passed_over
 
 
 def inspect(path: str) -> Model:

@@ -17,7 +17,7 @@ from policytool.commands.destinations import (
     places_of,
     target_of,
 )
-from policytool.commands.inspect import Failure, is_passed_over
+from policytool.commands.inspect import Failure, failure_of
 from policytool.formats import REWRITTEN, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.edits import Counts, WriteOptions, Written
@@ -137,11 +137,7 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
         work = Work(plan=plan, source=found.path, document=document, run=run, parts=request.parts)
         return apply_plan(work, request.destination, several=request.several)
     except ModelFileError as error:
-        return (
-            None
-            if is_passed_over(found, error)
-            else Failure(path=error.path, code=error.code, message=error.message)
-        )
+        return failure_of(found, error)
     except WorkerError as error:
         return Failure(
             path=found.display_path, code=error.code, message=str(error), details=error.details
