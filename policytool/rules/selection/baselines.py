@@ -136,14 +136,14 @@ def known_findings(
 
 
 def past(
-    known: Mapping[str, Counter[str]], every: Sequence[Audited], exists: Callable[[str], bool]
+    known: Mapping[str, Mapping[str, int]], every: Sequence[Audited], exists: Callable[[str], bool]
 ) -> int:
     """
     Return how many known findings no longer occur: in these models, and in files that are gone.
     """
     here = {audited.path: Counter(fingerprints(all_of(audited))) for audited in every}
     return sum(
-        (held - here.get(path, Counter())).total()
+        (Counter(held) - here.get(path, Counter())).total()
         for path, held in known.items()
         if path in here or not exists(path)
     )

@@ -10,18 +10,19 @@ import json
 import posixpath
 import re
 from collections import Counter
+from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field, replace
+from datetime import date  # noqa: TC003  # as above
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from policytool.rules.finding import Suppressed, fingerprints
+from policytool.rules.selection.patterns import PathPattern  # noqa: TC001  # as above
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from datetime import date
+    from collections.abc import Iterable, Iterator
 
     from policytool.rules.finding import Audited, Finding
-    from policytool.rules.selection.patterns import PathPattern
 
 KNOWN: Final = "it stands in the baseline"
 
@@ -112,7 +113,7 @@ class Suppressions:
     today: date
     suppressions: tuple[Suppression, ...] = ()
     per_file: tuple[PerFileIgnore, ...] = ()
-    known: Mapping[str, Counter[str]] = field(default_factory=lambda: MappingProxyType({}))
+    known: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """By a file's path as reports show it, how often a baseline has each fingerprint."""
 
     def place(self, audited: Audited) -> str:

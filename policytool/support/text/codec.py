@@ -3,10 +3,10 @@ Dataclasses as JSON and back: what processes of policytool send each other, what
 and what saved plans hold.
 
 A dataclass is an object of its fields, without those that are ``ABSENT``. A tuple or a set is a
-list, an enum its value, a path its text, and a mapping an object, or a list of pairs if its keys
-are not text. Reading follows the type hints and checks every value, so that, unlike pickle's, these
-bytes can do nothing but become the values that the type says. A hint is evaluated in the module of
-its class, which therefore has to import what the hint mentions at run time.
+list, an enum its value, a path or a date its text, and a mapping an object, or a list of pairs if
+its keys are not text. Reading follows the type hints and checks every value, so that, unlike
+pickle's, these bytes can do nothing but become the values that the type says. A hint is evaluated
+in the module of its class, which therefore has to import what the hint mentions at run time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from datetime import date
 from enum import Enum
 from functools import cache
 from operator import attrgetter
@@ -90,6 +91,8 @@ def _form(cls: type) -> Form:
         return attrgetter("value")
     if issubclass(cls, Path):
         return os.fspath
+    if cls is date:
+        return date.isoformat
     if issubclass(cls, frozenset):
         return sorted
     if issubclass(cls, Mapping):
@@ -158,6 +161,8 @@ def _class(cls: type) -> Read:
         return lambda found: found if type(found) is cls else _check(found, kinds, _WORDS[cls], cls)
     if issubclass(cls, Path):
         return lambda found: Path(_check(found, str, _WORDS[str]))
+    if cls is date:
+        return lambda found: date.fromisoformat(_check(found, str, _WORDS[str]))
     if issubclass(cls, Enum):
         return cls
     if is_dataclass(cls):

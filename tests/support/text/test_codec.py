@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Mapping  # noqa: TC003  # the codec looks annotations up
 from dataclasses import dataclass, replace
+from datetime import date  # noqa: TC003  # as above
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,7 @@ class Tree:
     choice: Leaf | Other | Nothing | None
     by_name: Mapping[str, Other]
     marks: frozenset[Colour]
+    day: date | None
     by_path: Mapping[tuple[str, ...], tuple[int, ...] | None]
 
 
@@ -101,6 +103,7 @@ TREES = st.builds(
     pair=st.tuples(TEXT, st.sampled_from(Colour)),
     choice=st.none() | LEAVES | OTHERS | st.builds(Nothing),
     marks=st.frozensets(st.sampled_from(Colour)),
+    day=st.none() | st.dates(),
     by_name=st.dictionaries(TEXT, OTHERS, max_size=3),
     by_path=st.dictionaries(
         st.lists(TEXT, max_size=2).map(tuple),
