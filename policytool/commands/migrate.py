@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 CONFIG: Final = "config"
 """What the model's config is called where a whole file is written anew."""
 
+_NOT_MIGRATABLE: Final = "not-migratable"
+
 
 class Status(StrEnum):
     """How a migration ended."""
@@ -111,37 +113,43 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
     """
     try:
         document = format_detection.document(found.path, found.display_path)
-        unable = _unable(document.format, has_config=document.config_part is not None)
-        if unable is not None:
-            alone = (
-                document.config_part is None and not found.exact
-            )  # weights lie beside models everywhere; nobody means them by a glob
-            return (
-                None
-                if alone
-                else Failure(path=found.display_path, code="not-migratable", message=unable)
-            )
-        loaded = reading.load_model(document)
-        if not loaded.sites:
-            return Failure(
-                path=found.display_path,
-                code="not-migratable",
-                message="holds no layer that could be changed: its metadata leads to none",
-            )
-        plan = _make_plan(loaded, request)
-        run = (
-            TensorFlowRun(plan=plan, loaded=loaded, source=found.path, tools=tools)
-            if tools is not None
-            else None
-        )
-        work = Work(plan=plan, source=found.path, document=document, run=run, parts=request.parts)
-        return apply_plan(work, request.destination, several=request.several)
+        if document.config_part is None and not found.exact:
+            return None  # weights lie beside models everywhere; nobody means them by a glob
+        check_migratable(document)
+        return migrate_loaded(reading.load_model(document), found.path, request, tools)
     except ModelFileError as error:
         return failure_of(found, error)
     except WorkerError as error:
         return Failure(
             path=found.display_path, code=error.code, message=str(error), details=error.details
         )
+
+
+def migrate_loaded(
+    loaded: LoadedModel,
+    source: Path,
+    request: MigrateRequest,
+    tools: TensorFlowTools | None = None,
+) -> Migration:
+    """
+    Return what became of a model that was read from ``source``.
+
+    :raises UsageError: for options that contradict the model.
+    :raises ModelFileError: for a model that has no layers, and where writing fails.
+    :raises WorkerError: where TensorFlow is needed, and cannot do its part.
+    """
+    document = loaded.document
+    if not loaded.sites:
+        message = "holds no layer that could be changed: its metadata leads to none"
+        raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
+    plan = _make_plan(loaded, request)
+    run = (
+        TensorFlowRun(plan=plan, loaded=loaded, source=source, tools=tools)
+        if tools is not None
+        else None
+    )
+    work = Work(plan=plan, source=source, document=document, run=run, parts=request.parts)
+    return apply_plan(work, request.destination, several=request.several)
 
 
 def _make_plan(loaded: LoadedModel, request: MigrateRequest) -> Plan:
@@ -293,16 +301,21 @@ def _count_losses(work: Work) -> Mapping[tuple[str, ...], Counts]:
     return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)
 
 
-def _unable(document_format: str, *, has_config: bool) -> str | None:
-    """Return why a file of this format cannot be migrated; None where it can."""
-    if not has_config or document_format == "weights":
-        return (
+def check_migratable(document: Document) -> None:
+    """
+    Make sure that a file is of a format that can be migrated.
+
+    :raises ModelFileError: where it is not.
+    """
+    if document.config_part is None or document.format == "weights":
+        message = (
             "holds no policy that could be changed: weights alone, or a SavedModel without Keras "
             "metadata"
         )
-    if document_format not in REWRITTEN:
-        return f"is a model that is only read; migrate rewrites {', '.join(sorted(REWRITTEN))}"
-    return None
+        raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
+    if document.format not in REWRITTEN:
+        message = f"is a model that is only read; migrate rewrites {', '.join(sorted(REWRITTEN))}"
+        raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
 
 
 def _overflows(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:
