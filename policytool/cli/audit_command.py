@@ -24,9 +24,8 @@ from policytool.cli.progress import left_out, track
 from policytool.cli.selection_options import NEVER
 from policytool.commands import audit as auditing
 from policytool.commands import baselines
+from policytool.commands import fix as fixing
 from policytool.commands.batch import parallel
-from policytool.commands.fix import FixOptions, FixRequest
-from policytool.commands.fix_all import fix_all
 from policytool.releases.targets import target as named_target
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.layout import clean
@@ -155,23 +154,27 @@ def command(
         suppressions=selection_options.suppressions(),
         per_file=per_file_ignores,
     )
+    first = baselines.renaming_candidates(remembered, found) if fix or diff else found
     audit = auditing.collect(
-        track(parallel.run_all(auditing.TASK, found, question, jobs), len(found), progress, "audit")
+        track(parallel.run_all(auditing.TASK, first, question, jobs), len(first), progress, "audit")
     )
-    audit = replace(audit, rules=rules.chosen_rules(question))
     passing = baselines.with_baseline(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
     if fix or diff:
-        how = FixOptions(
+        how = fixing.FixOptions(
             unsafe=unsafe_fixes,
             write=not diff,
             backup=backup,
             overwrite=overwrite,
             targets=question.targets,
         )
-        audit, migrations = fix_all(
-            audit, found, FixRequest(options=how, audit_options=question), passing, jobs
+        request = fixing.FixRequest(options=how, audit_options=question, passing=passing)
+        audit, migrations = fixing.collect(
+            track(
+                parallel.run_all(fixing.TASK, found, request, jobs), len(found), progress, "audit"
+            )
         )
+    audit = replace(audit, rules=rules.chosen_rules(question))
     unwritten: list[str] = []
     if write_baseline is not None:
         own = baselines.own(audit.audited, passing)

@@ -21,7 +21,11 @@ def track(items: Iterable[Item], total: int, progress: str, what: str) -> Iterat
     Yield the items, with a bar on stderr where one is wanted: ``on``, or ``auto`` on a terminal
     with many items.
     """
-    if progress == "off" or (progress == "auto" and (total < MANY or not sys.stderr.isatty())):
+    if (
+        progress == "off"
+        or not total
+        or (progress == "auto" and (total < MANY or not sys.stderr.isatty()))
+    ):
         yield from items
         return
     from rich.console import Console  # 30 ms, only where a bar is shown

@@ -65,15 +65,31 @@ def audit_input(found: Input, options: AuditOptions) -> Audited:
 
     :raises ModelFileError: for what is no model that can be read.
     """
+    return audit_model(read_model(found), found.path, options)
+
+
+def read_model(found: Input) -> RuleInput:
+    """
+    Return one model as rules look at it.
+
+    :raises ModelFileError: for what is no model that can be read.
+    """
     document = format_detection.document(found.path, found.display_path)
     if document.config_part is None:
-        loaded, model = None, reading.model_of(document)
-    else:
-        loaded = reading.load_model(document)
-        model = loaded.model
-    case = rules.RuleInput(model=model, document=document, loaded=loaded)
+        return rules.RuleInput(model=reading.model_of(document), document=document, loaded=None)
+    loaded = reading.load_model(document)
+    return rules.RuleInput(model=loaded.model, document=document, loaded=loaded)
+
+
+def audit_model(case: RuleInput, path: Path, options: AuditOptions) -> Audited:
+    """
+    Return what the rules find in a model that was read from ``path``.
+
+    :raises ModelFileError: for a file whose values are damaged where they begin.
+    """
     if any(rule.needs is Needs.WEIGHTS for rule in rules.chosen_rules(options)):
-        case = _with_values(case, found.path, options)
+        case = _with_values(case, path, options)
+    model = case.model
     return Audited(
         path=model.path,
         format=model.format,

@@ -19,6 +19,7 @@ from policytool.support.files import opening
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from policytool.formats.discovery import Input
     from policytool.rules.finding import Audited
     from policytool.rules.selection.baselines import Baseline
     from policytool.rules.selection.suppressions import Suppressions
@@ -45,6 +46,17 @@ def read(file: Path) -> Baseline:
         ) from error
     except BaselineError as error:
         raise BaselineError(f"--baseline {file} {error}") from error
+
+
+def renaming_candidates(baseline: Baseline, inputs: Sequence[Input]) -> list[Input]:
+    """
+    Return the inputs that may be renamed files of a baseline: those that it does not have, if a
+    file that it has is gone. The findings of no others tell what is known.
+    """
+    known = baseline.fingerprints
+    if all(map(os.path.lexists, known)):
+        return []
+    return [found for found in inputs if found.display_path not in known]
 
 
 def with_baseline(

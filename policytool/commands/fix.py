@@ -1,4 +1,8 @@
-"""``audit --fix`` of one model: carry out remedies by migrate's plan, and audit it again."""
+"""
+``audit --fix``: audit each model, carry out remedies by migrate's plan, and audit it again.
+
+A model is read once for the first audit and the plan, and once more after it was written.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,26 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.commands import audit as auditing
 from policytool.commands import migrate as migration
+from policytool.commands.audit import Audit
 from policytool.commands.batch.task import WRITE_GRACE, Task
 from policytool.commands.destinations import Destination, places_of
-from policytool.commands.inspect import Failure
+from policytool.commands.inspect import Failure, divide, failure_of
 from policytool.commands.migrate import MigrateRequest, Migration, Status, Work, apply_plan
 from policytool.formats.discovery import Input, display_path
 from policytool.migration import plan
 from policytool.rules import AuditOptions, fixes  # TASK evaluates annotations
 from policytool.rules.finding import Audited, Severity
 from policytool.rules.fixes import FixOutcome, Mended, Unmended
+from policytool.rules.selection.suppressions import Suppressions, suppress
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
+from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from policytool.rules import RuleInput
     from policytool.rules.finding import Finding
     from policytool.rules.fixes import Merged
 
@@ -46,59 +55,69 @@ class FixOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelToFix:
-    """One model, and what counts in it."""
-
-    found: Input
-    audited: Audited
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class FixRequest:
     """What is to be done to each model."""
 
     options: FixOptions
     audit_options: AuditOptions
-    """What it is audited for afterwards."""
+    passing: Suppressions
+    """What lets findings pass, which are then not mended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FixAttempt:
     """What was done to one model."""
 
-    mended: Mended
+    audited: Audited
+    """What is found in it now, with what is let pass."""
+
+    mended: Mended | None = None
+    """None for a model without findings that count and have remedies."""
+
     migration: Migration | None = None
     """What would be written, for a diff."""
 
-    after: Audited | Failure | None = None
-    """What is found in a model that was written; None for one that was not."""
 
-
-def attempt(case: ModelToFix, request: FixRequest) -> FixAttempt:
-    """Return what became of a model, and what is found in it then."""
-    done = _fix(case.found, case.audited, request.options)
-    if done.mended.outcome is not FixOutcome.MENDED:
-        return done
+def attempt(found: Input, request: FixRequest) -> FixAttempt | Failure | None:
+    """
+    Return what became of an input, and what is found in it then; its failure, or None for what was
+    found and is no model.
+    """
+    crash_guard.about(found.display_path, auditing.TASK.lost)
     try:
-        after = auditing.audit_input(case.found, request.audit_options)
+        case = auditing.read_model(found)
+        audited = auditing.audit_model(case, found.path, request.audit_options)
     except ModelFileError as error:
-        return replace(done, after=Failure(path=error.path, code=error.code, message=error.message))
-    return _with_remaining(done, case.audited, after)
+        return failure_of(found, error)
+    before = suppress(audited, request.passing)
+    if not any(finding.remedy is not None for finding in before.findings):
+        return FixAttempt(audited=audited)
+    crash_guard.about(found.display_path, TASK.lost)
+    mended, migration = _fix(case, found.path, before, request.options)
+    if mended.outcome is not FixOutcome.MENDED:
+        return FixAttempt(audited=audited, mended=mended, migration=migration)
+    try:
+        after = auditing.audit_input(found, request.audit_options)
+    except ModelFileError as error:  # someone else may have removed it meanwhile
+        return Failure(path=error.path, code=error.code, message=error.message)
+    return FixAttempt(audited=after, mended=_with_remaining(mended, before, after))
 
 
-def _fix(found: Input, audited: Audited, options: FixOptions) -> FixAttempt:
-    """Return what became of a model; where the whole is refused, the safe part is done alone."""
-    merged, planned = _plan_fixes(found, audited, options, unsafe=options.unsafe)
+def _fix(
+    case: RuleInput, source: Path, audited: Audited, options: FixOptions
+) -> tuple[Mended, Migration | None]:
+    """
+    Return what became of a model, with what would be written for a diff; where the whole is
+    refused, the safe part is done alone.
+    """
+    merged, planned = _plan_fixes(case, source, audited, options)
     if options.unsafe and isinstance(planned, str):
-        safe, planned_safely = _plan_fixes(found, audited, options, unsafe=False)
+        safe, planned_safely = _plan_fixes(case, source, audited, replace(options, unsafe=False))
         if isinstance(planned_safely, Migration):
             merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
     if isinstance(planned, str):
-        return FixAttempt(
-            mended=Mended(
-                path=audited.path, outcome=FixOutcome.LEFT, left=_all_left(merged, planned)
-            )
-        )
+        left = _all_left(merged, planned)
+        return Mended(path=audited.path, outcome=FixOutcome.LEFT, left=left), None
     done = Mended(
         path=audited.path,
         outcome=FixOutcome.PLANNED,
@@ -108,35 +127,28 @@ def _fix(found: Input, audited: Audited, options: FixOptions) -> FixAttempt:
         warnings=_warnings(planned),
     )
     if not options.write:
-        return FixAttempt(mended=done, migration=planned)
+        return done, planned
     try:
         destination = Destination(in_place=True, backup=options.backup, overwrite=options.overwrite)
-        done_by = apply_plan(Work(plan=planned.plan, source=found.path), destination)
+        done_by = apply_plan(Work(plan=planned.plan, source=source), destination)
     except ModelFileError as error:
-        return FixAttempt(
-            mended=Mended(
-                path=audited.path, outcome=FixOutcome.FAILED, left=_all_left(merged, error.message)
-            )
-        )
+        left = _all_left(merged, error.message)
+        return Mended(path=audited.path, outcome=FixOutcome.FAILED, left=left), None
     backup = done_by.written.backup if done_by.written is not None else None
-    return FixAttempt(
-        mended=replace(
-            done,
-            outcome=FixOutcome.MENDED,
-            backup=display_path(backup) if backup is not None else None,
-        )
-    )
+    shown = display_path(backup) if backup is not None else None
+    return replace(done, outcome=FixOutcome.MENDED, backup=shown), None
 
 
-def places(case: ModelToFix, _request: FixRequest) -> frozenset[Path]:
+def places(found: Input, request: FixRequest) -> frozenset[Path]:
     """Return the files and directories that are read or written for a model."""
-    return places_of(case.found.path, "", Destination(in_place=True), several=False)
+    destination = Destination(in_place=True, write=request.options.write)
+    return places_of(found.path, "", destination, several=False)
 
 
 TASK: Final = Task(
     module=__name__,
     attempt=attempt,
-    shown=lambda case: case.found.display_path,
+    shown=lambda found: found.display_path,
     lost="has no report: the process that mended it {how}; the file is whole, mended or as it was",
     time=limits.WRITE_SECONDS,
     grace=WRITE_GRACE,
@@ -145,32 +157,49 @@ TASK: Final = Task(
 """The fix of one model."""
 
 
+def collect(
+    results: Iterable[FixAttempt | Failure | None],
+) -> tuple[Audit, tuple[Migration, ...]]:
+    """
+    Return what is found in models after what counts in them was mended, in their order, and the
+    migrations that would do so.
+    """
+    attempts, failures, passed_over = divide(results)
+    audit = Audit(
+        audited=tuple(one.audited for one in attempts),
+        failures=failures,
+        passed_over=passed_over,
+        mended=tuple(one.mended for one in attempts if one.mended is not None),
+    )
+    return audit, tuple(one.migration for one in attempts if one.migration is not None)
+
+
 def _all_left(merged: Merged, reason: str) -> tuple[Unmended, ...]:
     return (*merged.left, *(Unmended(finding=finding, reason=reason) for finding in merged.taken))
 
 
 def _plan_fixes(
-    found: Input, audited: Audited, options: FixOptions, *, unsafe: bool
+    case: RuleInput, source: Path, audited: Audited, options: FixOptions
 ) -> tuple[Merged, Migration | str]:
     """
     Return the merged remedies with what migrate would do, or with the reason why it does nothing.
     """
-    merged = fixes.merge_remedies(audited.findings, unsafe=unsafe)
+    merged = fixes.merge_remedies(audited.findings, unsafe=options.unsafe)
     if merged.options is None:
         return merged, "nothing is left to be done"
+    if case.loaded is None:
+        return merged, "it holds no policy that could be changed"
     destination = Destination(in_place=True, backup=options.backup, write=False)
     try:
+        migration.check_migratable(case.document)
         request = MigrateRequest(
             options=merged.options, destination=destination, parts=not options.write
         )
-        result = migration.attempt(found, request)
+        result = migration.migrate_loaded(case.loaded, source, request)
     except UsageError as error:
         return merged, str(error)
-    match result:
-        case None:
-            return merged, "it holds no policy that could be changed"
-        case Failure():
-            return merged, result.message
+    except ModelFileError as error:
+        return merged, error.message
     if result.status is Status.REFUSED:
         return merged, "; ".join(refusal.message for refusal in result.plan.refusals)
     if result.status is Status.UNCHANGED:
@@ -183,7 +212,7 @@ def _plan_fixes(
                 "never does; migrate does it"
             ),
         )
-    held = fixes.holding_back(result.plan, options.targets, unsafe=unsafe)
+    held = fixes.holding_back(result.plan, options.targets, unsafe=options.unsafe)
     return merged, held if held is not None else result
 
 
@@ -206,18 +235,19 @@ def _warnings(migration: Migration) -> tuple[str, ...]:
     )
 
 
-def _with_remaining(attempt: FixAttempt, before: Audited, after: Audited) -> FixAttempt:
-    """Return a written attempt with what is gone and what is still there."""
+def _with_remaining(mended: Mended, before: Audited, after: Audited) -> Mended:
+    """Return what was done to a written model with what is gone and what is still there."""
     there = {_identity(finding) for finding in after.findings}  # no fix renames a layer
     still = {finding for finding in before.findings if _identity(finding) in there}
-    done = attempt.mended
     stays = (
         Unmended(finding=finding, reason="migrate did what mends it, and it is found as before")
-        for finding in done.gone
+        for finding in mended.gone
         if finding in still
     )
     unmended = [
-        finding for finding in before.findings if finding not in still and finding not in done.gone
+        finding
+        for finding in before.findings
+        if finding not in still and finding not in mended.gone
     ]
     vanished = Counter(
         finding.rule
@@ -225,16 +255,12 @@ def _with_remaining(attempt: FixAttempt, before: Audited, after: Audited) -> Fix
         if finding.rule.startswith(_TRAINING) and finding.severity is not Severity.NOTE
     )
     return replace(
-        attempt,
-        after=after,
-        mended=replace(
-            done,
-            gone=tuple(finding for finding in done.gone if finding not in still),
-            left=(*(one for one in done.left if one.finding in still), *stays),
-            warnings=(
-                *done.warnings,
-                *(_vanished_message(rule, count) for rule, count in vanished.items()),
-            ),
+        mended,
+        gone=tuple(finding for finding in mended.gone if finding not in still),
+        left=(*(one for one in mended.left if one.finding in still), *stays),
+        warnings=(
+            *mended.warnings,
+            *(_vanished_message(rule, count) for rule, count in vanished.items()),
         ),
     )
 

@@ -201,6 +201,23 @@ def test_what_is_let_pass_is_not_mended() -> None:
     assert {name: data for name, data in files().items() if name != "known.json"} == before
 
 
+def test_a_renamed_file_of_a_baseline_is_not_mended() -> None:
+    """It is recognised by all that is found in it, before anything is mended."""
+    copied(OLD, "a.h5")
+    assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
+    Path("a.h5").rename("b.h5")
+    copied(DICTS, "c.keras")
+    before = files()
+    ended = fix("--baseline", "known.json", "--verbose")
+    assert (ended.code, ended.json["mended"]) == (0, [])
+    assert {one["by"] for model in ended.json["models"] for one in model["suppressed"]} == {
+        "baseline"
+    }
+    assert files() == before
+    copied(OLD, "a.h5")
+    assert of(fix("--baseline", "known.json"), "b.h5")["outcome"] == "mended"
+
+
 def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest is left with migrate's words."""
     unknown = stand_in_rules.rule(

@@ -12,20 +12,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from policytool.commands import audit, fix, migrate, saved_plans
+from policytool.commands import fix, migrate, saved_plans
 from policytool.commands.destinations import Destination
-from policytool.commands.fix import FixOptions, FixRequest, ModelToFix
+from policytool.commands.fix import FixAttempt, FixOptions, FixRequest
 from policytool.commands.migrate import MigrateRequest
 from policytool.commands.saved_plans import SavedPlan, SavedPlanRequest
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.rules import AuditOptions
-from policytool.rules.finding import Audited
+from policytool.rules.selection.patterns import PathPattern
+from policytool.rules.selection.suppressions import PerFileIgnore, Suppression, Suppressions
 from policytool.support.processes import pool
 from policytool.support.text import codec
 from tests.conftest import (
@@ -262,6 +265,32 @@ def test_fixes_are_the_same(
     first, _ = both(tmp_path, monkeypatch, ("audit", ".", *options), ("audit", ".", *options))
     assert first.out
     assert ("m0.h5.bak" in files(tmp_path / "two")) == (options == ("--fix",))
+
+
+def test_what_lets_findings_pass_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A suppression, a file's ignored rules, and a baseline that has a renamed file."""
+    place = tmp_path / "one"
+    for name in ("a.h5", "b.h5", "c.h5", "d.h5"):
+        copied(OLD, place / name)
+    monkeypatch.chdir(place)
+    assert run("audit", "--write-baseline", "known.json", "c.h5").code == 0
+    Path("c.h5").rename("c2.h5")
+    Path("policytool.toml").write_text(
+        "[[suppress]]\nrules = ['PT1']\npath = 'a.h5'\nreason = 'r'\nexpires = 2999-01-01\n",
+        encoding="utf-8",
+    )
+    options = ("--baseline", "known.json", "--per-file-ignores", "b.h5:PT1", "--format", "json")
+    (ended,) = both(tmp_path, monkeypatch, ("audit", ".", "--fix", *options))
+    assert [mended["path"] for mended in ended.json["mended"]] == ["d.h5"]
+    assert {
+        (model["path"], model["suppressed"][0]["by"]) for model in ended.json["models"][:3]
+    } == {
+        ("a.h5", "suppression"),
+        ("b.h5", "per-file-ignores"),
+        ("c2.h5", "baseline"),
+    }
 
 
 @SLOW
@@ -595,6 +624,31 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert repr(task.readers().result(json.loads(codec.encode(result)))) == repr(result)
 
 
+PASSING: Final = Suppressions(
+    directory="/w",
+    today=date(2026, 1, 1),
+    suppressions=(
+        Suppression(
+            words=("PT9",),
+            rules=frozenset({"PT901"}),
+            reason="r",
+            path=PathPattern(glob="*.h5", base="/w"),
+            layer="a/b",
+            expires=date(2027, 1, 1),
+        ),
+    ),
+    per_file=(
+        PerFileIgnore(
+            pattern=PathPattern(glob="old/**", base="/w"),
+            words=("PT9",),
+            rules=frozenset({"PT902"}),
+        ),
+    ),
+    known={"a.h5": Counter({"0" * 32: 2})},
+)
+"""With every way to let findings pass, and none that is of the rules."""
+
+
 def test_what_is_asked_comes_back() -> None:
     """With every option."""
     destination = Destination(
@@ -622,6 +676,7 @@ def test_what_is_asked_comes_back() -> None:
             FixRequest(
                 options=FixOptions(unsafe=True, targets=("tf2.4",)),
                 audit_options=AuditOptions(targets=("tf2.4",)),
+                passing=PASSING,
             ),
         ),
     ):
@@ -634,17 +689,12 @@ def test_every_fix_of_a_fixture_comes_back() -> None:
     task = fix.TASK
     readers = task.readers()
     seen = 0
+    request = FixRequest(
+        options=FixOptions(unsafe=True, write=False), audit_options=AuditOptions(), passing=PASSING
+    )
     for found in discovery.inputs([str(FIXTURES / "tf2.3"), str(FIXTURES / "tf2.5")]):
-        audited = audit.TASK.attempt(found, AuditOptions())
-        if not any(finding.remedy for finding in getattr(audited, "findings", ())):
-            continue
-        assert isinstance(audited, Audited)
-        model = ModelToFix(found=found, audited=audited)
-        assert repr(readers.item(json.loads(codec.encode(model)))) == repr(model)
-        attempt = task.attempt(
-            model,
-            FixRequest(options=FixOptions(unsafe=True, write=False), audit_options=AuditOptions()),
-        )
+        assert readers.item(json.loads(codec.encode(found))) == found
+        attempt = task.attempt(found, request)
         assert repr(readers.result(json.loads(codec.encode(attempt)))) == repr(attempt)
-        seen += 1
+        seen += isinstance(attempt, FixAttempt) and attempt.mended is not None
     assert seen > 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,11 @@ MODELS: Final = {
     "h5": FIXTURES / "tf2.15/global_mixed_float16.h5",
     "keras": FIXTURES / "keras3.15/global_mixed_float16.keras",
     "savedmodel": FIXTURES / "tf2.15/global_mixed_float16",
+}
+FIXABLE: Final = {
+    "h5": FIXTURES / "tf2.3/exp_mf16_fixed128.h5",
+    "json": FIXTURES / "tf2.4/exp_mf16_default.json",
+    "savedmodel": FIXTURES / "tf2.3/exp_mf16_fixed128",
 }
 SEAM: Final = {
     "read": (format_detection, "document"),
@@ -90,10 +96,37 @@ def test_targets_analyse_at_most_the_edited_model_too(
     assert counts["analysed"] <= 2
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_fix_analyses_before_and_after(model: Path, tmp_path: Path, counts: Counter[str]) -> None:
-    """The plan reads the file again, because audits of many files end before the first fix."""
-    target = tmp_path / model.name
+@pytest.mark.parametrize(("option", "expected"), [("--diff", 1), ("--fix", 2)])
+@pytest.mark.parametrize("model", FIXABLE.values(), ids=FIXABLE)
+def test_fix_analyses_before_and_after(
+    model: Path, option: str, expected: int, tmp_path: Path, counts: Counter[str]
+) -> None:
+    """The plan is made of the model that was audited; only a written file is read again."""
+    target = copied(model, tmp_path)
+    assert run("audit", option, target).code in {0, 1}
+    backups = [path.name for path in tmp_path.rglob("*.bak")]
+    assert bool(backups) == (option == "--fix")
+    assert counts["read"] == counts["analysed"] == expected
+
+
+@pytest.mark.parametrize(("paths", "expected"), [(("MODEL", "gone.h5"), 2), (("gone.h5",), 3)])
+def test_fix_audits_first_what_a_baseline_may_know_by_another_name(
+    paths: tuple[str, ...], expected: int, tmp_path: Path, counts: Counter[str]
+) -> None:
+    """A model that the baseline has no path of, while a file that it has is gone."""
+    target = copied(FIXABLE["h5"], tmp_path)
+    findings = [
+        {"path": target.name if path == "MODEL" else path, "rule": "PT301", "fingerprint": "0" * 32}
+        for path in paths
+    ]
+    baseline = tmp_path / "known.json"
+    baseline.write_text(json.dumps({"version": 1, "findings": findings}), encoding="utf-8")
+    assert run("audit", "--fix", "--baseline", baseline, target).code == 0
+    assert counts["read"] == counts["analysed"] == expected
+
+
+def copied(model: Path, directory: Path) -> Path:
+    """Return a copy of a model."""
+    target = directory / model.name
     (shutil.copytree if model.is_dir() else shutil.copy)(model, target)
-    assert run("audit", "--fix", target).code in {0, 1}
-    assert counts["read"] == counts["analysed"] <= 3
+    return target
