@@ -91,6 +91,9 @@ def migrate(
     in_place: bool = False,
     overwrite: bool = False,
     dry_run: bool = False,
+    verify: bool | None = False,
+    trust: bool = False,
+    python: str | None = None,
     limits: Mapping[str, int] | None = None,
 ) -> Migration:
     """
@@ -110,9 +113,14 @@ def migrate(
     :param output: a file or a directory; None names the result after the policy or the target,
         beside the input
     :param in_place: replace the input, which stays as ``NAME.bak``
+    :param verify: whether TensorFlow compares the predictions before and after, in a process of its
+        own, and nothing is written if they differ; None does so for a ``target`` if it is possible
+        here, as the command does, and ``not_verified`` says why if it is not
+    :param trust: whether code that a file holds may run
+    :param python: the interpreter that has TensorFlow; None for this one
     :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: for what cannot be read or written; the
-        original then is what it was
+    :raises policytool.support.errors.ModelFileError: for what cannot be read or written, or
+        not verified with ``verify=True``; the original then is what it was
     :raises policytool.support.errors.UsageError: for policies, patterns, loaders and limits that do
         not exist
     """
@@ -134,7 +142,9 @@ def migrate(
         to, assignments or {}, target=target, allow_weight_rewrite=allow_weight_rewrite
     )
     with override(limits or {}):
-        return migration.migrate_one(fspath(path), options, destination)
+        return migration.migrate_one(
+            fspath(path), options, destination, verify=verify, trust=trust, python=python
+        )
 
 
 def diff(

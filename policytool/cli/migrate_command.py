@@ -25,6 +25,7 @@ from policytool.migration.planning.options import (
     assignment,
     checked_policy,
 )
+from policytool.numerics.verification import SECONDS
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import descriptions, target_and_containers
 from policytool.reports.layout import clean
@@ -113,12 +114,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     is_flag=True,
     help="Build and trace SavedModels anew with TensorFlow, so that graph and variables follow.",
 )
-@click.option(
-    "--verify",
-    is_flag=True,
-    help="Compare predictions before and after with TensorFlow, and write only what stays within "
-    "tolerance.",
-)
+@tensorflow_options.verify_option
 @tensorflow_options.two_sided
 @click.option(
     "--plan",
@@ -157,7 +153,7 @@ def command(
     diff: bool,
     check: bool,
     retrace: bool,
-    verify: bool,
+    verify: bool | str,
     tensorflow: TensorFlow,
     null: bool,
     jobs: int | None,
@@ -180,7 +176,9 @@ def command(
     model.json, a directory with models below it, a quoted glob, or - for a list of paths on stdin.
     Without one, it is the one model there is below the working directory.
 
-    --retrace and --verify run TensorFlow in a process of its own, and nothing else does.
+    --target, --verify and --retrace run TensorFlow in a process of its own, and nothing else does.
+    --target does so only if TensorFlow is installed and everything in the file is on an allow-list.
+    Example: policytool migrate old.h5 --target keras3 --no-verify
     """
     if list_targets:
         click.echo("\n".join(f"{name:<12}  {text}" for name, text in descriptions()))
@@ -226,6 +224,8 @@ def command(
     )
     listed = list(options.expand_stdin(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
+    if target is not None and verify == tensorflow_options.AUTO and not retrace:
+        tensorflow = tensorflow.bounded(SECONDS)
     parts = diff or any(file.format == _DIFF for file in report)
     with (
         Worker(tensorflow.interpreter, steps(progress)) as worker,

@@ -53,6 +53,7 @@ ALLOWED: Final = frozenset(
             "outputs",
             "loss-scale",
         ),  # what a new file holds; migrate leaves the original and overwrites nothing
+        "verify",  # to false or "auto"; true starts TensorFlow, which the command line has to ask
     }
 )
 """
@@ -62,6 +63,10 @@ Whoever runs the tool in a stranger's checkout did not choose the others: they n
 replace models, say which code runs, or raise bounds. A new option is not here unless somebody adds
 it.
 """
+
+_VERIFY: Final = "verify"
+_NOT_STARTING: Final = (False, "auto")
+"""The values of ``verify`` with which a file starts no process that the command line does not."""
 
 _HIDDEN: Final = frozenset({"config", "show_settings", "help", "debug", "list_targets"})
 _DEEPEST: Final = 8
@@ -139,7 +144,9 @@ def _check(context: click.Context, file: SettingsFile, key: str, item: object) -
     :raises UsageError: for one that it may not.
     """
     if file.is_found and key not in ALLOWED:
-        raise UsageError(_refusal(context, file, key))
+        raise UsageError(_refusal(context, file, repr(key)))
+    if file.is_found and key == _VERIFY and item not in _NOT_STARTING:
+        raise UsageError(_refusal(context, file, f"verify = {_display(item)}"))
     _check_value(file, key, item)
     if file.is_found:
         from policytool.cli import found_patterns
@@ -165,8 +172,10 @@ def found_source(name: str) -> SettingsFile | None:
     )
 
 
-def _refusal(context: click.Context, file: SettingsFile, key: str) -> str:
-    """Return why a key has no effect in a file that nobody named, and the command that obeys it."""
+def _refusal(context: click.Context, file: SettingsFile, setting: str) -> str:
+    """
+    Return why a setting has no effect in a file that nobody named, and the command that obeys it.
+    """
     from policytool.reports import shell  # only for this sentence
 
     name = context.info_name or ""
@@ -176,8 +185,8 @@ def _refusal(context: click.Context, file: SettingsFile, key: str) -> str:
     if len(command) > _LONGEST:
         command = f"{shell.command(('policytool', name, '--config', file.display_path))} ..."
     return (
-        f"{file.path} sets {key!r}, which only a settings file named with --config may set. If you "
-        f"trust the file, run: {command}"
+        f"{file.path} sets {setting}, which only a settings file named with --config may set. If "
+        f"you trust the file, run: {command}"
     )
 
 

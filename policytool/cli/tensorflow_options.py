@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from policytool.cli import settings
 from policytool.cli.options import Size
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter
@@ -36,22 +37,73 @@ class TensorFlow:
     custom_objects: tuple[str, ...]
     trust: bool
 
+    def bounded(self, seconds: float) -> TensorFlow:
+        """Return the same with a bound on the time of a job, unless there is one."""
+        source, target = (
+            replace(one, timeout=one.timeout or seconds) for one in (self.interpreter, self.target)
+        )
+        return replace(self, interpreter=source, target=target)
+
     def tools(
-        self, worker: Worker, target: Worker | None = None, *, verify: bool = False
+        self, worker: Worker, target: Worker | None = None, *, verify: bool | str = False
     ) -> TensorFlowTools:
         """
         Return what operations do with child processes; a module of the user's is found as ``python
         -m`` finds it.
+
+        :param verify: what ``--verify`` says
         """
+        reason = _no_verify_reason(verify)
         own = (str(Path.cwd()),) if self.custom_objects else ()
         return TensorFlowTools(
             worker=worker,
             target=target,
-            verify=verify,
+            verify=False if reason is not None else None if verify == AUTO else bool(verify),
+            no_verify_reason=reason,
             custom_objects=self.custom_objects,
             path=own,
             trust=self.trust,
         )
+
+
+AUTO: Final = "auto"
+
+
+class Verify(click.types.BoolParamType):
+    """A switch that settings and variables may also set to ``auto``."""
+
+    name = "boolean|auto"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:  # noqa: ANN401  # Click's class says bool
+        """Return True, False or :data:`AUTO`."""
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
+
+
+verify_option: Final = click.option(
+    "--verify/--no-verify",
+    type=Verify(),
+    default=AUTO,
+    envvar="POLICYTOOL_VERIFY",
+    show_default="with --target, if TensorFlow can load the model",
+    help="Compare predictions before and after with TensorFlow, and write only what stays within "
+    "tolerance.",
+)
+
+
+def _no_verify_reason(verify: object) -> str | None:
+    """Return who turned off the comparison that is the default; None if nobody did."""
+    if verify is False:
+        file = settings.found_source("verify")
+        return "--no-verify" if file is None else f"verify = false in {file.display_path}"
+    file = settings.found_source("target") if verify == AUTO else None
+    if file is None:
+        return None
+    return (
+        f"{file.display_path} sets the target, and nobody named that file; --verify compares "
+        "predictions"
+    )
 
 
 class Python(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone

@@ -86,6 +86,8 @@ class Migration:
 
     retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
+    not_verified: str | None = None
+    """Why the predictions of what was written were not compared, if that is the default."""
 
 
 Result = Migration | Failure | None
@@ -103,6 +105,9 @@ class MigrateRequest:
 
     parts: bool = True
     """Whether a diff is to be made of the results."""
+
+    no_verify_reason: str | None = None
+    """Why no predictions are compared, for all of them; None if they are, or nobody expects it."""
 
 
 def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None = None) -> Result:
@@ -148,7 +153,14 @@ def migrate_loaded(
         if tools is not None
         else None
     )
-    work = Work(plan=plan, source=source, document=document, run=run, parts=request.parts)
+    work = Work(
+        plan=plan,
+        source=source,
+        document=document,
+        run=run,
+        parts=request.parts,
+        no_verify_reason=request.no_verify_reason,
+    )
     return apply_plan(work, request.destination, several=request.several)
 
 
@@ -198,6 +210,9 @@ class Work:
     parts: bool = False
     """Whether a diff is to be made of the result."""
 
+    no_verify_reason: str | None = None
+    """Why no predictions are compared, if that is the default."""
+
 
 def apply_plan(work: Work, destination: Destination, *, several: bool = False) -> Migration:
     """
@@ -242,7 +257,14 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
         return replace(
             done, status=Status.MISSED, target=target, counts=counts, comparison=missed.comparison
         )
-    done = replace(done, status=Status.WRITTEN, target=target, written=written, counts=counts)
+    done = replace(
+        done,
+        status=Status.WRITTEN,
+        target=target,
+        written=written,
+        counts=counts,
+        not_verified=work.no_verify_reason,
+    )
     return done if run is None else _with_answers(done, run)
 
 
@@ -263,7 +285,7 @@ def _write(work: Work, target: Path, destination: Destination) -> Written:
         in_place=destination.in_place,
         backup=destination.backup,
         shown=plan.path,
-        verify=run.verify if run is not None and run.tools.verify else None,
+        verify=run.verify if run is not None and run.verifies() else None,
     )
     if plan.conversion is not None and work.document is not None:
         from policytool.formats import creating
@@ -284,7 +306,13 @@ def _with_answers(done: Migration, run: TensorFlowRun) -> Migration:
         plan = replace(
             plan, notes=(*plan.notes, *run.retraced.notes()), loaders_after=run.after.model.loaders
         )
-    return replace(done, plan=plan, retraced=run.retraced, comparison=run.comparison)
+    return replace(
+        done,
+        plan=plan,
+        retraced=run.retraced,
+        comparison=run.comparison,
+        not_verified=run.obstacle or done.not_verified,
+    )
 
 
 def _count_losses(work: Work) -> Mapping[tuple[str, ...], Counts]:

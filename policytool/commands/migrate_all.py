@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from policytool.commands import inspect, migrate, saved_plans
@@ -11,6 +12,9 @@ from policytool.commands.inspect import LOST, Failure
 from policytool.commands.migrate import MigrateRequest, Migration
 from policytool.commands.saved_plans import SavedPlanRequest
 from policytool.formats import discovery
+from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.numerics.verification import SECONDS
+from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, UsageError
 from policytool.support.shorten import join_first
 
@@ -22,7 +26,6 @@ if TYPE_CHECKING:
     from policytool.commands.migrate import Result
     from policytool.formats.discovery import Input
     from policytool.migration.planning.options import Options
-    from policytool.numerics.tensorflow_run import TensorFlowTools
 
 
 def migrate_all(
@@ -47,10 +50,16 @@ def migrate_all(
     :raises WorkerError: where processes are wanted and cannot be started.
     """
     chosen = without_outputs(inputs, options.suffix, destination)
+    if tools is not None:
+        tools = tools.decide_verification(options.target if destination.write else None)
     request = MigrateRequest(
-        options=options, destination=destination, several=len(chosen) > 1, parts=parts
+        options=options,
+        destination=destination,
+        several=len(chosen) > 1,
+        parts=parts,
+        no_verify_reason=tools.no_verify_reason if tools is not None and options.target else None,
     )
-    if tools is not None and (options.retrace or tools.verify):
+    if tools is not None and (options.retrace or tools.verify is not False):
         yield from parallel.run_serially(
             migrate.TASK, chosen, request, lambda found: migrate.attempt(found, request, tools)
         )
@@ -78,6 +87,8 @@ def migrate_saved(
     """
     every = saved_plans.pair(saved_plans.read_plans(file), paths)
     request = SavedPlanRequest(destination=destination, parts=parts)
+    if tools is not None:
+        tools = tools.decide_verification(None)
     if tools is not None and (tools.verify or any(saved.plan.retrace for saved in every)):
         yield from parallel.run_serially(
             saved_plans.TASK, every, request, lambda one: saved_plans.attempt(one, request, tools)
@@ -86,14 +97,31 @@ def migrate_saved(
         yield from parallel.run_all(saved_plans.TASK, every, request, jobs)
 
 
-def migrate_one(path: str, options: Options, destination: Destination) -> Migration:
+def migrate_one(
+    path: str,
+    options: Options,
+    destination: Destination,
+    *,
+    verify: bool | None = False,
+    trust: bool = False,
+    python: str | None = None,
+) -> Migration:
     """
     Return what became of one model.
 
+    :param verify: whether predictions are compared; None if that is possible, for a target
+    :param trust: whether code that the file holds may run
+    :param python: the interpreter that has TensorFlow; None for this one
     :raises ModelFileError: for what cannot be read, migrated or written.
     :raises UsageError: for patterns that match no layer.
     """
-    match next(migrate_all([discovery.one(path)], options, destination)):
+    interpreter = Interpreter(
+        python=python or sys.executable, timeout=SECONDS if verify is None else None
+    )
+    with Worker(interpreter) as worker, Worker(interpreter) as other:
+        tools = TensorFlowTools(worker=worker, target=other, verify=verify, trust=trust)
+        result = next(migrate_all([discovery.one(path)], options, destination, tools))
+    match result:
         case Migration() as done:
             return done
         case Failure() as failure:

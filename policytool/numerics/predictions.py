@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from policytool.model.model import Model
 
-_WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
+WITHOUT_WEIGHTS: Final = frozenset({"json", "yaml", "keras-metadata", "tfjs"})
+"""Formats whose files hold no weights that a library could predict with."""
 
 _ROWS: Final = 3
 """Rows of a batch where one library loads both files; another library takes its usual number."""
@@ -127,7 +128,7 @@ class PredictionSide:
         :param like: the ``calls`` of the other side's answer, whose inputs it takes.
         :raises ModelFileError: for a file that holds no weights to predict with.
         """
-        if self.model.format in _WITHOUT_WEIGHTS:
+        if self.model.format in WITHOUT_WEIGHTS:
             message = (
                 f"holds no weights ({self.model.format}): there is nothing that --verify could "
                 "predict with"

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping  # noqa: TC003  # for the codec
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.formats import format_detection
 from policytool.formats.edits import EditKind
@@ -24,7 +24,9 @@ from policytool.numerics.predictions import (
     compare_predictions,
 )
 from policytool.numerics.reexport import ReexportComparison  # noqa: TC001  # for the codec
-from policytool.support.errors import BundleError, ModelFileError, PolicytoolError
+from policytool.numerics.verification import installed_libraries, size_obstacle
+from policytool.releases.releases import get
+from policytool.support.errors import BundleError, ModelFileError, PolicytoolError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,10 +35,14 @@ if TYPE_CHECKING:
     from policytool.migration.plan import Plan
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
+    from policytool.numerics.verification import InstalledLibraries
     from policytool.numerics.workers import Worker
 
 _FIRST_WITH_NAMES = (2, 5)
 """The first TensorFlow that reads a mixed policy by its bare name."""
+
+_UNUSABLE: Final = frozenset({"not-loadable", "not-callable"})
+"""The codes of a file that a library cannot load, or cannot predict with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +56,15 @@ class TensorFlowTools:
     else.
     """
 
-    verify: bool = False
+    verify: bool | None = False
+    """Whether predictions are compared; None if that is possible, for what has a target."""
+
+    no_verify_reason: str | None = None
+    """Why they are not, although that is the default."""
+
+    libraries: tuple[InstalledLibraries, InstalledLibraries] | None = None
+    """What the interpreters of the two sides have; None if nobody looked."""
+
     custom_objects: tuple[str, ...] = ()
     """``MODULE`` or ``MODULE:NAME``: what defines the classes that files name."""
 
@@ -59,6 +73,23 @@ class TensorFlowTools:
 
     trust: bool = False
     """Whether code that a file holds may run."""
+
+    def decide_verification(self, target: str | None) -> TensorFlowTools:
+        """
+        Return the tools with a decision for a call: ``verify`` is None only if the libraries for a
+        target are here.
+        """
+        if self.verify is not None:
+            return self
+        if target is None:
+            return replace(self, verify=False)
+        source = installed_libraries(self.worker.python)
+        other = self.target.python if self.target is not None else self.worker.python
+        loader = source if other == self.worker.python else installed_libraries(other)
+        lack = loader.lack(get(target).family)
+        if lack is not None:
+            return replace(self, verify=False, no_verify_reason=lack)
+        return replace(self, libraries=(source, loader))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,6 +169,10 @@ class TensorFlowRun:
     retraced: Reexport | None = None
     comparison: PredictionComparison | None = None
     after: LoadedModel | None = field(default=None)
+    obstacle: str | None = None
+    """Why predictions were not compared, if that is done where it is possible."""
+
+    _predicts_with_result: bool = False
 
     def refusal(self) -> Refusal | None:
         """
@@ -178,7 +213,7 @@ class TensorFlowRun:
             optimizer=result["optimizer"],
             load_under=after.layers[0].policy if own else None,
         )
-        if self.tools.verify:
+        if self.verifies():
             self.verify(draft)
 
     def _compare_result(
@@ -199,7 +234,49 @@ class TensorFlowRun:
         except BundleError as error:
             raise ModelFileError(self.plan.path, error.code, str(error)) from error
 
+    def verifies(self) -> bool:
+        """Return whether predictions are to be compared; if not, ``obstacle`` may say why."""
+        if self.tools.verify is not None:
+            return self.tools.verify
+        distrusted = self.refusal()
+        self.obstacle = (
+            size_obstacle(self.loaded.model)
+            or (self.tools.libraries[0].lack(self.loaded.family) if self.tools.libraries else None)
+            or (distrusted.message if distrusted is not None else None)
+        )
+        return self.obstacle is None
+
     def verify(self, path: Path) -> None:
+        """
+        Compare the predictions of a result with the original's.
+
+        If nobody asked for it, what the child cannot do is noted as the obstacle. A result that the
+        target itself cannot use is an error in any case.
+
+        :raises ToleranceMissedError: if they are too far apart.
+        :raises ModelFileError: if the result gives other outputs than the original.
+        :raises WorkerError: if the child cannot compare them.
+        """
+        try:
+            self._compare(path)
+        except WorkerError as error:
+            if self.tools.verify or self._is_unusable_in_target(error):
+                raise
+            self.obstacle = str(error)
+
+    def _is_unusable_in_target(self, error: WorkerError) -> bool:
+        """Return whether the result is what fails, in the very release that it is for."""
+        conversion, libraries = self.plan.conversion, self.tools.libraries
+        return (
+            self._predicts_with_result
+            and error.code in _UNUSABLE
+            and not self.tools.custom_objects
+            and conversion is not None
+            and libraries is not None
+            and libraries[1].has(get(conversion.target))
+        )
+
+    def _compare(self, path: Path) -> None:
         """
         Compare the predictions of a result with the original's.
 
@@ -253,6 +330,7 @@ class TensorFlowRun:
         names = ("source", "target") if second.is_converted else ("", "")
         worker = self.tools.target if second.is_converted else None
         before = self._run_job(first.job(folder), side=names[0])
+        self._predicts_with_result = True
         return before, self._run_job(second.job(folder, before["calls"]), worker, side=names[1])
 
     def _tolerance(self, after: Model) -> float:

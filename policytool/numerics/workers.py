@@ -117,6 +117,11 @@ class Worker:
         """End the child, with all that it started."""
         self._stack.close()
 
+    @property
+    def python(self) -> str:
+        """The interpreter of the child."""
+        return self._interpreter.python
+
     def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
         """
         Return what the child made of a job.
@@ -199,10 +204,10 @@ class Worker:
         python, limit = self._interpreter.python, self._interpreter.memory_limit
         try:
             child = Child(
-                [_interpreter_path(python), str(self._interpreter.script)],
+                [interpreter_path(python), str(self._interpreter.script)],
                 [str(limit)] if limit is not None else [],
                 cwd=scratch,
-                environment={**environment(os.environ), **dict.fromkeys(_TEMPORARY, scratch)},
+                environment=child_environment(scratch),
                 longest=limits.EVENT_BYTES.value,
             )
         except OSError as error:
@@ -235,15 +240,12 @@ class Worker:
         if beyond := limits.EVENT_BYTES.exceeded_message(child.longest_line, counting=True):
             return WorkerError(
                 "worker-limit",
-                f"the process with TensorFlow answered with {beyond}; nothing was written",
+                f"the process with TensorFlow answered with {beyond}",
                 ended=True,
             )
         how = child.how_it_ended()
         hint = self._limit() if child.may_have_lacked_memory else ""
-        message = (
-            f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}; nothing was "
-            "written"
-        )
+        message = f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}"
         return WorkerError("worker-crashed", message, details=child.messages, ended=True)
 
     @property
@@ -264,6 +266,11 @@ class Worker:
         )
 
 
+def child_environment(scratch: str) -> dict[str, str]:
+    """Return the variables of a child whose temporary files go to ``scratch``."""
+    return {**environment(os.environ), **dict.fromkeys(_TEMPORARY, scratch)}
+
+
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a child gets."""
     kept = {
@@ -278,7 +285,7 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     return {**_QUIET, **kept}
 
 
-def _interpreter_path(python: str) -> str:
+def interpreter_path(python: str) -> str:
     """
     Return an interpreter as the child's working directory finds it; not resolved, because a virtual
     environment's is a link out of it.

@@ -42,13 +42,13 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
     :raises Refused: if the file cannot be loaded or called, or has outputs that no array holds.
     """
-    step("importing TensorFlow")
+    step("verifying: importing TensorFlow")
     library = Library(job["family"])
     library.register(job["custom_objects"], job["registered"], job["needed"])
     if job["trust"]:
         library.trust()
     source_files.check_unchanged(job)  # after TensorFlow's import, which takes seconds
-    step("predicting with " + job["which"])
+    step("verifying: predicting with " + job["which"])
     found = _Predictor(library, job).predict()
     gc.collect()  # the process stays, and loads another file next
     return found

@@ -55,6 +55,8 @@ def offered(*words: str) -> list[str]:
         ),
         (("migrate", "--target", "tf2.1"), {"tf2.1", "tf2.10", "tf2.14", "tf2.15"}),
         (("migrate", "--to", "mixed_"), {"mixed_float16", "mixed_bfloat16"}),
+        (("migrate", "--verif"), {"--verify"}),
+        (("migrate", "--no-ver"), {"--no-verify"}),
         (("policies", "mixed_b"), {"mixed_bfloat16"}),
         (("inspect", "--jobs", "2", "--format", "j"), {"json"}),
         (("completion", ""), set(SHELLS)),

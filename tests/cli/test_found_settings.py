@@ -41,7 +41,7 @@ ISSUE: Final = {
         "device",
         "baseline",
     ),
-    *("format", "color", "progress", "jobs", "to", "set", "outputs", "loss-scale"),
+    *("format", "color", "progress", "jobs", "to", "set", "outputs", "loss-scale", "verify"),
 }
 """The allow-list, told once more: whoever adds a key has to think about it twice."""
 
@@ -158,6 +158,7 @@ def test_the_listed_keys_count(key: str, monkeypatch: pytest.MonkeyPatch) -> Non
         "ignore": '["PT1"]',
         "set": '["a=float32"]',
         "device": '"cpu"',
+        "verify": "false",  # the only boolean of it; tests/cli/test_verify.py has the others
     }
     needed = {"diff": ("a.h5", "a.h5"), "completion": ("bash",)}
     found(f"{key} = {values[key]}\n")

@@ -25,6 +25,7 @@ from policytool.reports._words import (
     loss_scale_words,
 )
 from policytool.reports.plans import _conversion
+from policytool.reports.plans._verification import verification_fact
 from policytool.support.errors import SpellingError
 from policytool.support.text.jsontext import ABSENT
 
@@ -172,7 +173,9 @@ def facts(migration: Migration) -> list[tuple[str, str, str]]:
         )
     if not plan.is_empty and not plan.refusals:
         found += _loaders(migration)
-    return [*found, (_LABELS[migration.status], _outcome(migration), _STYLES[migration.status])]
+    found.append((_LABELS[migration.status], _outcome(migration), _STYLES[migration.status]))
+    verification = verification_fact(migration)
+    return found if verification is None else [*found, verification]
 
 
 def _done_by_tensorflow(migration: Migration) -> list[tuple[str, str, str]]:
@@ -304,8 +307,10 @@ def _outcome(migration: Migration) -> str:
                 else "the file needs nothing and was"
             )
             return f"{nothing} not touched"
-        case Status.REFUSED | Status.MISSED:
+        case Status.REFUSED:
             return "the original is as it was"
+        case Status.MISSED:
+            return "the original is unchanged; --no-verify writes the result without comparing"
         case Status.PLANNED:
             return f"{display_path(migration.target or migration.source)} ({changed})"
     written = migration.written

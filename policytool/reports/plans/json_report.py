@@ -15,6 +15,7 @@ from policytool.numerics.predictions import PredictionComparison
 from policytool.numerics.tensorflow_run import Reexport
 from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.reports.plans._base import PlanReporter
+from policytool.reports.plans._verification import verification_values
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _plan(migration: Migration) -> dict[str, Any]:
         "retrace": plan.retrace,
         "retraced": migration.retraced,
         "verification": migration.comparison,
+        "verified": verification_values(migration),
     }
 
 

@@ -54,7 +54,8 @@ def _migration(migration: Migration, view: View) -> list[str]:
         lines += [line for text in legend for line in wrap("     ", text, view, "dim")] + [""]
     lines += _conversion_lines(migration, view)
     for label, text, style in facts(migration):
-        lines += wrap(f"{label:{_LABEL}}", clean(text), view, style)
+        start = f"{label} " if label.endswith(":") else f"{label:{_LABEL}}"
+        lines += wrap(start, clean(text), view, style)
     return lines
 
 

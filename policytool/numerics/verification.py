@@ -1,0 +1,141 @@
+"""
+Whether a conversion can be verified here, although nobody asked for it: the libraries that the
+interpreters have, and the size of the model.
+
+Nothing is imported to find out. This interpreter is asked where TensorFlow would come from; another
+one runs ``tf_runtime/installed.py``, once per call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.numerics.predictions import WITHOUT_WEIGHTS
+from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
+from policytool.releases.releases import KERAS2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.model.model import Model
+    from policytool.releases.releases import Release
+
+SECONDS: Final = 600.0
+"""What one side may take if nobody asked to verify, unless ``--timeout`` says otherwise."""
+
+_MOST: Final = 2**30
+"""Bytes of weights; the processes hold them twice, and whoever has more waits for minutes."""
+
+_SCRIPT: Final = RUNTIME.with_name("installed.py")
+_LOOK: Final = 30.0
+"""Seconds for an interpreter to start."""
+
+_MODULES: Final = {"tf": "tensorflow", "tf_keras": "tf_keras", "keras": "keras"}
+"""By :attr:`~policytool.releases.releases.Release.library`, the module that has its release."""
+
+_FIRST_WITHOUT_KERAS2: Final = (2, 16)
+"""The first TensorFlow whose ``tf.keras`` is Keras 3."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstalledLibraries:
+    """What an interpreter can import of TensorFlow and Keras."""
+
+    where: str
+    """The interpreter, as sentences name it."""
+
+    releases: Mapping[str, str | None]
+    """By module; None for a release that the environment does not record."""
+
+    problem: str | None = None
+    """Why nothing is known; None if the interpreter answered."""
+
+    def lack(self, family: str) -> str | None:
+        """Return why no file of a family can be loaded; None if it can, for all that is known."""
+        if self.problem is not None:
+            return self.problem
+        if "tensorflow" not in self.releases:
+            return (
+                f"{self.where} has no TensorFlow; install policytool[check], or name an "
+                "interpreter with --python"
+            )
+        if family == KERAS2:
+            tensorflow = _major_and_minor(self.releases["tensorflow"])
+            is_without = tensorflow is not None and tensorflow >= _FIRST_WITHOUT_KERAS2
+            missing = "tf-keras" if is_without and "tf_keras" not in self.releases else None
+        else:
+            keras = _major_and_minor(self.releases.get("keras"))
+            is_without = "keras" not in self.releases or (keras is not None and keras < (3, 0))
+            missing = "Keras 3" if is_without else None
+        return f"{self.where} has TensorFlow without {missing}" if missing is not None else None
+
+    def has(self, release: Release) -> bool:
+        """Return whether a release is the one that loads files here."""
+        version = self.releases.get(_MODULES[release.library])
+        return version is not None and f"{version}.".startswith(f"{release.version}.")
+
+
+def installed_libraries(python: str) -> InstalledLibraries:
+    """Return what an interpreter has; a process starts if it is another one, or has TensorFlow."""
+    where = "this environment" if python == sys.executable else python
+    if python == sys.executable and importlib.util.find_spec("tensorflow") is None:
+        return InstalledLibraries(where=where, releases={})
+    try:
+        with tempfile.TemporaryDirectory(prefix="policytool-") as scratch:
+            done = subprocess.run(  # noqa: S603  # this interpreter, or the one that the user chose
+                [interpreter_path(python), str(_SCRIPT)],
+                cwd=scratch,
+                env=child_environment(scratch),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_LOOK,
+                check=True,
+            )
+        releases = _releases(json.loads(done.stdout))
+    except OSError as error:
+        problem = f"{python} cannot be run ({error.strerror or error})"
+    except (subprocess.SubprocessError, ValueError):
+        problem = f"{python} does not say what it has installed; is it a Python?"
+    else:
+        return InstalledLibraries(where=where, releases=releases)
+    return InstalledLibraries(where=where, releases={}, problem=problem)
+
+
+def size_obstacle(model: Model) -> str | None:
+    """Return why a model has nothing to compare, or too much; None if it is neither."""
+    if model.format in WITHOUT_WEIGHTS:
+        return f"the file holds no weights to predict with ({model.format})"
+    size = model.summary.bytes
+    if size < _MOST:
+        return None
+    return (
+        f"the weights take {size / _MOST:.1f} GiB, and from 1 GiB on only --verify compares "
+        "predictions"
+    )
+
+
+def _releases(answer: Any) -> Mapping[str, str | None]:  # noqa: ANN401  # checked here
+    """
+    Return an interpreter's answer.
+
+    :raises ValueError: for anything else.
+    """
+    if not isinstance(answer, dict) or not all(
+        isinstance(version, str | None) for version in answer.values()
+    ):
+        raise ValueError(answer)
+    return answer
+
+
+def _major_and_minor(version: str | None) -> tuple[int, int] | None:
+    """Return the beginning of a release's number; None if it is not known."""
+    parts = (version or "").split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):  # noqa: PLR2004  # two
+        return None
+    return int(parts[0]), int(parts[1])

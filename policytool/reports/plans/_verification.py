@@ -1,0 +1,64 @@
+"""
+What reports say of the comparison of predictions: the last line for people, one object in JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from policytool.commands.migrate import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from policytool.commands.migrate import Migration
+    from policytool.numerics.predictions import PredictionComparison
+
+
+def verification_fact(migration: Migration) -> tuple[str, str, str] | None:
+    """Return label, sentence and style; None if there is nothing to say, or it was said."""
+    comparison = migration.comparison
+    if comparison is not None and migration.status is Status.WRITTEN:
+        return "verified:", _agreement(comparison), "good"
+    if migration.not_verified is not None:
+        return "not verified:", migration.not_verified, "half"
+    return None
+
+
+def verification_values(migration: Migration) -> dict[str, Any] | None:
+    """Return the same for JSON; None if nobody expects a comparison."""
+    comparison = migration.comparison
+    if comparison is None and migration.not_verified is None:
+        return None
+    missed = comparison.missed if comparison is not None else ()
+    return {
+        "outcome": "not-verified" if comparison is None else "missed" if missed else "verified",
+        "reason": migration.not_verified or "; ".join(missed) or None,
+        "releases": _releases(comparison) if comparison is not None else [],
+        "samples": comparison.samples if comparison is not None else 0,
+    }
+
+
+def _agreement(comparison: PredictionComparison) -> str:
+    releases = _releases(comparison)
+    both = len(releases) > 1
+    rows = f"{comparison.samples} row{'' if comparison.samples == 1 else 's'}"
+    who = f"{' and '.join(releases)} predict{'' if both else 's'}"
+    if comparison.tolerance and not comparison.keeps_dtypes:  # dtypes change on purpose
+        return f"{who} within the tolerance on {rows}"
+    return f"{who} the same{'' if both else ' from both files'} on {rows}"
+
+
+def _releases(comparison: PredictionComparison) -> list[str]:
+    """Return the releases that ran, the source's first, each once."""
+    sides = (comparison.versions, comparison.versions_after or comparison.versions)
+    return list(dict.fromkeys(map(_release, sides)))
+
+
+def _release(versions: Mapping[str, str]) -> str:
+    library = versions.get("library", "")
+    if library.startswith("tf_keras"):
+        return f"tf_keras {versions['keras']}"
+    if library == "keras":
+        return f"Keras {versions['keras']}"
+    return f"TensorFlow {versions['tensorflow']}"

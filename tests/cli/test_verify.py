@@ -1,0 +1,442 @@
+"""
+``migrate --verify/--no-verify``: what is compared by default, what the last line and the JSON say,
+and what is written. Interpreters only claim to have libraries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema
+import pytest
+
+import policytool
+from policytool.cli import migrate_command
+from policytool.commands.migrate import Status
+from policytool.numerics import verification
+from policytool.support.errors import ModelFileError
+from tests.conftest import MIXED_JSON, Ended, run, run_process
+from tests.helpers.fake_interpreters import (
+    NEWEST,
+    FakeInterpreter,
+    failed,
+    fake_interpreter,
+    predicted,
+)
+from tests.helpers.marks import THOROUGH
+from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.small_models import h5_model, sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOURCE: Final = FIXTURES / "tf2.15/default_float32.h5"
+OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
+RESULT: Final = "model.keras3.15.keras"
+VERIFIED: Final = "verified: tf_keras 2.21.0 and Keras 3.15.1 predict the same on 16 rows"
+
+Make = Callable[..., FakeInterpreter]
+
+pytestmark = THOROUGH
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, which holds a model of TF 2.15."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    shutil.copy(SOURCE, folder / "model.h5")
+    return folder
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Callable[..., FakeInterpreter]:
+    """Return a function that makes an interpreter."""
+    return lambda name="python", **told: fake_interpreter(tmp_path / name, **told)
+
+
+def converted(*more: str | Path, path: str = "model.h5") -> Ended:
+    """Return how a conversion for Keras 3 ends."""
+    return run("migrate", path, "--target", "keras3", *more)
+
+
+def last(ended: Ended) -> str:
+    """Return the last sentence of the report, which may be wrapped."""
+    lines = ended.out.splitlines()
+    start = max(number for number, line in enumerate(lines) if not line.startswith("   "))
+    return " ".join(" ".join(lines[start:]).split())
+
+
+def verified(ended: Ended) -> dict[str, Any]:
+    """Return what a JSON report says, having checked it against its schema."""
+    schema = json.loads(
+        (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
+    )
+    jsonschema.validate(ended.json, schema)
+    found: dict[str, Any] = ended.json["plans"][0]["verified"]
+    return found
+
+
+# What is compared
+
+
+def test_a_conversion_is_verified_where_the_libraries_are(fake: Make, place: Path) -> None:
+    """The last line and the JSON name the releases that ran and the rows."""
+    python = fake()
+    ended = converted("--python", python.path)
+    assert (ended.code, last(ended)) == (0, VERIFIED)
+    assert (place / RESULT).exists()
+    told = converted("--python", python.path, "--format", "json", "--overwrite")
+    assert verified(told) == {
+        "outcome": "verified",
+        "reason": None,
+        "releases": ["tf_keras 2.21.0", "Keras 3.15.1"],
+        "samples": 16,
+    }
+
+
+def test_other_predictions_are_not_written(fake: Make, place: Path) -> None:
+    """The exit code is 1, and the report says how far apart they are."""
+    python = fake(result=predicted("keras", "3.15.1", [0.5, 2.01]))
+    ended = converted("--python", python.path, "--format", "json")
+    assert ended.code == 1
+    assert ended.json["plans"][0]["status"] == "missed"
+    found = verified(ended)
+    assert found["outcome"] == "missed"
+    assert found["reason"].startswith("a is off by 0.005 of its largest value")
+    assert [path.name for path in place.iterdir()] == ["model.h5"]
+    assert "--no-verify writes the result" in last(converted("--python", python.path))
+    assert converted("--python", python.path, "--no-verify").code == 0
+
+
+def test_an_edit_for_a_target_is_verified_too(fake: Make) -> None:
+    """One library loads both files."""
+    shutil.copy(OLD, "old.h5")
+    python = fake(result=predicted("tf_keras", "2.21.0"))
+    ended = run("migrate", "old.h5", "--target", "tf2.15", "--python", python.path)
+    assert ended.code == 0, ended
+    assert last(ended) == "verified: tf_keras 2.21.0 predicts the same from both files on 16 rows"
+    assert python.processes() == 1
+
+
+def test_a_change_of_policies_is_verified_if_somebody_asks(fake: Make) -> None:
+    """With --to the predictions change, and without a target nothing is compared by default."""
+    python = fake(result=predicted("tf_keras", "2.21.0", [0.5, 2.0001]))
+    plain = run("migrate", "model.h5", "--to", "mixed_float16", "--python", python.path)
+    assert (plain.code, python.log("script")) == (0, [])
+    assert "verified" not in plain.out
+    ended = run(
+        *("migrate", "model.h5", "--to", "mixed_float16", "--python", python.path),
+        *("--verify", "--overwrite"),
+    )
+    assert ended.code == 0, ended
+    assert last(ended) == "verified: tf_keras 2.21.0 predicts within the tolerance on 16 rows"
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--check", "--diff"])
+def test_what_writes_nothing_compares_nothing(option: str, fake: Make) -> None:
+    """Nor does it look for libraries."""
+    python = fake()
+    ended = converted(option, "--python", python.path)
+    assert ended.code == (1 if option == "--check" else 0)
+    assert python.log("script") == []
+    assert "verified" not in ended.out
+
+
+def test_one_process_per_side_serves_all_models(fake: Make) -> None:
+    """Each interpreter is asked once what it has, and starts once."""
+    for number in range(5):
+        shutil.copy(SOURCE, f"a{number}.h5")
+    one, two = fake("one"), fake("two")
+    ended = run(
+        *("migrate", "a*.h5", "--target", "keras3", "--progress", "on"),
+        *("--python", f"source={one.path}", "--python", f"target={two.path}"),
+    )
+    assert ended.code == 0
+    assert ended.out.count(VERIFIED) == 5
+    for interpreter, side in ((one, "the source"), (two, "the result")):
+        assert interpreter.log("script") == ["installed.py", "__main__.py"]
+        assert interpreter.log("which") == [side] * 5
+        assert interpreter.processes() == 1
+    assert "policytool: verifying: the source" in ended.err
+
+
+# What keeps it from being compared
+
+
+def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is written; no process starts to find out."""
+    module = "policytool.numerics.verification"
+    monkeypatch.setattr(f"{module}.subprocess.run", lambda *_, **__: pytest.fail("started"))
+    monkeypatch.setattr(f"{module}.importlib.util.find_spec", lambda _: None)
+    ended = converted("--format", "json")
+    assert ended.code == 0
+    assert verified(ended) == {
+        "outcome": "not-verified",
+        "reason": "this environment has no TensorFlow; install policytool[check], or name an "
+        "interpreter with --python",
+        "releases": [],
+        "samples": 0,
+    }
+    assert Path(RESULT).exists()
+    assert last(converted("--overwrite")).startswith("not verified: this environment has no")
+
+
+@pytest.mark.parametrize(
+    ("installed", "reason"),
+    [
+        ({}, "has no TensorFlow; install"),
+        ({"tensorflow": "2.21.0", "tf_keras": "2.21.0"}, "has TensorFlow without Keras 3"),
+        ({**NEWEST, "keras": "2.15.0"}, "has TensorFlow without Keras 3"),
+        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "has TensorFlow without tf-keras"),
+        ("Usage: no Python", "does not say what it has installed; is it a Python?"),
+        ("[1]", "does not say what it has installed; is it a Python?"),
+        ('{"keras": 3}', "does not say what it has installed; is it a Python?"),
+    ],
+)
+def test_a_library_is_missing(
+    installed: Mapping[str, str] | str, reason: str, fake: Make, place: Path
+) -> None:
+    """The sentence names the interpreter; no job was begun."""
+    python = fake(installed=installed)
+    ended = converted("--python", python.path)
+    assert ended.code == 0
+    assert last(ended).startswith(f"not verified: {python.path} {reason}")
+    assert python.log("which") == []
+    assert (place / RESULT).exists()
+
+
+@pytest.mark.parametrize(
+    "installed",
+    [
+        {"tensorflow": "2.15.1", "keras": "3.15.1"},
+        {"tensorflow": None, "keras": None},
+        {"tensorflow": "nightly", "keras": "nightly"},
+    ],
+)
+def test_what_may_be_there_is_tried(installed: Mapping[str, str | None], fake: Make) -> None:
+    """TF 2.15 has Keras 2 itself; a release that nobody recorded may be any."""
+    assert last(converted("--python", fake(installed=installed).path)) == VERIFIED
+
+
+@pytest.mark.parametrize(
+    ("python", "reason"),
+    [
+        ("/nonexistent/python", "/nonexistent/python cannot be run (No such file or directory)"),
+        ("/bin/false", "/bin/false does not say what it has installed; is it a Python?"),
+    ],
+)
+def test_an_interpreter_that_is_none(python: str, reason: str) -> None:
+    """Nobody asked for it to run, so the file is written; with --verify it is a failure."""
+    ended = converted("--python", python)
+    assert (ended.code, last(ended)) == (0, f"not verified: {reason}")
+    assert converted("--python", python, "--verify", "--overwrite").code == 3
+
+
+BROKEN: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "crash": ({"exit": 9}, "the process with TensorFlow ({python}) ended with code 9"),
+    "memory": (failed("memory", "OOM"), "TensorFlow ran out of memory (OOM)"),
+    "inputs": (failed("inputs", "takes ragged inputs"), "takes ragged inputs"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("side", ["source", "result"])
+def test_a_comparison_that_ends_otherwise(how: str, side: str, fake: Make, place: Path) -> None:
+    """By default the file is written; if somebody asked for it, it is not, and the code is 3."""
+    answer, reason = BROKEN[how]
+    python = fake(**{side: answer})
+    ended = converted("--python", python.path)
+    assert ended.code == 0
+    assert last(ended).startswith(f"not verified: {reason.format(python=python.path)}")
+    assert (place / RESULT).exists()
+    (place / RESULT).unlink()
+    asked = converted("--python", python.path, "--verify")
+    assert asked.code == 3
+    assert reason.format(python=python.path) in asked.err
+    assert not (place / RESULT).exists()
+
+
+def test_a_comparison_that_takes_too_long(
+    fake: Make, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a bound of its own, unless --timeout gives one."""
+    monkeypatch.setattr(migrate_command, "SECONDS", 0.2)
+    python = fake(source={**predicted("tf_keras", "2.21.0"), "sleep": 2})
+    ended = converted("--python", python.path)
+    assert ended.code == 0
+    assert last(ended) == (
+        "not verified: the process with TensorFlow was ended after 0.2 s; --timeout allows more"
+    )
+    assert (place / RESULT).exists()
+    assert last(converted("--python", python.path, "--overwrite", "--timeout", "30")) == VERIFIED
+
+
+@pytest.mark.parametrize("code", ["not-loadable", "not-callable"])
+def test_a_result_that_its_own_release_cannot_use_is_not_written(
+    code: str, fake: Make, place: Path
+) -> None:
+    """The release that ran is the target; another one's failure says nothing of the target."""
+    python = fake(result=failed(code, "Keras 3.15.1 cannot load the result: no"))
+    ended = converted("--python", python.path)
+    assert ended.code == 3
+    assert "Keras 3.15.1 cannot load the result" in ended.err
+    assert [path.name for path in place.iterdir()] == ["model.h5"]
+    other = fake(
+        "other",
+        installed={**NEWEST, "keras": "3.14.0"},
+        result=failed(code, "Keras 3.14.0 cannot load the result: no"),
+    )
+    ended = converted("--python", other.path)
+    assert (ended.code, last(ended)) == (
+        0,
+        "not verified: Keras 3.14.0 cannot load the result: no",
+    )
+
+
+def test_a_source_that_cannot_be_loaded_says_nothing_of_the_result(fake: Make) -> None:
+    """The newest tf_keras does not load each old file."""
+    python = fake(source=failed("not-loadable", "tf_keras 2.21.0 cannot load the source: no"))
+    ended = converted("--python", python.path)
+    assert (ended.code, last(ended)) == (
+        0,
+        "not verified: tf_keras 2.21.0 cannot load the source: no",
+    )
+
+
+def test_code_in_the_file_is_not_run(fake: Make, place: Path) -> None:
+    """A file that the guard does not accept is converted and not verified, unless --trust."""
+    dtype = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
+    layer = {"class_name": "Mine", "config": {"name": "dense_a", "dtype": dtype}}
+    h5_model(place / "own.h5", sequential(layer), weights=False)
+    python = fake(result=predicted("tf_keras", "2.21.0"))
+    call = ("migrate", "own.h5", "--target", "tf2.15", "--python", python.path)
+    ended = run(*call)
+    assert ended.code == 0, ended
+    assert last(ended).startswith("not verified: mlp/dense_a ")
+    assert "--trust allows everything in the file" in last(ended)
+    assert python.log("which") == []
+    assert run(*call, "--verify", "--overwrite").code == 3
+    assert last(run(*call, "--trust", "--overwrite")).startswith("verified: tf_keras 2.21.0")
+
+
+def test_a_large_model_is_compared_if_somebody_asks(
+    fake: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 1 GiB of weights on."""
+    monkeypatch.setattr(verification, "_MOST", 1)
+    python = fake()
+    assert "and from 1 GiB on only --verify compares" in last(converted("--python", python.path))
+    assert python.log("which") == []
+    assert last(converted("--python", python.path, "--verify", "--overwrite")) == VERIFIED
+
+
+def test_an_architecture_predicts_nothing(fake: Make) -> None:
+    """It has no weights."""
+    shutil.copy(MIXED_JSON, "model.json")
+    ended = converted("--python", fake().path, path="model.json")
+    assert (ended.code, last(ended)) == (
+        0,
+        "not verified: the file holds no weights to predict with (json)",
+    )
+
+
+def test_further_processes_know_the_reason() -> None:
+    """Without libraries many files are converted by as many processes as ever."""
+    for number in range(3):
+        shutil.copy(SOURCE, f"a{number}.h5")
+    ended = run_process(
+        *("migrate", "a*.h5", "--target", "keras3", "--jobs", "2"),
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+    assert ended.code == 0, ended.err
+    assert ended.out.count("not verified: this environment has no TensorFlow") == 3
+
+
+# The option, variables and settings
+
+
+def test_no_verify_is_said(fake: Make) -> None:
+    """Nobody else looks into the file for who turned it off."""
+    python = fake()
+    ended = converted("--no-verify", "--python", python.path)
+    assert (ended.code, last(ended)) == (0, "not verified: --no-verify")
+    assert python.log("script") == []
+    assert "verified" not in run("migrate", OLD, "-o", "new.h5", "--no-verify").out
+
+
+@pytest.mark.parametrize(("value", "shown"), [("auto", '"auto"'), ("0", "false"), ("1", "true")])
+def test_a_variable_and_a_named_file_set_it(
+    value: str, shown: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The default is shown as what it is."""
+    assert 'verify = "auto"  # default' in run("migrate", "--show-settings").out
+    monkeypatch.setenv("POLICYTOOL_VERIFY", value)
+    assert f"verify = {shown}  # $POLICYTOOL_VERIFY" in run("migrate", "--show-settings").out
+    monkeypatch.delenv("POLICYTOOL_VERIFY")
+    settings = tmp_path / "named.toml"
+    settings.write_text(f"verify = {shown}\n", encoding="utf-8")
+    ended = run("migrate", "--config", settings, "--show-settings")
+    assert f"verify = {shown}  # {settings}" in ended.out
+
+
+@pytest.mark.parametrize("value", ["maybe", "2", "Auto"])
+def test_other_values_are_wrong_usage(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a variable and in a settings file; the switch itself takes none."""
+    Path("named.toml").write_text(f"verify = {json.dumps(value)}\n", encoding="utf-8")
+    assert converted("--config", "named.toml").code == 2
+    assert converted(f"--verify={value}").code == 2
+    monkeypatch.setenv("POLICYTOOL_VERIFY", value)
+    ended = converted()
+    assert ended.code == 2
+    assert repr(value) in ended.err
+
+
+def test_a_found_file_starts_nothing(fake: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may turn the comparison off, and then the report names the file."""
+    python = fake()
+    monkeypatch.setenv("POLICYTOOL_PYTHON", str(python.path))
+    settings = Path("policytool.toml")
+    settings.write_text("verify = false\n", encoding="utf-8")
+    assert last(converted()) == "not verified: verify = false in policytool.toml"
+    settings.write_text('target = "keras3"\nverify = "auto"\n', encoding="utf-8")
+    ended = run("migrate", "model.h5", "--overwrite")
+    assert last(ended).startswith("not verified: policytool.toml sets the target, and nobody named")
+    for value in ("true", "1", '"yes"', "[true]"):
+        settings.write_text(f"verify = {value}\n", encoding="utf-8")
+        ended = converted("--overwrite")
+        assert (ended.code, ended.out) == (2, "")
+        assert "which only a settings file named with --config may set" in ended.err
+    assert python.log("script") == []
+    settings.write_text('target = "keras3"\n', encoding="utf-8")
+    assert last(run("migrate", "model.h5", "--overwrite", "--verify")) == VERIFIED
+    assert last(converted("--overwrite")) == VERIFIED
+
+
+# The API
+
+
+def test_the_api_starts_no_process_unless_asked(fake: Make, place: Path) -> None:
+    """None is the command's default."""
+    python = fake()
+    plain = policytool.migrate("model.h5", target="keras3", python=str(python.path))
+    assert (plain.status, plain.comparison, plain.not_verified) == (Status.WRITTEN, None, None)
+    assert python.log("script") == []
+    done = policytool.migrate(
+        "model.h5", target="keras3", python=str(python.path), verify=None, overwrite=True
+    )
+    assert done.comparison is not None
+    assert not done.comparison.missed
+    without = policytool.migrate("model.h5", target="keras3", verify=None, output=place / "b.keras")
+    assert without.not_verified is not None
+    assert "has no TensorFlow" in without.not_verified
+    with pytest.raises(ModelFileError, match="cannot be run"):
+        policytool.migrate(
+            "model.h5", target="keras3", verify=True, python=f"{os.sep}none", overwrite=True
+        )
