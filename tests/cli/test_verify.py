@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -165,6 +166,18 @@ def test_one_process_per_side_serves_all_models(fake: Make) -> None:
         assert interpreter.log("which") == [side] * 5
         assert interpreter.processes() == 1
     assert "policytool: verifying: the source" in ended.err
+
+
+def test_the_processes_have_the_memory_that_the_system_gives(fake: Make) -> None:
+    """The bound for HDF5 is on the process that reads, and none that starts then inherits it."""
+    python = fake()
+    ended = run_process(
+        *("migrate", "model.h5", "--target", "keras3", "--python", str(python.path)),
+        environment={"PYTHONPATH": str(ROOT)},
+    )
+    assert last(ended) == VERIFIED
+    assert python.log("script") == ["installed.py", "__main__.py", "__main__.py"]
+    assert set(python.log("memory")) == {resource.getrlimit(resource.RLIMIT_DATA)[0]}
 
 
 # What keeps it from being compared

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 NEWEST: Final = {"tensorflow": "2.21.0", "tf_keras": "2.21.0", "keras": "3.15.1"}
 
 _CODE: Final = """
-import json, os, pathlib, sys, time
+import json, os, pathlib, resource, sys, time
 here = pathlib.Path(__file__)
 told = json.loads(here.with_suffix(".json").read_text())
 with open(here.with_suffix(".log"), "a") as log:
-    log.write(json.dumps({"script": os.path.basename(sys.argv[1]), "pid": os.getpid()}) + chr(10))
+    started = {"script": os.path.basename(sys.argv[1]), "pid": os.getpid()}
+    started["memory"] = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    log.write(json.dumps(started) + chr(10))
 if sys.argv[1].endswith("installed.py"):
     sys.stdout.write(told["installed"])
     sys.exit()
@@ -59,7 +61,7 @@ class FakeInterpreter:
     path: Path
 
     def log(self, key: str) -> list[Any]:
-        """Return what each start (``script``) or each job (``which``) was about."""
+        """Return what each start (``script``, ``memory``) or each job (``which``) was about."""
         log = self.path.with_suffix(".log")
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
         return [entry[key] for line in lines if key in (entry := json.loads(line))]

@@ -57,15 +57,17 @@ def build(
         expected = creator.document(content, place.target.name)
         refuse_collisions(content, creator.state_group)
         replacing = Replacing(place, backup=options.backup and options.in_place)
-        with atomic.Draft.beside(place.target) as draft, open_values(source, document) as values:
-            counts = creator.write(draft.path, content, values)
-            draft.flush()
-            replacing.note_written()
-            path = draft.ensure_name()  # libhdf5 opens no file without a name
-            with contextlib.ExitStack() as stack:
+        with atomic.Draft.beside(place.target) as draft:
+            with open_values(source, document) as values:
+                counts = creator.write(draft.path, content, values)
+                draft.flush()
+                replacing.note_written()
+                path = draft.ensure_name()  # libhdf5 opens no file without a name
                 _compare(path, expected, _tensors(content, creator.state_group), values)
                 creator.check(path, content)
-                replacing.note_compared()
+            replacing.note_compared()
+            # not while values are open: a process that starts then inherits their bound on memory
+            with contextlib.ExitStack() as stack:
                 if options.verify is not None:
                     options.verify(
                         stack.enter_context(view(place.target, {Path(place.target.name): draft}))
