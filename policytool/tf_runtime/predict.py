@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SEED = 11
 BATCHES = 2
+_NO_KERNEL = "OpKernel"
+"""What TensorFlow says of an op that the device has no kernel for."""
 
 
 def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
@@ -130,6 +132,7 @@ class _Predictor:
             "batches": BATCHES,
             "batch_size": self.job["batch_size"],
             "seed": SEED,
+            "pads_every_way": True,
             "like": like,
         }
         try:
@@ -164,8 +167,12 @@ class _Predictor:
             return self.signatures[signature](**tensors)
         except self.library.tf.errors.ResourceExhaustedError:
             raise
-        except (ValueError, TypeError, self.library.tf.errors.OpError) as error:
+        except (ValueError, TypeError, self.library.tf.errors.InvalidArgumentError) as error:
+            if _NO_KERNEL in str(error):
+                raise _not_computable(subject, error) from error
             raise _not_callable(subject, error) from error
+        except self.library.tf.errors.OpError as error:
+            raise _not_computable(subject, error) from error
 
 
 def _array(library: Library, tensor: Any, subject: str) -> tuple[str, Any]:
@@ -181,6 +188,13 @@ def _array(library: Library, tensor: Any, subject: str) -> tuple[str, Any]:
         )
     dtype = str(getattr(tensor.dtype, "name", tensor.dtype))
     return dtype, np.asarray(library.tf.cast(tensor, "float32") if dtype == "bfloat16" else tensor)
+
+
+def _not_computable(subject: str, error: BaseException) -> Refused:
+    """Return the refusal of a model that this device, or this build of TensorFlow, cannot run."""
+    return Refused(
+        "not-computable", "{} cannot be computed here: {}".format(subject, sentence(error))
+    )
 
 
 def _not_callable(subject: str, error: BaseException | None) -> Refused:
