@@ -79,7 +79,8 @@ class PredictionComparison:
 
     keeps_dtypes: bool = False
     """
-    Whether a float output that has another dtype than before is a miss, whatever its values are.
+    Whether a float output is a miss if it has another dtype than before, whatever its values are,
+    or fewer values that are not finite.
     """
 
     @property
@@ -93,7 +94,10 @@ class PredictionComparison:
             and output.relative is not None
             and output.dtype_after != output.dtype_before
         ]
-        missed = (_excess(_place(call, output), output, self.tolerance) for call, output in every)
+        missed = (
+            _excess(_place(call, output), output, self.tolerance, exact=self.keeps_dtypes)
+            for call, output in every
+        )
         return (*retyped, *(text for text in missed if text is not None))
 
 
@@ -286,12 +290,10 @@ def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return values.astype("float64") if values.dtype.kind == "f" else values
 
 
-def _excess(where: str, output: PredictedOutput, bound: float) -> str | None:
-    if output.not_finite[1] > output.not_finite[0]:
-        return (
-            f"{where} has {output.not_finite[1]} values that are not finite, "
-            f"{output.not_finite[0]} before"
-        )
+def _excess(where: str, output: PredictedOutput, bound: float, *, exact: bool) -> str | None:
+    before, after = output.not_finite
+    if after > before or (exact and after != before):
+        return f"{where} has {after} values that are not finite, {before} before"
     if not bound or output.relative is None:
         return (
             None

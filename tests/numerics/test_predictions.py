@@ -185,6 +185,9 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
         (1, 1),
     )
     assert "not finite" in compared(tmp_path, {"a": VALUES}, {"a": spoilt}).missed[0]
+    fewer = compared(tmp_path, {"a": spoilt}, {"a": VALUES})
+    assert fewer.missed == ("a has 0 values that are not finite, 1 before",)
+    assert not compared(tmp_path, {"a": spoilt}, {"a": VALUES}, numerics=True).missed
     words = np.array(["red", "grün"], dtype=object)
     encoded = np.array([word.encode() for word in words], dtype=object)
     assert not compared(

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..library import Refused
 from ..sentences import sentence
-from . import array_files
+from . import array_files, padding
 from .seeded import SIZES
 from .slots import RAGGED, SPARSE
 
@@ -96,10 +96,10 @@ class Feeder:
 
     def synthetic(self, recipes: Sequence[Recipe], size: int) -> FedInputs:
         """Return seeded inputs."""
-        batches = [
-            self._drawn(recipes, size, number, self.batch_size)
-            for number in range(self.wanted["batches"] or 1)
-        ]
+        count = self.wanted["batches"] or 1
+        if self.wanted.get("pads_every_way"):
+            count = max(count, -(-padding.WAYS // self.batch_size))
+        batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
         found = self._fed(batches, "synthetic", [one.how for one in recipes])
         found.size = size
         return found
@@ -162,6 +162,7 @@ class Feeder:
         seed = int(self.wanted["seed"]) % _SEEDS
         parts = np.random.RandomState([seed, number, _SEEDS - 1]).uniform(0.3, 1.0, size=rows)
         made = []
+        padded = 0
         for place, (slot, one) in enumerate(zip(self.slots, recipes)):
             random = np.random.RandomState([seed, number, place])
             dims = slot.shape if slot.shape is not None else [None, None]
@@ -172,7 +173,11 @@ class Feeder:
             )
             array = np.asarray(one.draw(random, shape))
             if one.padding is not None and len(shape) > 1 and slot.kind != RAGGED:
-                _pad(array, parts, one.padding)
+                if self.wanted.get("pads_every_way"):
+                    padding.pad_every_way(array, parts, one, first=number * rows, place=padded)
+                else:
+                    padding.pad_tails(array, parts, one.padding)
+                padded += 1
             if slot.kind == SPARSE and array.dtype.kind != "O":
                 array = np.where(random.uniform(size=shape) < _SPARSE, np.zeros_like(array), array)
             made.append(array)
@@ -250,10 +255,3 @@ def _shape(first: Any, last: Any) -> list[int | None]:
         one if one == other else None
         for one, other in zip(first.shape.as_list(), last.shape.as_list())
     ]
-
-
-def _pad(array: Any, parts: Any, padding: float) -> None:
-    """End every other sequence early, but never before its first element."""
-    length = array.shape[1]
-    for row in range(1, array.shape[0], 2):
-        array[row, max(1, int(parts[row] * length)) :] = padding

@@ -68,20 +68,40 @@ def recipe(
     """
     found = _everything(model) if reached is None else reached
     made = _of_dtype(slot, found, model if reached is None else None, few)
-    for one in found if reached is not None else ():
-        if one.way == WHOLE and "Masking" in kinds(one.layer):
-            made.padding = float(one.layer.mask_value)
-        elif one.way == WHOLE and getattr(one.layer, "mask_zero", False):
-            made.padding = 0.0
-    return made if made.padding is None else _padded(made, made.padding)
+    for one in found:
+        padding = _masked_value(slot, one, sure=reached is not None)
+        made.padding = made.padding if padding is None else padding
+    if made.padding is None:
+        return made
+    counts = [one.count for one in found if one.count is not None]
+    return _padded(made, made.padding, has_others=min(counts, default=0) != 1)
 
 
-def _padded(made: Recipe, padding: float) -> Recipe:
+def _masked_value(slot: Slot, one: Reached, *, sure: bool) -> float | None:
+    """
+    Return the value of an input that a layer masks; None if it masks none, or sees other values.
+
+    If nobody knows which layers the input comes to, ids are those of an Embedding, and a Masking
+    sees sequences of features.
+    """
+    if sure and one.way == CHANGED:
+        return None
+    if "Masking" in kinds(one.layer):
+        is_series = slot.shape is None or len(slot.shape) > _SEQUENCE_RANK
+        return (
+            float(one.layer.mask_value) if sure or (is_series and "int" not in slot.dtype) else None
+        )
+    if getattr(one.layer, "mask_zero", False):
+        return 0.0 if sure or "int" in slot.dtype else None
+    return None
+
+
+def _padded(made: Recipe, padding: float, *, has_others: bool) -> Recipe:
     """
     Return a recipe whose values are none that mean the end of a sequence, where there are others.
     """
     draw = made.draw
-    other = padding if made.limit is not None and made.limit[0] == 1 else padding + 1
+    other = padding + 1 if has_others else padding
 
     def kept(random: Any, shape: Sequence[int]) -> Any:
         values = draw(random, shape)

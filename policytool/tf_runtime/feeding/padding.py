@@ -1,0 +1,49 @@
+"""Where the sequences of a batch are padded, in the values that a model masks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .recipes import Recipe
+
+WAYS = 4
+"""Nowhere, at the end, at the beginning, everywhere."""
+
+_NOWHERE, _END, _BEGINNING, _EVERYWHERE = range(WAYS)
+_SENTENCES_RANK = 3
+
+
+def pad_tails(array: Any, parts: Any, padding: float) -> None:
+    """End every other sequence early, but never before its first element."""
+    for row in range(1, array.shape[0], 2):
+        array[row, _kept(array, parts, row) :] = padding
+
+
+def pad_every_way(array: Any, parts: Any, made: Recipe, *, first: int, place: int) -> None:
+    """
+    Pad each row in one of the ways, in turn: masks of one row are the same for all inputs in four
+    rows, and another for each input in the next four.
+
+    ``first`` is the number of the first row over all batches, ``place`` that of the input among
+    those that are padded. Ids of several sentences end early within a sentence, too.
+    """
+    for row in range(array.shape[0]):
+        number = first + row
+        way = (number + (place if number % (2 * WAYS) >= WAYS else 0)) % WAYS
+        kept = _kept(array, parts, row)
+        if way == _END:
+            array[row, kept:] = made.padding
+        elif way == _BEGINNING:
+            array[row, : array.shape[1] - kept] = made.padding
+        elif way == _EVERYWHERE:
+            array[row] = made.padding
+        if array.ndim == _SENTENCES_RANK and made.limit is not None:
+            array[row, 1::2, array.shape[2] // 2 :] = made.padding
+
+
+def _kept(array: Any, parts: Any, row: int) -> int:
+    """Return how many elements of a row's sequence stay."""
+    return max(1, int(parts[row] * array.shape[1]))

@@ -1,0 +1,127 @@
+"""Where inputs are padded that a model masks: rows of every kind, and inputs that differ."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policytool.tf_runtime.feeding import padding
+from policytool.tf_runtime.feeding.batches import Feeder
+from policytool.tf_runtime.feeding.reached_layers import CHANGED, PART, WHOLE, Reached
+from policytool.tf_runtime.feeding.recipes import Recipe, recipe
+from policytool.tf_runtime.feeding.slots import Slot
+
+LENGTH = 8
+
+
+def layer(class_name: str, **attributes: Any) -> Any:
+    """Return what looks like a layer of a class."""
+    return type(class_name, (SimpleNamespace,), {})(
+        name=class_name.lower(), get_config=dict, trainable=True, **attributes
+    )
+
+
+def ids(shape: tuple[int, ...] = (LENGTH,)) -> tuple[Slot, Recipe]:
+    """Return an input of ids, and how it is drawn."""
+    slot = Slot("ids", [None, *shape], "int32")
+    embedding = Reached(layer("Embedding", input_dim=50, mask_zero=True), WHOLE, 50)
+    return slot, recipe(slot, [embedding], None)
+
+
+def drawn(inputs: list[tuple[Slot, Recipe]], *, batch: int | None = None) -> list[Any]:
+    """Return the arrays of all batches of each input, as a verification draws them."""
+    feeder: Any = object.__new__(Feeder)
+    feeder.slots = [slot for slot, _ in inputs]
+    feeder.wanted = {"seed": 11, "batches": 2, "pads_every_way": True}
+    feeder.batch_size = batch or 8
+    feeder._fed = lambda batches, *_: SimpleNamespace(batches=batches)  # noqa: SLF001  # no tensors
+    fed = feeder.synthetic([made for _, made in inputs], LENGTH)
+    return [np.concatenate(arrays) for arrays in zip(*fed.batches, strict=True)]
+
+
+def kind(row: Any) -> str:
+    """Return which places of a sequence are padded."""
+    there = (row != 0).astype(int)
+    if not there.any():
+        return "everywhere"
+    if there.all():
+        return "nowhere"
+    return "end" if there[0] and not there[-1] else "beginning" if there[-1] else "elsewhere"
+
+
+CYCLE = ["nowhere", "end", "beginning", "everywhere"]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_rows_are_padded_partly_and_fully(batch: int) -> None:
+    """However few rows a batch has, there is one of each kind."""
+    (array,) = drawn([ids()], batch=batch)
+    kinds = [kind(row) for row in array]
+    assert kinds == (CYCLE * len(kinds))[: len(kinds)]
+    assert len(kinds) >= padding.WAYS
+
+
+def test_inputs_end_alike_in_some_rows_and_not_in_others() -> None:
+    """A rule for merged masks is seen only if the masks differ."""
+    first, second = drawn([ids(), ids()])
+    pairs = [(kind(one), kind(other)) for one, other in zip(first, second, strict=True)]
+    assert all(one == other for one, other in pairs[:4])
+    assert np.array_equal(first[:4] == 0, second[:4] == 0)
+    assert all(one != other for one, other in pairs[4:8])
+
+
+def test_sentences_of_a_text_end_early() -> None:
+    """Ids of several sentences, and of each sentence; a row of one axis is features."""
+    (array,) = drawn([ids((4, LENGTH))])
+    assert (array[0, 1, LENGTH // 2 :] == 0).all()
+    assert (array[0, 0] != 0).all()
+    assert not array[3].any()
+
+
+def test_a_series_is_padded_with_the_value_that_is_masked() -> None:
+    """All features of a step; ``Masking`` takes away no step with any other value."""
+    slot = Slot("series", [None, LENGTH, 2], "float32")
+    made = recipe(slot, [Reached(layer("Masking", mask_value=-1.0), WHOLE, None)], None)
+    (array,) = drawn([(slot, made)])
+    masked = (array == -1.0).all(axis=-1)
+    assert masked[3].all()
+    assert masked[1].any()
+    assert not masked[1].all()
+    assert not masked[0].any()
+
+
+@pytest.mark.parametrize(("way", "expected"), [(WHOLE, 0.0), (PART, 0.0), (CHANGED, None)])
+def test_a_part_of_the_ids_is_masked_too(way: int, expected: float | None) -> None:
+    """And not what an offset makes of them."""
+    embedding = Reached(layer("Embedding", input_dim=50, mask_zero=True), way, 50)
+    assert recipe(Slot("ids", [None, 9], "int32"), [embedding], None).padding == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "expected"),
+    [
+        ("int32", [None, 9], 0.0),
+        ("float32", [None, 9, 3], -1.0),
+        ("float32", [None, 9], None),
+        ("float32", None, -1.0),
+    ],
+)
+def test_a_model_that_does_not_say_what_its_inputs_come_to(
+    dtype: str, shape: list[int | None] | None, expected: float | None
+) -> None:
+    """Ids are an Embedding's, series a Masking's."""
+    own = layer(
+        "Model",
+        layers=[
+            layer("Embedding", input_dim=50, mask_zero=True),
+            layer("Masking", mask_value=-1.0),
+        ],
+        _layers=[
+            layer("Embedding", input_dim=50, mask_zero=True),
+            layer("Masking", mask_value=-1.0),
+        ],
+    )
+    assert recipe(Slot("input", shape, dtype), None, own).padding == expected
