@@ -5,10 +5,13 @@ reads it: both files are one that both read.
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+import h5py
+import numpy as np
 import pytest
 
 from policytool.commands.destinations import Destination
@@ -112,6 +115,60 @@ def test_a_conversion_is_verified_before_it_has_its_place(
         "tf_keras",
     )
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_conversion_is_verified_by_default(compat_python: Path, tmp_path: Path) -> None:
+    """The libraries are found without importing them, and the inputs can be made."""
+    interpreter = Interpreter(python=str(compat_python), timeout=SECONDS)
+    source = discovery.one(str(FIXTURES / "tf2.15/default_float32.h5"))
+    with Worker(interpreter) as worker, Worker(interpreter) as other:
+        tools = TensorFlowTools(worker=worker, target=other, verify=None)
+        destination = Destination(output=tmp_path)
+        (done,) = migrate_all([source], Options(target="keras3.15"), destination, tools)
+    assert isinstance(done, Migration), done
+    assert (done.status, done.not_verified) == (Status.WRITTEN, None)
+    assert done.comparison is not None
+    assert done.comparison.versions["library"] == "tf_keras"
+
+
+def embedding_model(path: Path, *, masks: bool) -> Path:
+    """Write a model of Keras 2 that embeds ids and runs a GRU over them."""
+    first = {"batch_input_shape": [None, 6], "input_dim": 9, "output_dim": 2, "mask_zero": masks}
+    layers = [
+        {"class_name": "Embedding", "config": {"name": "ids", "dtype": "float32", **first}},
+        {"class_name": "GRU", "config": {"name": "gru", "dtype": "float32", "units": 2}},
+    ]
+    model = {"class_name": "Sequential", "config": {"name": "net", "layers": layers}}
+    random = np.random.default_rng(1)
+    shapes = {
+        "ids": {"ids/embeddings:0": (9, 2)},
+        "gru": {
+            "gru/gru_cell/kernel:0": (2, 6),
+            "gru/gru_cell/recurrent_kernel:0": (2, 6),
+            "gru/gru_cell/bias:0": (2, 6),
+        },
+    }
+    with h5py.File(path, "w") as file:
+        file.attrs.update(
+            model_config=json.dumps(model), keras_version="2.15.0", backend="tensorflow"
+        )
+        weights = file.create_group("model_weights")
+        weights.attrs["layer_names"] = [name.encode() for name in shapes]
+        for name, variables in shapes.items():
+            group = weights.create_group(name)
+            group.attrs["weight_names"] = [one.encode() for one in variables]
+            for variable, shape in variables.items():
+                group[variable] = random.normal(size=shape).astype("float32")
+    return path
+
+
+def test_a_mask_that_got_lost_is_a_miss(sides: TensorFlowTools, tmp_path: Path) -> None:
+    """Inputs have rows with padding."""
+    masked = embedding_model(tmp_path / "masked.h5", masks=True)
+    plain = embedding_model(tmp_path / "plain.h5", masks=False)
+    assert compared(sides, masked, masked, "tf_keras2.21").missed == ()
+    with pytest.raises(ToleranceMissedError, match="gru is off by"):
+        compared(sides, masked, plain, "tf_keras2.21")
 
 
 def test_other_weights_are_a_miss(sides: TensorFlowTools) -> None:
