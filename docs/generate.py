@@ -21,6 +21,7 @@ from conversion_tables import behaviour_page, targets_page
 from crash_tables import crashes_page
 from fuzz_tables import fuzzing_page
 from limit_tables import limits_page
+from mask_tables import masks_page
 from rich.console import Console
 from rich.text import Text
 
@@ -354,6 +355,7 @@ PAGES: Final = {
     "docs/crashes.md": crashes_page,
     "docs/attacks.md": attacks_page,
     "docs/limits.md": limits_page,
+    "docs/masks.md": masks_page,
     "docs/fuzzing.md": fuzzing_page,
 }
 """File to the function that returns its text."""

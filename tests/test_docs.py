@@ -60,6 +60,7 @@ GENERATED: Final = (
     "crashes",
     "attacks",
     "limits",
+    "masks",
     "fuzzing",
 )
 
