@@ -1,0 +1,70 @@
+"""
+Build random models, convert them to the other library, and print what comes of them.
+
+    python -m tests.random_models [-n NUMBER] [--seed SEED] [--library LIBRARY] [--show]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.helpers.paths import ROOT
+from tests.random_models import report
+from tests.random_models.campaign import TARGETS, run_campaign
+from tests.random_models.description import short_form
+from tests.random_models.outcomes import BAD, Outcome
+from tests.random_models.recipes import LIBRARIES, recipe_from_seed
+
+_BATCH = 100
+
+
+def main() -> int:
+    """Run the command line; return 1 if a conversion is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    parser.add_argument("-n", type=int, default=100, help="models for each library")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--library", choices=LIBRARIES, action="append")
+    parser.add_argument("--show", action="store_true", help="print the description of --seed, too")
+    parser.add_argument("--keep", type=Path, help="a folder for the models, which stay there")
+    given = parser.parse_args()
+    python = Path(
+        os.environ.get("POLICYTOOL_COMPAT", ROOT / ".venv" / "compat" / "bin" / "python")
+    ).absolute()
+    wrong = False
+    for library in given.library or LIBRARIES:
+        if given.show:
+            print(json.dumps(short_form(recipe_from_seed(given.seed, library)), indent=1))
+        outcomes = _outcomes(given, library, python)
+        print("\n".join(report.lines(library, TARGETS[library], outcomes)), flush=True)
+        wrong |= any(one.word.partition(":")[0] in BAD for one in outcomes)
+    return int(wrong)
+
+
+def _outcomes(given: argparse.Namespace, library: str, python: Path) -> list[Outcome]:
+    seeds = range(given.seed, given.seed + (1 if given.show else given.n))
+    found: list[Outcome] = []
+    for start in range(0, len(seeds), _BATCH):
+        began = time.monotonic()
+        batch = [recipe_from_seed(seed, library) for seed in seeds[start : start + _BATCH]]
+        folder = Path(tempfile.mkdtemp(prefix="random-models-")).resolve()
+        try:
+            found += run_campaign(batch, python, given.keep / library if given.keep else folder)
+        finally:
+            shutil.rmtree(folder)
+        print(
+            f"{library}: {len(found)} of {len(seeds)}, {time.monotonic() - began:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""
+A child process that builds models from their descriptions, saves them, and records what they
+compute.
+
+    python -m tests.random_models.build_models LIBRARY JOBS RESULTS
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.random_models.description import from_json
+from tests.random_models.live import GraphBuilder
+from tests.random_models.predictions import (
+    layer_dtypes,
+    optimizer_variables,
+    predict,
+    save_arrays,
+)
+from tests.random_models.samples import samples
+from tests.random_models.serving import reason, serve
+from tests.random_models.weights import perturb, randomize
+
+_EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-53}
+
+
+def handle(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Build one model; return its truth, or why it cannot be built."""
+    try:
+        return _build(keras, job)
+    except Exception:  # noqa: BLE001  # a model that the library does not take is told with its reason
+        return {"error": reason()}
+
+
+def _build(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
+    recipe = from_json(job["recipe"])
+    keras.utils.set_random_seed(recipe.seed)
+    model = GraphBuilder(keras, recipe.graph).model()
+    arrays = samples(recipe.graph, recipe.seed)
+    inputs = arrays[0] if len(arrays) == 1 else arrays
+    predict(model, inputs)
+    randomize(model.weights, recipe.seed)
+    outputs = predict(model, inputs)
+    model.save(job["path"])
+    folder = Path(job["folder"])
+    save_arrays(folder / "inputs.npz", {str(n): one for n, one in enumerate(arrays)})
+    save_arrays(folder / "outputs.npz", outputs)
+    state = optimizer_variables(model)
+    save_arrays(folder / "state.npz", {str(n): one for n, one in enumerate(state)})
+    dtypes = layer_dtypes(model)
+    computed = {compute for compute, _ in dtypes.values()}
+    eps = max((_EPS.get(name, 2.0**-24) for name in computed), default=2.0**-24)
+    return {
+        "dtypes": dtypes,
+        "noise": _noise(model, inputs, outputs, eps),
+        "eps": eps,
+        "finite": all(bool(np.isfinite(one).all()) for one in outputs.values()),
+    }
+
+
+def _noise(model: Any, inputs: Any, outputs: dict[str, Any], eps: float) -> float:
+    """Return how far predictions go, of the largest, if each weight is off by one rounding."""
+    perturb(model.weights, eps, 1)
+    return max(
+        (
+            float(np.nanmax(np.abs(one - outputs[name])))
+            / max(float(np.nanmax(np.abs(outputs[name]))), 1e-30)
+            for name, one in predict(model, inputs).items()
+            if one.dtype.kind == "f" and one.size and np.isfinite(outputs[name]).any()
+        ),
+        default=0.0,
+    )
+
+
+if __name__ == "__main__":
+    serve(handle)

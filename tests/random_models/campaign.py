@@ -1,0 +1,216 @@
+"""Build models, convert them, load the results, and convert those back."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import policytool
+from policytool.commands.migrate import Status
+from policytool.migration.plan import WEIGHT_REWRITE
+from policytool.support.errors import ModelFileError
+from tests.random_models.children import answers
+from tests.random_models.description import Recipe, to_json
+from tests.random_models.outcomes import (
+    GOOD,
+    Outcome,
+    arrays,
+    differing_dtypes,
+    judge_predictions,
+    judge_state,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+TARGETS: Final = {"tf_keras": "keras3", "keras": "tf_keras"}
+"""The target of ``migrate`` for models of a library."""
+
+OTHER: Final = {"tf_keras": "keras", "keras": "tf_keras"}
+SUFFIXES: Final = {"h5": ".h5", "keras": ".keras", "tf": ""}
+_LEFT_OUT: Final = frozenset({"optimizer-state-lost", "optimizer-dropped"})
+
+
+@dataclass(kw_only=True)
+class Case:
+    """A model on its way."""
+
+    recipe: Recipe
+    folder: Path
+    truth: dict[str, Any] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    there: Path | None = None
+    back: Path | None = None
+    notes: frozenset[str] = frozenset()
+    rewritten: bool = False
+    predictions: tuple[str, str] = ("", "")
+
+    @property
+    def source(self) -> Path:
+        """The file that the model's library writes."""
+        return self.folder / f"model{SUFFIXES[self.recipe.container]}"
+
+    def end(self, word: str, reason: str = "") -> None:
+        """Keep the first outcome."""
+        if self.outcome is None:
+            self.outcome = Outcome(
+                seed=self.recipe.seed,
+                word=word,
+                reason=reason,
+                rewritten=self.rewritten,
+                container=self.recipe.container,
+                family=self.recipe.family,
+            )
+
+
+def run_campaign(recipes: Sequence[Recipe], python: Path, folder: Path) -> list[Outcome]:
+    """Return what came of models of one library."""
+    library = recipes[0].library
+    cases = [
+        Case(recipe=recipe, folder=folder / f"{number}-{recipe.seed}")
+        for number, recipe in enumerate(recipes)
+    ]
+    for case in cases:
+        case.folder.mkdir(parents=True)
+    jobs = [
+        {"recipe": to_json(case.recipe), "path": str(case.source), "folder": str(case.folder)}
+        for case in cases
+    ]
+    for case, truth in zip(cases, answers(python, "build_models", library, jobs), strict=True):
+        case.truth = truth
+        if "error" in truth:
+            case.end("reference failed", truth["error"])
+        else:
+            _convert_there(case)
+    _load_results(cases, python)
+    _load_back(cases, python)
+    return [replace(case.outcome) for case in cases if case.outcome is not None]
+
+
+def _convert_there(case: Case) -> None:
+    target = TARGETS[case.recipe.library]
+    output = case.folder / ("there.keras" if target == "keras3" else "there.h5")
+    if case.recipe.container == "keras":
+        output = output.with_suffix(".keras")
+    case.there = _convert(case, case.source, target, output)
+
+
+def _convert(case: Case, source: Path, target: str, output: Path) -> Path | None:
+    """Return the file that a conversion writes; None if it ends the case."""
+    for allow in (False, True):
+        try:
+            done = policytool.migrate(
+                source, target=target, allow_weight_rewrite=allow, output=output
+            )
+        except ModelFileError as error:
+            case.end(f"refused: {error.code}", str(error))
+            return None
+        except Exception as error:  # noqa: BLE001  # a crash is an outcome
+            case.end("CRASH", f"{type(error).__name__}: {error} {_place(error)}")
+            return None
+        if done.status is Status.WRITTEN:
+            case.notes |= {note.code for note in done.plan.notes}
+            case.rewritten |= allow
+            return output
+        codes = [refusal.code for refusal in done.plan.refusals]
+        if codes != [WEIGHT_REWRITE] * len(codes) or not codes:
+            break
+    refusals = [one for one in done.plan.refusals if one.code != WEIGHT_REWRITE]
+    reason = f"{refusals[0].path or ''}: {refusals[0].message}" if refusals else ""
+    case.end(f"refused: {refusals[0].code}" if refusals else f"CRASH: {done.status}", reason)
+    return None
+
+
+def _place(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"[{last.filename.rpartition('/')[2]}:{last.lineno}]"
+
+
+def _job(case: Case, path: Path | None, folder: str) -> Mapping[str, Any]:
+    place = case.folder / folder
+    place.mkdir()
+    return {
+        "path": str(path),
+        "inputs": str(case.folder / "inputs.npz"),
+        "folder": str(place),
+        "compiled": case.recipe.training is not None,
+    }
+
+
+def _load_results(cases: Sequence[Case], python: Path) -> None:
+    open_cases = [case for case in cases if case.there is not None and case.outcome is None]
+    jobs = [_job(case, case.there, "loaded") for case in open_cases]
+    if not jobs:
+        return
+    library = OTHER[cases[0].recipe.library]
+    for case, found in zip(open_cases, answers(python, "load_models", library, jobs), strict=True):
+        _judge(case, found)
+
+
+def _judge(case: Case, found: Mapping[str, Any]) -> None:
+    """End a case that is wrong, and keep what its predictions come to."""
+    for key, word in (
+        ("error", "DOES NOT LOAD"),
+        ("call", "DOES NOT LOAD"),
+        ("error_compiled", "DOES NOT LOAD (compiled)"),
+        ("call_compiled", "DOES NOT LOAD (compiled)"),
+    ):
+        if key in found:
+            case.end(word, f"{'called: ' if key.startswith('call') else ''}{found[key]}")
+            return
+    place = case.folder / "loaded"
+    before = arrays(case.folder / "outputs.npz")
+    for file in sorted(place.glob("outputs*.npz")):
+        case.predictions = judge_predictions(before, arrays(file), case.truth)
+        if case.predictions[0] not in GOOD:
+            case.end(case.predictions[0], case.predictions[1])
+            return
+    wrong = differing_dtypes(case.truth["dtypes"], found["dtypes"])
+    if wrong:
+        case.end("DTYPES", wrong)
+    if case.recipe.training is not None:
+        wrong = judge_state(
+            list(arrays(case.folder / "state.npz").values()),
+            list(arrays(place / "state.npz").values()),
+            left_out=bool(case.notes & _LEFT_OUT),
+        )
+        if wrong:
+            case.end("STATE", wrong)
+
+
+def _load_back(cases: Sequence[Case], python: Path) -> None:
+    library = cases[0].recipe.library
+    open_cases = []
+    for case in cases:
+        if case.outcome is None and case.there is not None:
+            trial = replace(case, outcome=None)
+            suffix = SUFFIXES[case.recipe.container] or ".h5"
+            case.back = _convert(
+                trial, case.there, TARGETS[OTHER[library]], case.folder / f"back{suffix}"
+            )
+            if case.back is None and trial.outcome is not None:
+                case.end("ROUND TRIP", f"{trial.outcome.word}: {trial.outcome.reason}")
+            else:
+                open_cases.append(case)
+    jobs = [_job(case, case.back, "returned") for case in open_cases]
+    for case, found in zip(
+        open_cases, answers(python, "load_models", library, jobs) if jobs else [], strict=True
+    ):
+        wrong = next((text for key, text in found.items() if key in _WRONG), None)
+        if wrong is not None:
+            case.end("ROUND TRIP", wrong)
+            continue
+        word, text = judge_predictions(
+            arrays(case.folder / "outputs.npz"),
+            arrays(case.folder / "returned" / "outputs.npz"),
+            case.truth,
+        )
+        if word in GOOD:
+            case.end(*case.predictions)
+        else:
+            case.end("ROUND TRIP", f"{word} {text}")
+
+
+_WRONG: Final = frozenset({"error", "call", "error_compiled", "call_compiled"})

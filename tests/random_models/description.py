@@ -1,0 +1,173 @@
+"""
+A model of no library: what layers it has, how they are connected, and how it is trained and saved.
+
+Descriptions are pure data that JSON can hold. ``live.py`` builds them, in either library.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+Shape = tuple[int | None, ...]
+"""Without the batch; None where any size fits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InputSpec:
+    """An input of a model, and the values that it is called with."""
+
+    id: str
+    shape: Shape
+    sample: Shape
+    """The shape of the values: that of the input, with a size for each None."""
+
+    dtype: str = "float32"
+    values: str = "normal"
+    """
+    ``normal``, ``image``, ``ints``, ``words``, or with padding: ``ids``, ``padded`` steps, ``mask``.
+    """
+
+    bound: int = 0
+    """Above each value, if these are whole numbers."""
+
+    name: str | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One call of a layer, of an op, or of a model in a model."""
+
+    id: str
+    what: str
+    """The class of a layer, the name of an op, or the kind of a model."""
+
+    inputs: tuple[str, ...] = ()
+    """Identifiers of values; ``n3:1`` is the second output of ``n3``."""
+
+    kind: str = "layer"
+    """``layer``, ``op`` or ``model``."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """
+    Arguments of the constructor or of the op; ``{"class": ..., "config": ...}`` is a layer.
+    """
+
+    call: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the call; ``{"ref": ...}`` is a value."""
+
+    spread: bool = False
+    """Whether the layer takes its inputs one by one, and not as a list."""
+
+    reuse: str | None = None
+    """The node whose layer this one calls again."""
+
+    graph: Graph | None = None
+    """The model in the model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Graph:
+    """Layers and how they are connected."""
+
+    kind: str = "functional"
+    """``functional``, ``sequential`` or ``subclassed``."""
+
+    inputs: tuple[InputSpec, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    structure: str = "plain"
+    """How several inputs and outputs are given: ``plain`` (a list) or ``dict``."""
+
+    name: str | None = None
+
+    def walk(self) -> Iterator[Node]:
+        """Yield the nodes, those of models in it too."""
+        for node in self.nodes:
+            yield node
+            if node.graph is not None:
+                yield from node.graph.walk()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """What a model is compiled with, and what is done then."""
+
+    optimizer: Mapping[str, Any]
+    loss: Any
+    metrics: Any = None
+    loss_weights: Any = None
+    weighted_metrics: Any = None
+    jit_compile: bool | None = None
+    step: str = "apply"
+    """``apply`` random gradients, ``train`` on a batch, or ``none``."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """A model that is built, trained and saved."""
+
+    seed: int
+    library: str
+    """``keras`` or ``tf_keras``."""
+
+    family: str
+    """``random``, or the name of a well-known shape."""
+
+    graph: Graph
+    policy: str = "float32"
+    container: str = "keras"
+    """``keras``, ``h5`` or ``tf``."""
+
+    training: Training | None = None
+
+
+def to_json(recipe: Recipe) -> str:
+    """Return a description as a line of JSON."""
+    return json.dumps(asdict(recipe))
+
+
+def from_json(text: str) -> Recipe:
+    """Return the description that a line of JSON holds."""
+    found = json.loads(text)
+    training = found["training"] and Training(**found["training"])
+    return Recipe(**{**found, "graph": _graph(found["graph"]), "training": training})
+
+
+def _graph(found: Any) -> Graph:
+    inputs = tuple(
+        InputSpec(**{**one, "shape": tuple(one["shape"]), "sample": tuple(one["sample"])})
+        for one in found["inputs"]
+    )
+    nodes = tuple(
+        Node(
+            **{
+                **one,
+                "inputs": tuple(one["inputs"]),
+                "graph": one["graph"] and _graph(one["graph"]),
+            }
+        )
+        for one in found["nodes"]
+    )
+    return Graph(**{**found, "inputs": inputs, "nodes": nodes, "outputs": tuple(found["outputs"])})
+
+
+def short_form(recipe: Recipe) -> Any:
+    """Return a description for people, as JSON: without what is as usual."""
+    return _without_defaults(json.loads(to_json(recipe)))
+
+
+def _without_defaults(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_defaults(item)
+            for key, item in value.items()
+            if item is not None and item not in ([], {}, "layer", "plain", "functional")
+        }
+    return [_without_defaults(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,98 @@
+"""Descriptions as live models of the library that runs this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.random_models import ops
+
+if TYPE_CHECKING:
+    from tests.random_models.description import Graph, InputSpec, Node
+
+Keras = Any
+"""The module ``keras`` or ``tf_keras``."""
+
+
+class GraphBuilder:
+    """The layers of one graph."""
+
+    def __init__(self, keras: Keras, graph: Graph) -> None:
+        self.keras = keras
+        self.graph = graph
+        self.layers: dict[str, Any] = {}
+
+    def model(self) -> Any:
+        """Return the model of the graph."""
+        named = {"name": self.graph.name} if self.graph.name else {}
+        if self.graph.kind == "sequential":
+            layers = [self.layer(node) for node in self.graph.nodes]
+            return self.keras.Sequential([self.input(self.graph.inputs[0]), *layers], **named)
+        if self.graph.kind == "subclassed":
+            raise NotImplementedError
+        inputs = {spec.id: self.input(spec) for spec in self.graph.inputs}
+        outputs = self.run(inputs)
+        if self.graph.structure == "dict":
+            return self.keras.Model(
+                {spec.name: inputs[spec.id] for spec in self.graph.inputs}, outputs, **named
+            )
+        given = list(inputs.values())
+        return self.keras.Model(given[0] if len(given) == 1 else given, outputs, **named)
+
+    def input(self, spec: InputSpec) -> Any:
+        """Return an input of the model."""
+        return self.keras.Input(
+            shape=spec.shape, dtype=spec.dtype, name=spec.name, batch_size=spec.batch
+        )
+
+    def run(self, inputs: dict[str, Any]) -> Any:
+        """Return the outputs of the graph for values of its inputs."""
+        values = dict(inputs)
+        for node in self.graph.nodes:
+            found = self._call(node, values)
+            several = list(found) if isinstance(found, list | tuple) else [found]
+            values[node.id] = several[0]
+            values.update({f"{node.id}:{number}": one for number, one in enumerate(several)})
+        outputs = [values[ref] for ref in self.graph.outputs]
+        if self.graph.structure == "dict" and len(outputs) > 1:
+            return {f"out_{number}": one for number, one in enumerate(outputs)}
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _call(self, node: Node, values: dict[str, Any]) -> Any:
+        given = [values[ref] for ref in node.inputs]
+        if node.kind == "op":
+            return ops.call(self.keras, node.what, given, dict(node.config))
+        layer = self.layer(node)
+        call = {name: self._argument(one, values) for name, one in node.call.items()}
+        if node.spread:
+            return layer(*given, **call)
+        return layer(given[0] if len(given) == 1 else given, **call)
+
+    def _argument(self, found: Any, values: dict[str, Any]) -> Any:
+        if isinstance(found, list):
+            return [self._argument(one, values) for one in found]
+        return values[found["ref"]] if isinstance(found, dict) else found
+
+    def layer(self, node: Node) -> Any:
+        """Return the layer of a node, which another node may share."""
+        wanted = node.reuse or node.id
+        if wanted not in self.layers:
+            self.layers[wanted] = (
+                GraphBuilder(self.keras, node.graph).model()
+                if node.graph is not None
+                else part(self.keras, {"class": node.what, "config": dict(node.config)})
+            )
+        return self.layers[wanted]
+
+
+def part(keras: Keras, found: Any) -> Any:
+    """Return an argument in which the descriptions of layers and the like are live objects."""
+    if isinstance(found, list):
+        return [part(keras, one) for one in found]
+    if not isinstance(found, dict):
+        return found
+    if "class" not in found:
+        return {name: part(keras, one) for name, one in found.items()}
+    home = keras
+    for name in found.get("of", "layers").split("."):
+        home = getattr(home, name)
+    return getattr(home, found["class"])(**part(keras, found.get("config", {})))

@@ -1,0 +1,107 @@
+"""What came of a model: the word of an outcome, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SAME: Final = {2.0**-53: 1e-12, 2.0**-24: 1e-6}
+"""
+The difference, of the largest magnitude of the output, below which float64 and float32 are `same`.
+"""
+
+_NEAR: Final = 16
+"""How many times as far as the `same` model, with weights off by one rounding, is `near`."""
+
+GOOD: Final = frozenset({"same", "near"})
+BAD: Final = (
+    *("DIFFERS", "DOES NOT LOAD", "DOES NOT LOAD (compiled)", "DTYPES", "STATE", "ROUND TRIP"),
+    "CRASH",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What came of one model."""
+
+    seed: int
+    word: str
+    """``same``, ``near``, ``refused: code``, ``reference failed``, or one of ``BAD``."""
+
+    reason: str = ""
+    rewritten: bool = False
+    """Whether it is written with ``--allow-weight-rewrite`` only."""
+
+    container: str = ""
+    family: str = ""
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    """Return the arrays in a file of a child."""
+    with np.load(path) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def judge_predictions(
+    before: Mapping[str, Any], after: Mapping[str, Any], truth: Mapping[str, Any]
+) -> tuple[str, str]:
+    """Return the word for predictions before and after, and how far they are off."""
+    if len(before) != len(after):
+        return "DIFFERS", f"{len(before)} outputs became {len(after)}"
+    names = before if set(before) == set(after) else dict(zip(before, after, strict=True))
+    same = SAME.get(truth["eps"], 16 * truth["eps"])
+    near = max(_NEAR * truth["noise"], 16 * same if truth["eps"] in SAME else same)
+    worst = 0.0
+    for name in names:
+        one = before[name]
+        other = after[name if name in after else names[name]]
+        if one.shape != other.shape:
+            return "DIFFERS", f"{name}: shape {one.shape} became {other.shape}"
+        if one.dtype.kind != "f":
+            if not np.array_equal(one, other):
+                return "DIFFERS", f"{name}: other {one.dtype} values"
+            continue
+        finite = np.isfinite(one)
+        if not np.array_equal(one[~finite], other[~finite], equal_nan=True) or not np.array_equal(
+            finite, np.isfinite(other)
+        ):
+            return "DIFFERS", f"{name}: NaN or infinity elsewhere"
+        largest = np.abs(one[finite]).max(initial=0.0)
+        gap = np.abs(one[finite].astype("float64") - other[finite]).max(initial=0.0)
+        worst = max(worst, float(gap / max(largest, 1e-30)))
+    text = f"{worst:.1e} of the largest output (noise {truth['noise']:.1e})"
+    return ("same" if worst <= same else "near" if worst <= near else "DIFFERS"), text
+
+
+def differing_dtypes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return the first layers of both models that have other dtypes; nothing if none has."""
+    found = [
+        f"{name} {before[name]} became {after[name]}"
+        for name in before
+        if name in after and before[name] != after[name]
+    ]
+    return "; ".join(found[:3])
+
+
+def judge_state(before: list[Any], after: list[Any], *, left_out: bool) -> str:
+    """
+    Return what is wrong with the variables of an optimizer; nothing if all is as reported.
+
+    Slots have another order in the other library, so each array must occur.
+    """
+    wanted = [one for one in before if one.size > 1 and np.any(one)]
+    kept = [
+        any(one.shape == other.shape and np.allclose(one, other, rtol=1e-3, equal_nan=True)
+            for other in after)
+        for one in wanted
+    ]  # fmt: skip
+    if left_out:
+        return "reported as left out, and kept" if kept and all(kept) else ""
+    lost = len(kept) - sum(kept)
+    return f"{lost} of {len(kept)} variables of the optimizer are lost unreported" if lost else ""

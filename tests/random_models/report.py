@@ -1,0 +1,43 @@
+"""Outcomes as text: a table, refusals by their code, and each failure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from tests.random_models.outcomes import BAD, GOOD, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_COLUMNS: Final = ("same", "near", "refused", *BAD, "reference failed")
+
+
+def lines(library: str, target: str, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield the lines about models of one library."""
+    yield f"## {library} to {target}"
+    built = [one for one in outcomes if one.word != "reference failed"]
+    rows = {container: [one for one in outcomes if one.container == container]
+            for container in sorted({one.container for one in outcomes})}  # fmt: skip
+    for container, found in [*rows.items(), ("all", list(outcomes))]:
+        counts = Counter(_column(one) for one in found)
+        yield f"{container:6} {len(found):5}  " + "  ".join(
+            f"{name} {counts[name]}" for name in _COLUMNS if counts[name]
+        )
+    good = sum(one.word in GOOD for one in built)
+    rewritten = sum(one.word in GOOD and one.rewritten for one in built)
+    yield (
+        f"converted {good} of {len(built)} ({100 * good / max(1, len(built)):.1f} %), "
+        f"{rewritten} of them with --allow-weight-rewrite"
+    )
+    refusals = Counter(one.word for one in outcomes if one.word.startswith("refused"))
+    for word, count in refusals.most_common():
+        example = next(one for one in outcomes if one.word == word)
+        yield f"  {count:4} {word}, as {example.seed}: {example.reason[:160]}"
+    for one in sorted(outcomes, key=lambda one: (one.word, one.seed)):
+        if _column(one) in {*BAD, "reference failed"}:
+            yield f"  {one.seed} [{one.family}, {one.container}] {one.word}: {one.reason[:300]}"
+
+
+def _column(outcome: Outcome) -> str:
+    return "refused" if outcome.word.startswith("refused") else outcome.word.partition(":")[0]
