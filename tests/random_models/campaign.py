@@ -191,7 +191,8 @@ def _load_back(cases: Sequence[Case], python: Path) -> None:
                 trial, case.there, TARGETS[OTHER[library]], case.folder / f"back{suffix}"
             )
             if case.back is None and trial.outcome is not None:
-                case.end("ROUND TRIP", f"{trial.outcome.word}: {trial.outcome.reason}")
+                word = "NO WAY BACK" if "refused" in trial.outcome.word else "ROUND TRIP"
+                case.end(word, f"{trial.outcome.word}: {trial.outcome.reason}")
             else:
                 open_cases.append(case)
     jobs = [_job(case, case.back, "returned") for case in open_cases]

@@ -30,7 +30,7 @@ class InputSpec:
     dtype: str = "float32"
     values: str = "normal"
     """
-    ``normal``, ``image``, ``ints``, ``words``, or with padding: ``ids``, ``padded`` steps, ``mask``.
+    ``normal``, ``image``, ``ints``, ``words``; with padding ``ids``, ``padded`` steps, ``mask``.
     """
 
     bound: int = 0

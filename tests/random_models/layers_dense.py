@@ -158,7 +158,6 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "LayerNormalization": _layer_normalization,
     "GroupNormalization": _group_normalization,
     "UnitNormalization": _plain("UnitNormalization"),
-    "SpectralNormalization": _spectral,
     "Dropout": _dropout,
     "SpatialDropout": _spatial_dropout,
     "GaussianNoise": _plain("GaussianNoise", stddev=(0.1, 0.5)),
@@ -166,3 +165,4 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "AlphaDropout": _plain("AlphaDropout", rate=(0.1, 0.5)),
     "ActivityRegularization": _plain("ActivityRegularization", l1=(0.0, 0.1), l2=(0.0, 0.1)),
 }
+RARE: Final[Mapping[str, Maker]] = {"SpectralNormalization": _spectral}

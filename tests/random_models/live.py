@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tests.random_models import ops
 
 if TYPE_CHECKING:
@@ -95,4 +97,10 @@ def part(keras: Keras, found: Any) -> Any:
     home = keras
     for name in found.get("of", "layers").split("."):
         home = getattr(home, name)
-    return getattr(home, found["class"])(**part(keras, found.get("config", {})))
+    config = part(keras, found.get("config", {}))
+    adapted = config.pop("adapt", None)
+    made = getattr(home, found["class"])(**config)
+    if adapted is not None:
+        random = np.random.default_rng(0)
+        made.adapt(random.normal(0.5, 2.0, (16, *adapted)).astype("float32"))
+    return made

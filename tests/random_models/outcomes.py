@@ -22,7 +22,7 @@ _NEAR: Final = 16
 GOOD: Final = frozenset({"same", "near"})
 BAD: Final = (
     *("DIFFERS", "DOES NOT LOAD", "DOES NOT LOAD (compiled)", "DTYPES", "STATE", "ROUND TRIP"),
-    "CRASH",
+    *("NO WAY BACK", "CRASH"),
 )
 
 
@@ -84,7 +84,7 @@ def differing_dtypes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     found = [
         f"{name} {before[name]} became {after[name]}"
         for name in before
-        if name in after and before[name] != after[name]
+        if name in after and before[name] != after[name] and "float" in before[name][0]
     ]
     return "; ".join(found[:3])
 

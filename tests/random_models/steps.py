@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tests.random_models.description import Shape
@@ -17,6 +17,8 @@ class Value:
 
     ref: str
     shape: Shape
+    origin: str = ""
+    """Values of one origin have the same sizes where their shapes say None."""
 
     @property
     def rank(self) -> int:
@@ -48,6 +50,17 @@ class Step:
 
 Maker = Callable[["Draw", Value], "Step | None"]
 """Returns a step from a value; None if the value's shape does not allow it."""
+
+
+_RESIZING: Final = ("Conv", "Depthwise", "Separable", "Max", "Average", "Crop", "Zero", "UpS")
+"""How the names begin of layers that change the sizes of axes."""
+
+
+def step_result(step: Step, value: Value, ref: str) -> Value:
+    """Return the value that a step makes of another one."""
+    resizes = step.what.startswith(_RESIZING) or step.kind == "op"
+    origin = ref if resizes and None in step.shape else value.origin
+    return Value(ref=ref, shape=step.shape, origin=origin)
 
 
 def static(shape: Shape) -> tuple[int, ...] | None:

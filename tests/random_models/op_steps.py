@@ -1,0 +1,138 @@
+"""Steps that are ops on tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.random_models.steps import Step, static
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.random_models.description import Shape
+    from tests.random_models.drawing import Draw
+    from tests.random_models.steps import Maker, Value
+
+
+def _op(name: str, shape: Shape, **config: Any) -> Step:
+    return Step(what=name, kind="op", shape=shape, config=config)
+
+
+def _arithmetic(draw: Draw, value: Value) -> Step:
+    name = draw.pick(("add_number", "multiply_number", "number_minus", "divide_number", "negative"))
+    config = {} if name == "negative" else {"number": draw.number_between(0.3, 3)}
+    return _op(name, value.shape, **config)
+
+
+def _elementwise(draw: Draw, value: Value) -> Step:
+    name = draw.pick(
+        ("relu", "sigmoid", "tanh", "softplus", "abs", "square", "exp_negative_square", "clip")
+    )
+    return _op(name, value.shape)
+
+
+def _softmax(_: Draw, value: Value) -> Step | None:
+    return _op("softmax", value.shape) if value.rank else None
+
+
+def _reduction(draw: Draw, value: Value) -> Step | None:
+    if value.rank < 2:
+        return None
+    name = draw.pick(("mean", "sum", "max", "min"))
+    axis = draw.whole(1, value.rank - 1)
+    keeps = draw.chance(0.4)
+    middle = (1,) if keeps else ()
+    return _op(
+        name,
+        (*value.shape[: axis - 1], *middle, *value.shape[axis:]),
+        axis=axis,
+        keepdims=keeps,
+    )
+
+
+def _slice(draw: Draw, value: Value) -> Step | None:
+    """Return an index for each axis: all, a range, a number; with an ellipsis, or a new axis."""
+    sizes = static(value.shape)
+    if not sizes:
+        return None
+    index: list[Any] = ["all"]
+    shape: list[int] = []
+    for size in sizes[:-1]:
+        one, left = _axis_index(draw, size)
+        index.append(one)
+        shape += left
+    last = sizes[-1]
+    if last > 1 and draw.chance(0.5):
+        last = draw.whole(1, last - 1)
+        index.append([None, last, None])
+    else:
+        index.append("all")
+    if draw.chance(0.3):
+        kept = index[-1]
+        index, shape = ["ellipsis", kept], [*sizes[:-1]]
+    elif draw.chance(0.1) and index[-1] == "all":
+        index[-1:] = ["new", "all"]
+        shape.append(1)
+    return _op("slice", (*shape, last), index=index)
+
+
+def _axis_index(draw: Draw, size: int) -> tuple[Any, list[int]]:
+    chance = draw.random.random()
+    if chance < 0.3:
+        return draw.pick((0, -1)), []
+    if chance < 0.6 and size > 1:
+        start = draw.whole(0, size - 1)
+        return [start, None, None], [size - start]
+    if chance < 0.7:
+        return [None, None, 2], [-(-size // 2)]
+    return "all", [size]
+
+
+def _reshape(_: Draw, value: Value) -> Step | None:
+    sizes = static(value.shape)
+    if sizes is None or value.rank < 2:
+        return None
+    return _op(
+        "reshape", (sizes[0] * sizes[1], *sizes[2:]), sizes=[-1, sizes[0] * sizes[1], *sizes[2:]]
+    )
+
+
+def _transpose(_: Draw, value: Value) -> Step | None:
+    if value.rank < 2 or static(value.shape) is None:
+        return None
+    first, second, *others = value.shape
+    order = [0, 2, 1, *range(3, value.rank + 1)]
+    return _op("transpose", (second, first, *others), order=order)
+
+
+def _expand(draw: Draw, value: Value) -> Step | None:
+    if not value.rank or value.rank > 3:
+        return None
+    axis = draw.pick((1, value.rank))
+    return _op("expand", (*value.shape[: axis - 1], 1, *value.shape[axis - 1 :]), axis=axis)
+
+
+def _squeeze(_: Draw, value: Value) -> Step | None:
+    axes = [axis for axis, size in enumerate(value.shape[:-1]) if size == 1]
+    if not axes:
+        return None
+    shape = (*value.shape[: axes[0]], *value.shape[axes[0] + 1 :])
+    return _op("squeeze", shape, axis=axes[0] + 1)
+
+
+def _normalize(_: Draw, value: Value) -> Step | None:
+    return _op("normalize", value.shape) if value.rank else None
+
+
+MAKERS: Final[Mapping[str, Maker]] = {
+    "op.arithmetic": _arithmetic,
+    "op.elementwise": _elementwise,
+    "op.softmax": _softmax,
+    "op.reduction": _reduction,
+    "op.slice": _slice,
+    "op.reshape": _reshape,
+    "op.transpose": _transpose,
+    "op.expand": _expand,
+    "op.squeeze": _squeeze,
+    "op.normalize": _normalize,
+}
