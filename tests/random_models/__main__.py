@@ -1,7 +1,7 @@
 """
 Build random models, convert them to the other library, and print what comes of them.
 
-    python -m tests.random_models [-n NUMBER] [--seed SEED] [--library LIBRARY] [--show]
+    python -m tests.random_models [-n NUMBER] [--seed SEED] [--library LIBRARY] [--show] [--shrink]
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 from tests.helpers.paths import ROOT
 from tests.random_models import report
 from tests.random_models.campaign import TARGETS, run_campaign
-from tests.random_models.description import short_form
+from tests.random_models.description import Recipe, from_json, short_form
 from tests.random_models.outcomes import BAD, Outcome
 from tests.random_models.recipes import LIBRARIES, recipe_from_seed
+from tests.random_models.shrink import shrink
 
 _BATCH = 100
 
@@ -32,19 +33,42 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--library", choices=LIBRARIES, action="append")
     parser.add_argument("--show", action="store_true", help="print the description of --seed, too")
+    parser.add_argument(
+        "--shrink", action="store_true", help="print the smallest models that fail alike, too"
+    )
+    parser.add_argument("--recipe", type=Path, help="a file with a description, in place of seeds")
     parser.add_argument("--keep", type=Path, help="a folder for the models, which stay there")
     given = parser.parse_args()
     python = Path(
         os.environ.get("POLICYTOOL_COMPAT", ROOT / ".venv" / "compat" / "bin" / "python")
     ).absolute()
     wrong = False
+    if given.recipe:
+        return _run_recipe(from_json(given.recipe.read_text(encoding="utf-8")), python)
     for library in given.library or LIBRARIES:
         if given.show:
             print(json.dumps(short_form(recipe_from_seed(given.seed, library)), indent=1))
         outcomes = _outcomes(given, library, python)
         print("\n".join(report.lines(library, TARGETS[library], outcomes)), flush=True)
-        wrong |= any(one.word.partition(":")[0] in BAD for one in outcomes)
+        failing = [one for one in outcomes if one.word.partition(":")[0] in BAD]
+        wrong |= bool(failing)
+        if given.shrink and failing:
+            _print_smallest(failing, library, python)
     return int(wrong)
+
+
+def _run_recipe(recipe: Recipe, python: Path) -> int:
+    with tempfile.TemporaryDirectory(prefix="random-models-") as folder:
+        outcomes = run_campaign([recipe], python, Path(folder).resolve())
+    print("\n".join(report.lines(recipe.library, TARGETS[recipe.library], outcomes)))
+    return int(outcomes[0].word.partition(":")[0] in BAD)
+
+
+def _print_smallest(failing: list[Outcome], library: str, python: Path) -> None:
+    pairs = [(recipe_from_seed(one.seed, library), one.word) for one in failing]
+    for one, (recipe, outcome) in zip(failing, shrink(pairs, python), strict=True):
+        print(f"{one.seed} {one.word}: {outcome.reason[:300]}")
+        print(json.dumps(short_form(recipe)), flush=True)
 
 
 def _outcomes(given: argparse.Namespace, library: str, python: Path) -> list[Outcome]:

@@ -60,6 +60,7 @@ class Case:
                 word=word,
                 reason=reason,
                 rewritten=self.rewritten,
+                own=self.truth.get("own", ""),
                 container=self.recipe.container,
                 family=self.recipe.family,
             )
@@ -136,6 +137,8 @@ def _job(case: Case, path: Path | None, folder: str) -> Mapping[str, Any]:
         "inputs": str(case.folder / "inputs.npz"),
         "folder": str(place),
         "compiled": case.recipe.training is not None,
+        "structure": case.recipe.graph.structure,
+        "names": [spec.name for spec in case.recipe.graph.inputs],
     }
 
 
@@ -187,6 +190,8 @@ def _load_back(cases: Sequence[Case], python: Path) -> None:
         if case.outcome is None and case.there is not None:
             trial = replace(case, outcome=None)
             suffix = SUFFIXES[case.recipe.container] or ".h5"
+            if library == "keras":  # which reads no operations from HDF5
+                suffix = ".keras"
             case.back = _convert(
                 trial, case.there, TARGETS[OTHER[library]], case.folder / f"back{suffix}"
             )

@@ -122,6 +122,9 @@ class Recipe:
 
     graph: Graph
     policy: str = "float32"
+    floatx: bool = False
+    """Whether the policy is the library's float type, too."""
+
     container: str = "keras"
     """``keras``, ``h5`` or ``tf``."""
 
@@ -136,7 +139,7 @@ def to_json(recipe: Recipe) -> str:
 def from_json(text: str) -> Recipe:
     """Return the description that a line of JSON holds."""
     found = json.loads(text)
-    training = found["training"] and Training(**found["training"])
+    training = Training(**found["training"]) if found.get("training") else None
     return Recipe(**{**found, "graph": _graph(found["graph"]), "training": training})
 
 
@@ -149,8 +152,8 @@ def _graph(found: Any) -> Graph:
         Node(
             **{
                 **one,
-                "inputs": tuple(one["inputs"]),
-                "graph": one["graph"] and _graph(one["graph"]),
+                "inputs": tuple(one.get("inputs", ())),
+                "graph": _graph(one["graph"]) if one.get("graph") else None,
             }
         )
         for one in found["nodes"]
@@ -164,10 +167,12 @@ def short_form(recipe: Recipe) -> Any:
 
 
 def _without_defaults(value: Any) -> Any:
+    if isinstance(value, dict) and not {"id", "graph", "nodes"} & set(value):
+        return value  # arguments
     if isinstance(value, dict):
         return {
             key: _without_defaults(item)
             for key, item in value.items()
-            if item is not None and item not in ([], {}, "layer", "plain", "functional")
+            if item is not False and item not in (None, [], {}, "layer", "plain", "functional")
         }
     return [_without_defaults(item) for item in value] if isinstance(value, list) else value

@@ -29,7 +29,7 @@ _INITIALIZERS: Final[tuple[Any, ...]] = (
 _REGULARIZERS: Final[tuple[Any, ...]] = (
     *("l2", "l1"),
     {"class": "L1L2", "of": "regularizers", "config": {"l1": 0.01, "l2": 0.001}},
-    {"class": "OrthogonalRegularizer", "of": "regularizers", "config": {"factor": 0.02}},
+    {"class": "L2", "of": "regularizers", "config": {"l2": 0.02}},
 )
 _CONSTRAINTS: Final[tuple[Any, ...]] = (
     *("non_neg", "unit_norm"),

@@ -81,8 +81,7 @@ def _rnn(draw: Draw, value: Value) -> Step | None:
     cells: list[dict[str, Any]] = []
     for _ in range(draw.pick((1, 1, 2, 3))):
         what = draw.pick(_CLASSES)
-        config = _cell_config(draw, what)
-        cells.append({"class": f"{what}Cell", "config": config})
+        cells.append({"class": f"{what}Cell", "config": _cell_config(draw, what)})
     sequences = draw.chance(0.6)
     units = cells[-1]["config"]["units"]
     config: dict[str, Any] = {
@@ -145,6 +144,8 @@ def _conv_lstm(draw: Draw, value: Value) -> Step | None:
     known = [size for size in value.shape[1:-1] if size is not None]
     window, padding = draw.whole(1, min(3, *known, 3)), draw.pick(("same", "valid"))
     if len(known) < value.rank - 2:
+        if draw.keras3:
+            return None
         padding = "same"
     config: dict[str, Any] = {
         "filters": filters,

@@ -9,7 +9,7 @@ import numpy as np
 from tests.random_models import ops
 
 if TYPE_CHECKING:
-    from tests.random_models.description import Graph, InputSpec, Node
+    from tests.random_models.description import Graph, InputSpec, Node, Recipe, Training
 
 Keras = Any
 """The module ``keras`` or ``tf_keras``."""
@@ -104,3 +104,54 @@ def part(keras: Keras, found: Any) -> Any:
         random = np.random.default_rng(0)
         made.adapt(random.normal(0.5, 2.0, (16, *adapted)).astype("float32"))
     return made
+
+
+def set_policy(keras: Keras, recipe: Recipe | None) -> None:
+    """Make a recipe's policy the global one; the usual one without a recipe."""
+    policy = recipe.policy if recipe is not None else "float32"
+    keras.backend.set_floatx(policy if recipe is not None and recipe.floatx else "float32")
+    if hasattr(keras, "config"):
+        keras.config.set_dtype_policy(policy)
+    else:
+        keras.mixed_precision.set_global_policy(policy)
+
+
+def train(keras: Keras, model: Any, training: Training, inputs: Any) -> None:
+    """Compile a model, and give its optimizer a state."""
+    arguments = {
+        name: part(keras, value)
+        for name, value in (
+            ("loss", training.loss),
+            ("metrics", training.metrics),
+            ("loss_weights", training.loss_weights),
+            ("weighted_metrics", training.weighted_metrics),
+            ("jit_compile", training.jit_compile),
+        )
+        if value is not None
+    }
+    model.compile(optimizer=part(keras, training.optimizer), **arguments)
+    if training.step == "train":
+        model.run_eagerly = True
+        model.train_on_batch(inputs, _targets(model(inputs)))
+        model.run_eagerly = False
+    elif training.step == "apply" and model.trainable_variables:
+        _apply_gradients(model)
+
+
+def _targets(outputs: Any) -> Any:
+    if isinstance(outputs, dict):
+        return {name: _targets(one) for name, one in outputs.items()}
+    if isinstance(outputs, list | tuple):
+        return [_targets(one) for one in outputs]
+    return np.full(tuple(outputs.shape), 0.5, "float32")
+
+
+def _apply_gradients(model: Any) -> None:
+    import tensorflow as tf
+
+    random = np.random.default_rng(2)
+    pairs = [
+        (tf.cast(tf.constant(random.normal(0, 0.1, tuple(one.shape))), one.dtype), one)
+        for one in model.trainable_variables
+    ]
+    model.optimizer.apply_gradients(pairs)

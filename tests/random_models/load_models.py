@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tests.random_models.predictions import (
+    given_inputs,
     layer_dtypes,
     optimizer_variables,
     predict,
@@ -42,9 +43,8 @@ def _measure(model: Any, job: dict[str, Any], suffix: str) -> dict[str, Any]:
     folder = Path(job["folder"])
     with np.load(job["inputs"]) as stored:
         arrays = [stored[str(number)] for number in range(len(stored.files))]
-    save_arrays(
-        folder / f"outputs{suffix}.npz", predict(model, arrays[0] if len(arrays) == 1 else arrays)
-    )
+    inputs = given_inputs(job["structure"], job["names"], arrays)
+    save_arrays(folder / f"outputs{suffix}.npz", predict(model, inputs))
     if not suffix:
         return {"dtypes": layer_dtypes(model)}
     state = optimizer_variables(model)

@@ -38,6 +38,9 @@ class Outcome:
     rewritten: bool = False
     """Whether it is written with ``--allow-weight-rewrite`` only."""
 
+    own: str = ""
+    """Why the model's own library does not load the file as it was."""
+
     container: str = ""
     family: str = ""
 
@@ -84,7 +87,7 @@ def differing_dtypes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     found = [
         f"{name} {before[name]} became {after[name]}"
         for name in before
-        if name in after and before[name] != after[name] and "float" in before[name][0]
+        if name in after and before[name] != after[name]
     ]
     return "; ".join(found[:3])
 

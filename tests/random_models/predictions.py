@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from tests.random_models.weights import to_array
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-import numpy as np
+
+_WITHOUT_DTYPE: Final = frozenset(
+    {
+        *("InputLayer", "Functional", "Sequential", "StringLookup", "IntegerLookup", "Hashing"),
+        *("TextVectorization", "HashedCrossing", "Discretization", "CategoryEncoding"),
+    }
+)
+"""Layers whose policy says nothing of what they compute in."""
 
 
 def predict(model: Any, inputs: Any) -> dict[str, Any]:
@@ -21,11 +30,25 @@ def predict(model: Any, inputs: Any) -> dict[str, Any]:
     return {f"out_{number}": to_array(one) for number, one in enumerate(several)}
 
 
+def given_inputs(structure: str, names: list[str | None], arrays: list[Any]) -> Any:
+    """Return arrays as a model takes them."""
+    tensors = [_tensor(one) for one in arrays]
+    if structure == "dict":
+        return dict(zip(names, tensors, strict=True))
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
+def _tensor(array: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.constant(array)
+
+
 def layer_dtypes(model: Any) -> dict[str, list[str]]:
     """Return the compute and the variable dtype of each layer of a model by its name."""
     found: dict[str, list[str]] = {}
     for layer in _layers(model, set()):
-        if type(layer).__name__ not in {"InputLayer", "Functional", "Sequential"}:
+        if type(layer).__name__ not in _WITHOUT_DTYPE:
             found[layer.name] = [str(layer.compute_dtype), str(layer.variable_dtype)]
     return found
 

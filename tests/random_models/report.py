@@ -37,6 +37,8 @@ def lines(library: str, target: str, outcomes: Sequence[Outcome]) -> Iterator[st
     for one in sorted(outcomes, key=lambda one: (one.word, one.seed)):
         if _column(one) in {*BAD, "reference failed"}:
             yield f"  {one.seed} [{one.family}, {one.container}] {one.word}: {one.reason[:300]}"
+            if one.own and one.word != "reference failed":
+                yield f"      its own library: {one.own[:160]}"
 
 
 def _column(outcome: Outcome) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.random_models.campaign import run_campaign
 from tests.random_models.description import Graph, Node, Recipe, to_json
+from tests.random_models.outcomes import Outcome
 from tests.random_models.pruning import prune, references
 
 if TYPE_CHECKING:
@@ -19,11 +20,13 @@ _USUAL: Final = frozenset({"units", "filters", "input_dim", "output_dim", "num_h
 """Arguments that layers need."""
 
 
-def shrink(failing: Sequence[tuple[Recipe, str]], python: Path) -> list[Recipe]:
+def shrink(failing: Sequence[tuple[Recipe, str]], python: Path) -> list[tuple[Recipe, Outcome]]:
     """
-    Return for each recipe of a library and the word of its outcome a smaller one with that word.
+    Return for each recipe of a library and the word of its outcome a smaller one with that word,
+    and what came of it.
     """
     smallest = [recipe for recipe, _ in failing]
+    reached = [Outcome(seed=recipe.seed, word=word) for recipe, word in failing]
     going = list(range(len(failing)))
     for _ in range(ROUNDS):
         pairs = [(number, one) for number in going for one in candidates(smallest[number])]
@@ -34,10 +37,10 @@ def shrink(failing: Sequence[tuple[Recipe, str]], python: Path) -> list[Recipe]:
         better = set()
         for (number, one), outcome in zip(pairs, outcomes, strict=True):
             if outcome.word == failing[number][1] and size(one) < size(smallest[number]):
-                smallest[number] = one
+                smallest[number], reached[number] = one, outcome
                 better.add(number)
         going = sorted(better)
-    return smallest
+    return list(zip(smallest, reached, strict=True))
 
 
 def size(recipe: Recipe) -> int:
@@ -105,7 +108,7 @@ def _bypass(graph: Graph, node: Node, ref: str) -> Graph:
     nodes = tuple(
         replace(one, inputs=tuple(other(given) for given in one.inputs), call=other(dict(one.call)))
         for one in graph.nodes
-        if one.id != node.id and one.reuse != node.id
+        if node.id not in {one.id, one.reuse}
     )
     dropped = {one.id for one in graph.nodes if one.reuse == node.id}
     if any(dropped & set(references(one)) for one in nodes):
