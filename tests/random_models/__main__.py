@@ -53,7 +53,7 @@ def main() -> int:
         failing = [one for one in outcomes if one.word.partition(":")[0] in BAD]
         wrong |= bool(failing)
         if given.shrink and failing:
-            _print_smallest(failing, library, python)
+            _print_smallest(report.representatives(failing), library, python)
     return int(wrong)
 
 

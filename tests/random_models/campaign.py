@@ -180,7 +180,7 @@ def _judge(case: Case, found: Mapping[str, Any]) -> None:
             left_out=bool(case.notes & _LEFT_OUT),
         )
         if wrong:
-            case.end("STATE", wrong)
+            case.end("STATE", f"{wrong}; notes: {', '.join(sorted(case.notes)) or 'none'}")
 
 
 def _load_back(cases: Sequence[Case], python: Path) -> None:

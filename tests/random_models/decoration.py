@@ -36,7 +36,8 @@ _WITH_POLICY: Final = frozenset(
 def decorate(draw: Draw, graph: Graph, policy: str) -> Graph:
     """Return a graph some of whose layers have names and policies of their own."""
     graph = _name_layers(draw, graph) if draw.chance(0.4) else graph
-    if draw.chance(0.2):
+    joined = any(node.kind == "op" and len(node.inputs) > 1 for node in graph.walk())
+    if draw.chance(0.2) and (draw.keras3 or not joined):
         graph = _with_policies(draw, graph)
     if policy.startswith("mixed") and draw.chance(0.4):
         graph = _with_float_outputs(graph)

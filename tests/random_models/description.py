@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -140,10 +140,11 @@ def from_json(text: str) -> Recipe:
     """Return the description that a line of JSON holds."""
     found = json.loads(text)
     training = Training(**found["training"]) if found.get("training") else None
-    return Recipe(**{**found, "graph": _graph(found["graph"]), "training": training})
+    return Recipe(**{**found, "graph": graph_from_json(found["graph"]), "training": training})
 
 
-def _graph(found: Any) -> Graph:
+def graph_from_json(found: Any) -> Graph:
+    """Return the graph that JSON values say."""
     inputs = tuple(
         InputSpec(**{**one, "shape": tuple(one["shape"]), "sample": tuple(one["sample"])})
         for one in found["inputs"]
@@ -153,7 +154,7 @@ def _graph(found: Any) -> Graph:
             **{
                 **one,
                 "inputs": tuple(one.get("inputs", ())),
-                "graph": _graph(one["graph"]) if one.get("graph") else None,
+                "graph": graph_from_json(one["graph"]) if one.get("graph") else None,
             }
         )
         for one in found["nodes"]
@@ -167,12 +168,15 @@ def short_form(recipe: Recipe) -> Any:
 
 
 def _without_defaults(value: Any) -> Any:
-    if isinstance(value, dict) and not {"id", "graph", "nodes"} & set(value):
+    if isinstance(value, list):
+        return [_without_defaults(item) for item in value]
+    if not isinstance(value, dict) or not {"id", "graph", "nodes"} & set(value):
         return value  # arguments
-    if isinstance(value, dict):
-        return {
-            key: _without_defaults(item)
-            for key, item in value.items()
-            if item is not False and item not in (None, [], {}, "layer", "plain", "functional")
-        }
-    return [_without_defaults(item) for item in value] if isinstance(value, list) else value
+    return {
+        key: _without_defaults(item)
+        for key, item in value.items()
+        if item not in (None, [], {}) and item is not False and (key, item) not in _USUAL
+    }
+
+
+_USUAL: Final = (("kind", "layer"), ("kind", "functional"), ("structure", "plain"))

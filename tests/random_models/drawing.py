@@ -45,6 +45,9 @@ class Draw:
         self.random = Random(f"{library}-{seed}")  # a text is hashed the same in every process
         self.library = library
         self.number = 0
+        self.joins_ops = True
+        """Whether ops join values: in tf_keras they need equal dtypes."""
+
         self.open_length = self.whole(3, 8)
         """The length of all sequences whose length is not declared: they can be merged."""
 

@@ -35,14 +35,14 @@ def _join(draw: Draw, one: Value, other: Value) -> tuple[Node, Value] | None:
 
 def _equal(draw: Draw, one: Value, other: Value) -> tuple[Node, Value]:
     refs: tuple[str, ...] = (one.ref, other.ref)
-    if draw.chance(0.2):
+    if draw.joins_ops and draw.chance(0.2):
         name = draw.pick(_OPS)
         return _node(draw, name, refs, one.shape, kind="op")
     if one.rank == 1 and draw.chance(0.1):
         return _node(draw, "Dot", refs, (1,), config={"axes": 1, "normalize": draw.chance(0.5)})
     if one.rank == 2 and None not in one.shape and draw.chance(0.1):
         shape = (one.shape[0], other.shape[0])
-        if draw.chance(0.5):
+        if not draw.joins_ops or draw.chance(0.5):
             return _node(draw, "Dot", refs, shape, config={"axes": 2})
         return _node(draw, "matmul", refs, shape, kind="op")
     what = draw.pick(_EQUAL)
@@ -66,7 +66,7 @@ def _concatenate(draw: Draw, one: Value, other: Value, axis: int) -> tuple[Node,
     size = (one.shape[axis] or 0) + (other.shape[axis] or 0)
     shape = (*one.shape[:axis], size, *one.shape[axis + 1 :])
     refs = (one.ref, other.ref)
-    if axis == one.rank - 1 and draw.chance(0.15):
+    if axis == one.rank - 1 and draw.joins_ops and draw.chance(0.15):
         return _node(draw, "concat", refs, shape, kind="op")
     told = -1 if axis == one.rank - 1 else axis + 1
     return _node(draw, "Concatenate", refs, shape, config={"axis": told})

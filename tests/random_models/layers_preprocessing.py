@@ -100,7 +100,22 @@ MAKERS: Final[Mapping[str, Maker]] = {
     "CenterCrop": _center_crop,
     "Augmentation": _augmentation,
 }
+
+
+def _gated(_: Draw, value: Value) -> Step | None:
+    return Step(what="custom:Gated", shape=value.shape) if value.channels else None
+
+
+def _block(draw: Draw, value: Value) -> Step | None:
+    if not value.channels:
+        return None
+    units = draw.units()
+    return Step(what="custom:Block", config={"units": units}, shape=(*value.shape[:-1], units))
+
+
 RARE: Final[Mapping[str, Maker]] = {
+    "custom:Gated": _gated,
+    "custom:Block": _block,
     "RMSNormalization": _rms_normalization,
     "ThresholdedReLU": _thresholded,
     "LocallyConnected": _locally_connected,

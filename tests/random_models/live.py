@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tests.random_models import ops
+from tests.random_models.custom import custom_classes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.random_models.description import Graph, InputSpec, Node, Recipe, Training
 
 Keras = Any
@@ -30,7 +35,8 @@ class GraphBuilder:
             layers = [self.layer(node) for node in self.graph.nodes]
             return self.keras.Sequential([self.input(self.graph.inputs[0]), *layers], **named)
         if self.graph.kind == "subclassed":
-            raise NotImplementedError
+            config = json.loads(json.dumps(asdict(replace(self.graph, kind="functional"))))
+            return custom_classes(self.keras)["RandomModel"](config, **named)
         inputs = {spec.id: self.input(spec) for spec in self.graph.inputs}
         outputs = self.run(inputs)
         if self.graph.structure == "dict":
@@ -81,9 +87,14 @@ class GraphBuilder:
             self.layers[wanted] = (
                 GraphBuilder(self.keras, node.graph).model()
                 if node.graph is not None
-                else part(self.keras, {"class": node.what, "config": dict(node.config)})
+                else part(self.keras, _described(node))
             )
         return self.layers[wanted]
+
+
+def _described(node: Node) -> dict[str, Any]:
+    home, _, name = node.what.rpartition(":")
+    return {"class": name, "of": home or "layers", "config": dict(node.config)}
 
 
 def part(keras: Keras, found: Any) -> Any:
@@ -94,16 +105,22 @@ def part(keras: Keras, found: Any) -> Any:
         return found
     if "class" not in found:
         return {name: part(keras, one) for name, one in found.items()}
-    home = keras
-    for name in found.get("of", "layers").split("."):
-        home = getattr(home, name)
     config = part(keras, found.get("config", {}))
     adapted = config.pop("adapt", None)
-    made = getattr(home, found["class"])(**config)
+    made = _class(keras, found)(**config)
     if adapted is not None:
         random = np.random.default_rng(0)
         made.adapt(random.normal(0.5, 2.0, (16, *adapted)).astype("float32"))
     return made
+
+
+def _class(keras: Keras, found: Mapping[str, Any]) -> Any:
+    home = keras
+    if found.get("of") == "custom":
+        return custom_classes(keras)[found["class"]]
+    for name in found.get("of", "layers").split("."):
+        home = getattr(home, name)
+    return getattr(home, found["class"])
 
 
 def set_policy(keras: Keras, recipe: Recipe | None) -> None:

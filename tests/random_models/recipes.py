@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from tests.random_models import families_text, families_vision
 from tests.random_models.decoration import POLICIES, decorate
 from tests.random_models.description import Recipe
 from tests.random_models.drawing import Draw
-from tests.random_models.random_graphs import random_graph
+from tests.random_models.random_graphs import random_graph, subclassed_graph
 from tests.random_models.training import draw_training
 
 if TYPE_CHECKING:
     from tests.random_models.description import Graph
 
+_GRAPHS: Final = {
+    "random": random_graph,
+    "subclassed": subclassed_graph,
+    **families_text.FAMILIES,
+    **families_vision.FAMILIES,
+}
 LIBRARIES: Final = ("tf_keras", "keras")
 _FLOAT64: Final = "float64"
 
@@ -21,8 +28,10 @@ _FLOAT64: Final = "float64"
 def recipe_from_seed(seed: int, library: str) -> Recipe:
     """Return the model of a seed for ``keras`` or ``tf_keras``, the same in every process."""
     draw = Draw(seed, library)
-    family, graph = "random", random_graph(draw)
     policy = draw.pick(POLICIES)
+    draw.joins_ops = draw.keras3 or policy in {"float32", _FLOAT64} or draw.chance(0.1)
+    family = _family(draw)
+    graph = _GRAPHS[family](draw)
     if policy == "bfloat16" and _is_recurrent(graph):
         policy = "mixed_bfloat16"  # initializers of recurrent layers know no bfloat16
     floatx = policy == _FLOAT64 and draw.chance(0.5)
@@ -38,9 +47,15 @@ def recipe_from_seed(seed: int, library: str) -> Recipe:
         graph=graph,
         policy=policy,
         floatx=floatx,
-        container=_container(draw),
+        container=_container(draw, graph),
         training=draw_training(draw, len(graph.outputs), policy) if draw.chance(0.5) else None,
     )
+
+
+def _family(draw: Draw) -> str:
+    if draw.chance(0.3):
+        return draw.pick(sorted({*families_text.FAMILIES, *families_vision.FAMILIES}))
+    return "subclassed" if draw.chance(0.06) else "random"
 
 
 def _is_recurrent(graph: Graph) -> bool:
@@ -48,7 +63,11 @@ def _is_recurrent(graph: Graph) -> bool:
     return any(word in f"{node.what}{node.config}" for node in graph.walk() for word in words)
 
 
-def _container(draw: Draw) -> str:
+def _container(draw: Draw, graph: Graph) -> str:
+    if graph.kind == "subclassed":
+        return "keras"
+    if not draw.keras3 and any(node.what == "slice" for node in graph.walk()):
+        return "h5"  # tf_keras cannot save an Ellipsis in an archive
     if draw.keras3:
         return draw.pick(("keras", "keras", "h5"))
     return "tf" if draw.chance(0.12) else draw.pick(("h5", "keras"))

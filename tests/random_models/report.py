@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -43,3 +44,13 @@ def lines(library: str, target: str, outcomes: Sequence[Outcome]) -> Iterator[st
 
 def _column(outcome: Outcome) -> str:
     return "refused" if outcome.word.startswith("refused") else outcome.word.partition(":")[0]
+
+
+def representatives(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Return a few outcomes for each word and reason, whatever the names and numbers in it."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for one in outcomes:
+        differs = one.word == "DIFFERS"  # for as many causes as there are models
+        text = str(one.seed) if differs else re.sub(r"[\d'\"(\[].*", "", one.reason)
+        groups.setdefault((one.word, text), []).append(one)
+    return [found[0] for found in groups.values()]

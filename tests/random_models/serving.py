@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.random_models.custom import custom_classes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,6 +20,7 @@ def serve(handle: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> None:
     """Handle each job of the command line with the library that it names."""
     library, listed, results = sys.argv[1:]
     keras = importlib.import_module(library)
+    custom_classes(keras)
     jobs = json.loads(Path(listed).read_text(encoding="utf-8"))
     with Path(results).open("a", encoding="utf-8") as stream:
         for job in jobs:

@@ -13,7 +13,7 @@ from tests.random_models.outcomes import Outcome
 from tests.random_models.pruning import prune, references
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 ROUNDS: Final = 12
 _USUAL: Final = frozenset({"units", "filters", "input_dim", "output_dim", "num_heads", "key_dim"})
@@ -25,22 +25,36 @@ def shrink(failing: Sequence[tuple[Recipe, str]], python: Path) -> list[tuple[Re
     Return for each recipe of a library and the word of its outcome a smaller one with that word,
     and what came of it.
     """
-    smallest = [recipe for recipe, _ in failing]
-    reached = [Outcome(seed=recipe.seed, word=word) for recipe, word in failing]
-    going = list(range(len(failing)))
-    for _ in range(ROUNDS):
-        pairs = [(number, one) for number in going for one in candidates(smallest[number])]
-        if not pairs:
-            break
-        with tempfile.TemporaryDirectory(prefix="random-models-") as folder:
-            outcomes = run_campaign([one for _, one in pairs], python, Path(folder).resolve())
-        better = set()
-        for (number, one), outcome in zip(pairs, outcomes, strict=True):
-            if outcome.word == failing[number][1] and size(one) < size(smallest[number]):
-                smallest[number], reached[number] = one, outcome
-                better.add(number)
-        going = sorted(better)
-    return list(zip(smallest, reached, strict=True))
+    found = [(recipe, Outcome(seed=recipe.seed, word=word)) for recipe, word in failing]
+    for kind in (cuts, bypasses, simplifications):  # the largest steps first, for they save others
+        going = list(range(len(found)))
+        for _ in range(ROUNDS):
+            better = _round(found, going, kind, python)
+            if not better:
+                break
+            going = better
+    return found
+
+
+def _round(
+    found: list[tuple[Recipe, Outcome]],
+    going: Sequence[int],
+    kind: Callable[[Recipe], Iterator[Recipe]],
+    python: Path,
+) -> list[int]:
+    """Try all smaller models once; return which recipes became smaller."""
+    pairs = [(number, one) for number in going for one in kind(found[number][0])]
+    if not pairs:
+        return []
+    with tempfile.TemporaryDirectory(prefix="random-models-") as folder:
+        outcomes = run_campaign([one for _, one in pairs], python, Path(folder).resolve())
+    better = set()
+    for (number, one), outcome in zip(pairs, outcomes, strict=True):
+        smallest, reached = found[number]
+        if outcome.word == reached.word and size(one) < size(smallest):
+            found[number] = (one, outcome)
+            better.add(number)
+    return sorted(better)
 
 
 def size(recipe: Recipe) -> int:
@@ -48,44 +62,56 @@ def size(recipe: Recipe) -> int:
     return len(to_json(recipe))
 
 
-def candidates(recipe: Recipe) -> Iterator[Recipe]:
-    """Yield recipes with less in them."""
+def cuts(recipe: Recipe) -> Iterator[Recipe]:
+    """Yield recipes without training and policy, and whose graph ends sooner."""
     if recipe.training is not None:
         yield replace(recipe, training=None)
     if recipe.policy != "float32":
-        yield replace(recipe, policy="float32")
-    for graph in _smaller(recipe.graph):
+        yield replace(recipe, policy="float32", floatx=False)
+    graph = recipe.graph
+    if graph.kind == "sequential":
+        return
+    ends = graph.outputs if len(graph.outputs) > 1 else ()
+    for ref in (*ends, *(node.id for node in graph.nodes[:-1] if node.id not in ends)):
+        yield replace(recipe, graph=prune(replace(graph, outputs=(ref,))))
+
+
+def bypasses(recipe: Recipe) -> Iterator[Recipe]:
+    """Yield recipes with one node less, in models in the model too."""
+    for graph in _shorter(recipe.graph):
         yield replace(recipe, graph=graph)
 
 
-def _smaller(graph: Graph) -> Iterator[Graph]:
-    if graph.kind == "sequential":
-        yield from _with_nodes(graph)
-        return
-    for ref in graph.outputs if len(graph.outputs) > 1 else ():
-        left = tuple(one for one in graph.outputs if one != ref)
-        yield prune(replace(graph, outputs=left))
-    for node in graph.nodes[:-1]:
-        if node.id not in graph.outputs:
-            yield prune(replace(graph, outputs=(node.id,)))
-    yield from _with_nodes(graph)
+def simplifications(recipe: Recipe) -> Iterator[Recipe]:
+    """Yield recipes in which a layer has an argument less."""
+    for graph in _replaced(recipe.graph, _plainer):
+        yield replace(recipe, graph=graph)
 
 
-def _with_nodes(graph: Graph) -> Iterator[Graph]:
+def _shorter(graph: Graph) -> Iterator[Graph]:
+    for node in graph.nodes if len(graph.nodes) > 1 else ():
+        for ref in dict.fromkeys(node.inputs):
+            smaller = _bypass(graph, node, ref)
+            if smaller.nodes:
+                yield smaller
+    yield from _replaced(
+        graph,
+        lambda node: (
+            replace(node, graph=inner)
+            for inner in (_shorter(node.graph) if node.graph is not None else ())
+        ),
+    )
+
+
+def _replaced(graph: Graph, others: Callable[[Node], Iterator[Node]]) -> Iterator[Graph]:
     for number, node in enumerate(graph.nodes):
-        if node.inputs and len(graph.nodes) > 1:
-            for ref in dict.fromkeys(node.inputs):
-                smaller = _bypass(graph, node, ref)
-                if smaller.nodes:
-                    yield smaller
-        for changed in _plainer(node):
-            nodes = (*graph.nodes[:number], changed, *graph.nodes[number + 1 :])
-            yield replace(graph, nodes=nodes)
+        for other in others(node):
+            yield replace(graph, nodes=(*graph.nodes[:number], other, *graph.nodes[number + 1 :]))
 
 
 def _plainer(node: Node) -> Iterator[Node]:
     if node.graph is not None:
-        for inner in _smaller(node.graph):
+        for inner in _replaced(node.graph, _plainer):
             yield replace(node, graph=inner)
     for key in node.config:
         if key not in _USUAL:
