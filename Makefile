@@ -18,10 +18,14 @@ SLOW := (slow or hypothesis) and not compat
 # Below what is measured today, in percent of lines and branches; what TensorFlow runs is left out.
 COVERAGE_FLOOR := 95
 
+# How many random models make fuzz-convert makes for each library, and the first seed.
+N ?= 200
+SEED ?= 0
+
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures docs clean
+.PHONY: help demo quick test test-slow count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures docs clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -112,6 +116,10 @@ fuzz: $(VENV)/.fuzz  ## Fuzz every reader and the tool for FUZZ_SECONDS, and add
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
 	$(BIN)/python docs/generate.py
+
+fuzz-convert: $(VENV)/.dev  ## Convert N random models of each library from SEED on, and judge the results; ARGUMENTS=--shrink finds small ones
+	$(PYTHON) tests/compat/environment.py $(COMPAT)
+	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m tests.random_models -n $(N) --seed $(SEED) $(ARGUMENTS)
 
 docs: $(VENV)/.dev  ## Rewrite the generated parts of the documentation
 	$(BIN)/python docs/generate.py

@@ -9,6 +9,7 @@ from tests.random_models import families_text, families_vision
 from tests.random_models.decoration import POLICIES, decorate
 from tests.random_models.description import Recipe
 from tests.random_models.drawing import Draw
+from tests.random_models.pruning import prune
 from tests.random_models.random_graphs import random_graph, subclassed_graph
 from tests.random_models.training import draw_training
 
@@ -31,7 +32,7 @@ def recipe_from_seed(seed: int, library: str) -> Recipe:
     policy = draw.pick(POLICIES)
     draw.joins_ops = draw.keras3 or policy in {"float32", _FLOAT64} or draw.chance(0.1)
     family = _family(draw)
-    graph = _GRAPHS[family](draw)
+    graph = prune(_GRAPHS[family](draw))
     if policy == "bfloat16" and _is_recurrent(graph):
         policy = "mixed_bfloat16"  # initializers of recurrent layers know no bfloat16
     floatx = policy == _FLOAT64 and draw.chance(0.5)

@@ -1,0 +1,81 @@
+"""
+Random models that ``migrate --target`` converts to the other library load there, predict the same,
+keep their dtypes and the state of their optimizers, and come back.
+
+``make fuzz-convert`` does this with as many others as one likes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.random_models.campaign import run_campaign
+from tests.random_models.outcomes import GOOD
+from tests.random_models.recipes import LIBRARIES, recipe_from_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tests.random_models.outcomes import Outcome
+
+pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("random models")]
+
+SEEDS: Final = range(30)
+FAILING: Final[Mapping[tuple[str, int], str]] = {}
+"""Models that are not converted right yet, and why."""
+
+Outcomes = dict[int, "Outcome"]
+
+
+@pytest.fixture(scope="session")
+def outcomes(
+    compat_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Outcomes]:
+    """Return a function that gives what came of the models of a library."""
+
+    @cache
+    def outcomes_of(library: str) -> Outcomes:
+        recipes = [recipe_from_seed(seed, library) for seed in SEEDS]
+        folder = tmp_path_factory.mktemp(library).resolve()
+        return {one.seed: one for one in run_campaign(recipes, compat_python, folder)}
+
+    return outcomes_of
+
+
+def _cases() -> list[object]:
+    return [
+        pytest.param(
+            library,
+            seed,
+            marks=[pytest.mark.xfail(reason=FAILING[library, seed], strict=True)]
+            if (library, seed) in FAILING
+            else [],
+        )
+        for library in LIBRARIES
+        for seed in SEEDS
+    ]
+
+
+@pytest.mark.parametrize(("library", "seed"), _cases())
+def test_converted_random_models_are_right(
+    outcomes: Callable[[str], Outcomes], library: str, seed: int
+) -> None:
+    """Or are refused with a reason."""
+    one = outcomes(library)[seed]
+    if one.word == "reference failed":
+        pytest.skip(f"{library} does not build the model: {one.reason}")
+    assert one.word in GOOD or (one.word.startswith("refused") and one.reason), one
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_most_random_models_are_converted(
+    outcomes: Callable[[str], Outcomes], library: str
+) -> None:
+    """A test in which everything is refused proves nothing."""
+    built = [one for one in outcomes(library).values() if one.word != "reference failed"]
+    assert len(built) > 0.8 * len(SEEDS)
+    assert sum(one.word in GOOD for one in built) > 0.6 * len(built)
