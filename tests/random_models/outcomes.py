@@ -92,9 +92,9 @@ def differing_dtypes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     return "; ".join(found[:3])
 
 
-def judge_state(before: list[Any], after: list[Any], *, left_out: bool) -> str:
+def judge_state(before: list[Any], after: list[Any]) -> str:
     """
-    Return what is wrong with the variables of an optimizer; nothing if all is as reported.
+    Return what is wrong with the variables of an optimizer; nothing if all are kept.
 
     Slots have another order in the other library, so each array must occur.
     """
@@ -104,7 +104,5 @@ def judge_state(before: list[Any], after: list[Any], *, left_out: bool) -> str:
             for other in after)
         for one in wanted
     ]  # fmt: skip
-    if left_out:
-        return "reported as left out, and kept" if kept and all(kept) else ""
     lost = len(kept) - sum(kept)
     return f"{lost} of {len(kept)} variables of the optimizer are lost unreported" if lost else ""
