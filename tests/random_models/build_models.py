@@ -93,7 +93,7 @@ def _own_load(
 
 def _noise(model: Any, inputs: Any, outputs: dict[str, Any], eps: float) -> float:
     """Return how far predictions go, of the largest, if each weight is off by one rounding."""
-    perturb(model.weights, eps, 1)
+    perturb(model.weights, 2 * eps, 1)  # half of it would be lost in rounding
     return max(
         (
             float(np.nanmax(np.abs(one - outputs[name])))

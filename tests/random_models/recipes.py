@@ -22,6 +22,7 @@ _GRAPHS: Final = {
     **families_text.FAMILIES,
     **families_vision.FAMILIES,
 }
+_OF_LAYERS: Final = frozenset({"custom:Block", "custom:PatchEncoder"})
 LIBRARIES: Final = ("tf_keras", "keras")
 _FLOAT64: Final = "float64"
 
@@ -35,6 +36,8 @@ def recipe_from_seed(seed: int, library: str) -> Recipe:
     graph = prune(_GRAPHS[family](draw))
     if policy == "bfloat16" and _is_recurrent(graph):
         policy = "mixed_bfloat16"  # initializers of recurrent layers know no bfloat16
+    if any(node.what in _OF_LAYERS for node in graph.walk()) or graph.kind == "subclassed":
+        policy = "float32"  # their layers have the policy of whoever loads them
     floatx = policy == _FLOAT64 and draw.chance(0.5)
     graph = decorate(draw, graph, policy)
     if policy == _FLOAT64:
