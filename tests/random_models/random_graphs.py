@@ -14,7 +14,7 @@ from tests.random_models import (
     op_steps,
 )
 from tests.random_models.description import Graph, InputSpec, Node
-from tests.random_models.entries import ENTRIES, Entry, padded, sequence, vector
+from tests.random_models.entries import ENTRIES, Entry
 from tests.random_models.joins import join
 from tests.random_models.pruning import prune
 from tests.random_models.steps import Step, Value, static, step_result
@@ -255,32 +255,3 @@ def _flat_node(draw: Draw, value: Value) -> Node | None:
     pools = value.rank in {2, 3, 4} and (static(value.shape) is None or draw.chance(0.5))
     what = f"GlobalAveragePooling{value.rank - 1}D" if pools else "Flatten"
     return Node(id=draw.fresh(), what=what, inputs=(value.ref,))
-
-
-_IN_SUBCLASSES: Final = ("Dense", "LayerNormalization", "BatchNormalization", "ReLU", "Dropout")
-"""Layers with the same arguments in both libraries."""
-
-
-def subclassed_graph(draw: Draw) -> Graph:
-    """Return a graph for a class of a user, which both libraries run."""
-    entry = draw.pick((vector, sequence, padded))(draw)
-    nodes, value = list(entry.nodes), entry.value
-    for _ in range(draw.whole(2, 5)):
-        if value.rank == 2 and draw.chance(0.3):
-            units = draw.units()
-            step = Step(
-                what=draw.pick(("LSTM", "GRU")),
-                config={"units": units, "return_sequences": True},
-                shape=(value.shape[0], units),
-            )
-        elif draw.chance(0.25):
-            units = draw.units()
-            step = Step(
-                what="custom:Block", config={"units": units}, shape=(*value.shape[:-1], units)
-            )
-        else:
-            made = layers_dense.MAKERS[draw.pick(_IN_SUBCLASSES)](draw, value)
-            step = made or Step(what="custom:Gated", shape=value.shape)
-        nodes.append(node_from_step(draw, step, value))
-        value = step_result(step, value, nodes[-1].id)
-    return Graph(kind="subclassed", inputs=(entry.spec,), nodes=tuple(nodes), outputs=(value.ref,))

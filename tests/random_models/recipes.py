@@ -10,7 +10,8 @@ from tests.random_models.decoration import POLICIES, decorate
 from tests.random_models.description import Recipe
 from tests.random_models.drawing import Draw
 from tests.random_models.pruning import prune
-from tests.random_models.random_graphs import random_graph, subclassed_graph
+from tests.random_models.random_graphs import random_graph
+from tests.random_models.subclassed_graphs import subclassed_graph
 from tests.random_models.training import draw_training
 
 if TYPE_CHECKING:
