@@ -27,7 +27,10 @@ def _convert(unit: Unit) -> Unit:
         return unit
     shape: Value = unit.build.get(_SHAPE)
     chain = unit.role is Role.MODEL and unit.network is not None and unit.network.is_chain
-    return replace(unit, build={_SHAPE: shape} if chain and shape is not None else None)
+    subclassed = unit.site == 0 and unit.network is None
+    return replace(
+        unit, build={_SHAPE: shape} if (chain or subclassed) and shape is not None else None
+    )
 
 
 REWRITE: Final = Rewrite(

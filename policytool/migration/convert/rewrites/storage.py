@@ -77,6 +77,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 f"{what} is a subclassed model, whose layers {target.loader} has elsewhere in an "
                 "archive: take a later release",
             )
+        elif situation.crosses and any(situation.loaded.document.tensors or ()):
+            _judge_build(root, situation, what)
         return root
     if (
         root.network.is_chain
@@ -97,6 +99,25 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     ):
         log.refuse(code, unit, f"{unit.path} ({unit.class_name}) {text}")
     return root
+
+
+def _judge_build(root: Unit, situation: ConversionContext, what: str) -> None:
+    """
+    Refuse a subclassed model that the target cannot build as its own library does.
+
+    Both call ``build`` with the one shape; without it they load no variables, and say nothing.
+    Several arguments (``shapes_dict``) are of Keras 3 alone, other words of the class's own
+    ``get_build_config``.
+    """
+    words = {} if root.build is None else root.build
+    if words.get(_SHAPE) is not None and words.keys() == {_SHAPE}:
+        return
+    reason = (
+        "without which no release makes its variables: call it, and save it again"
+        if not words
+        else f"but {', '.join(sorted(words))}, which {situation.target.loader} is not told"
+    )
+    situation.log.refuse("model", root, f"{what} has no input shape in the file, {reason}")
 
 
 def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Assembly
 from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._holders import Holder, Stored
 from policytool.migration.convert.variables._layouts import assemble, shape_of
 from policytool.migration.convert.variables._slots import VariableSlot, slots
@@ -68,6 +69,8 @@ class HolderBuilder:
 
     def _below(self, unit: Unit) -> Iterator[tuple[str, bool, Unit]]:
         """Yield the layers directly below one, what it holds them by, and whether in a list."""
+        if self._is_read_whole(unit):
+            return
         if unit.network is not None:
             for inner in unit.network.units:
                 if inner.role is not Role.OPERATION:
@@ -123,9 +126,11 @@ class HolderBuilder:
         return moved if isinstance(moved, Unit) else unit
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
-        pool: dict[Key, Tensor | Assembly] = (
-            dict(self.sources.of(unit.site)) if unit.site is not None else {}
-        )
+        pool: dict[Key, Tensor | Assembly] = {}
+        if self._is_read_whole(unit):
+            pool |= self.sources.of_archive()
+        elif unit.site is not None:
+            pool |= self.sources.of(unit.site)
         if not pool and unit.site is not None and self.situation.from_keras3:
             pool |= self.sources.of_twin(unit.site)
         if unit.role is Role.MODEL and unit.network is not None:
@@ -192,6 +197,9 @@ class HolderBuilder:
         )
         return None
 
+    def _is_read_whole(self, unit: Unit) -> bool:
+        return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.situation)
+
     def _as_they_are(self, unit: Unit, pool: Mapping[Key, Tensor]) -> tuple[Stored, ...]:
         """
         Return the variables of a class that is not Keras' own, where and as the source has them.
@@ -199,6 +207,12 @@ class HolderBuilder:
         HDF5 of both libraries has them in one order, and archives of both by attributes and by
         numbers (``Layer.weights`` and ``save_own_variables``).
         """
+        if unit.custom and _subclassed.crosses(self.situation):
+            objection = _subclassed.objection(unit, pool, self.situation)
+            if objection is not None:
+                self._refuse(unit, objection)
+                return ()
+            pool = self._across_archives(unit, pool)
         numbered = all(name.isdecimal() for _, name in pool)
         holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
         into = self.situation.target.container
@@ -259,6 +273,21 @@ class HolderBuilder:
                 Stored(slot=slot, shape=tensor.shape or (), dtype=tensor.dtype, source=tensor)
             )
         return tuple(found)
+
+    def _across_archives(self, unit: Unit, pool: Mapping[Key, Tensor]) -> Mapping[Key, Tensor]:
+        """Return variables of a class by where the other library looks for them."""
+        if not self.situation.to_keras3:
+            return _subclassed.places_in_keras2(pool)
+        several = _subclassed.repeated_class(pool) if _subclassed.is_model(unit) else None
+        if several is not None:
+            self.situation.log.caution(
+                "layer-order",
+                unit,
+                f"{unit.path} ({unit.class_name}) lists several layers of one class ({several}): "
+                "if it holds them in a dict, Keras 3 lists them in the order of its items, and "
+                "Keras 2 in that of its keys: compare predictions",
+            )
+        return pool
 
     def _same_layout(self, *, numbered: bool) -> bool:
         situation = self.situation

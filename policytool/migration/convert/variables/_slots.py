@@ -93,6 +93,18 @@ def slots(
     return tuple(replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in found)
 
 
+def class_slots(class_name: str) -> frozenset[tuple[tuple[str, ...], int]]:
+    """
+    Return where layers of a class can have variables, whatever their configs say: the attributes
+    that lead to each, as every release has them, and its number.
+    """
+    return frozenset(
+        (plain(slot.within), slot.index)
+        for record in data.read("layer_variables")["classes"].get(class_name, ())
+        for slot in _number_slots(record["slots"])
+    )
+
+
 def _of_cell(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.traversal import walk
 from policytool.migration.convert.variables._slots import plain, slots
+from policytool.model.tree import NOT_WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,6 +75,17 @@ class Sources:
             if not any(seed in part for part in within for seed in _SEEDS):
                 found[_key(known, within, name)] = tensor
         return found
+
+    def of_archive(self) -> Mapping[Key, Tensor]:
+        """
+        Return all tensors of an archive that are not the optimizer's, by where they are in it.
+        """
+        return {
+            (tensor.path[:-2], tensor.path[-1]): tensor
+            for tensor in self.situation.loaded.document.tensors or ()
+            if tensor.path[0] not in NOT_WEIGHTS
+            and not any(seed in part for part in tensor.path for seed in _SEEDS)
+        }
 
     def of_twin(self, site: int) -> Mapping[Key, Tensor]:
         """
@@ -191,4 +203,6 @@ def _key(known: tuple[VariableSlot, ...], within: tuple[str, ...], name: str) ->
             ),
             None,
         )
-    return slot.key if slot is not None else (bare, name)
+    if slot is not None:
+        return slot.key
+    return (bare, name) if known else (within, name)

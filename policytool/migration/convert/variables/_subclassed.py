@@ -1,0 +1,187 @@
+"""
+Variables of layers that a class of someone else's holds by its attributes, which no config lists.
+
+Archives of both libraries have them by the attributes' names. A ``Model`` has an attribute of its
+own, ``layers``, which lists all of them by class and count, and each stands where it is met first.
+Keras 2 goes through the attributes backwards, so those whose names come after ``layers`` stand
+below their names, and all others in the list; Keras 3 goes forwards, so it is the other way round
+(``_walk_trackable`` in tf_keras/src/saving/saving_lib.py, ``_walk_saveable`` in
+keras/src/saving/saving_lib.py).
+
+Keras 3 tries both places when it loads, so it finds what Keras 2 wrote, unless a layer of one class
+stands in the list and another below its name: Keras 3 counts both, Keras 2 only the former.
+Keras 2 tries one place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.document import Layout
+from policytool.migration.convert.variables._slots import class_slots, plain
+from policytool.model.tree import LAYERS
+from policytool.releases import layer_classes
+from policytool.releases.naming import snake_case
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from policytool.formats.document import Tensor
+    from policytool.migration.convert.architecture import Unit
+    from policytool.migration.convert.rewrites import ConversionContext
+
+    Within = tuple[str, ...]
+    Pool = Mapping[tuple[Within, str], Tensor]
+    """Variables by the attributes that lead to each, and its number."""
+
+    Group = dict[tuple[Within, str], Tensor]
+
+_NESTED: Final = re.compile(r"container(?:_\d+)?")
+_NUMBERED: Final = re.compile(r"(?P<base>.*?)(?:_\d+)?")
+_ATTENTION: Final = frozenset({"query_dense", "key_dense", "value_dense", "output_dense"})
+"""
+What MultiHeadAttention holds its projections by: Keras 2 with an underscore before, Keras 3 with
+one and without one.
+"""
+_ANY_RANK: Final = frozenset({"EinsumDense", "LayerNormalization", "Normalization", "PReLU"})
+"""Layers whose first variable has the rank that their config says."""
+
+
+def crosses(situation: ConversionContext) -> bool:
+    """Return whether an archive of one library becomes one of the other."""
+    return (
+        situation.crosses
+        and situation.target.container == "keras"
+        and situation.loaded.document.layout is Layout.OBJECT_PATHS
+    )
+
+
+def is_subclassed_model(unit: Unit) -> bool:
+    """Return whether a unit is the whole model, and a class of someone else's makes its layers."""
+    return unit.site == 0 and unit.custom and unit.network is None
+
+
+def is_model(unit: Unit) -> bool:
+    """
+    Return whether a class of Keras 2 can be a model: its config has no ``trainable``, a layer's
+    has.
+    """
+    return unit.custom and "trainable" not in unit.config
+
+
+def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | None:
+    """
+    Return why variables of a class are not where the other library looks for them; None where they
+    are.
+    """
+    if situation.to_keras3:
+        return _miscounted(pool) if is_model(unit) else None
+    within = {path for path, _ in pool}
+    if any(_NESTED.fullmatch(name) for path in within for name in path):
+        return "holds layers in lists within lists, which Keras 2 neither stores nor loads"
+    if not any(within) or not (
+        is_subclassed_model(unit) or any(LAYERS in path[:1] for path in within)
+    ):
+        return None
+    return (
+        "is a model that holds layers in attributes: Keras 3 stores some below the names of the "
+        "attributes and the others by class and count, and Keras 2 the other way round, which no "
+        "file says: build it from its class in the target, and set the weights of its layers one "
+        "by one"
+    )
+
+
+def repeated_class(pool: Pool) -> str | None:
+    """
+    Return the class, in snake case, of which a model of Keras 2 lists several layers; None for
+    none.
+
+    Of a dict, Keras 2 lists them in the order of the keys, Keras 3 in that of the items
+    (``_DictWrapper._values`` in TensorFlow, ``Tracker`` in keras/src/utils/tracking.py).
+    """
+    listed = {path[1] for path, _ in pool if path[:1] == (LAYERS,) and len(path) > 1}
+    found = Counter(map(_base, listed))
+    return next((base for base, count in sorted(found.items()) if count > 1), None)
+
+
+def _miscounted(pool: Pool) -> str | None:
+    levels = {path[: path.index(LAYERS)] for path, _ in pool if LAYERS in path}
+    for level in sorted(levels):
+        below = {
+            (path[len(level) :], number): tensor
+            for (path, number), tensor in pool.items()
+            if path[: len(level)] == level
+        }
+        attribute = _uncounted(below)
+        if attribute is not None:
+            where = "/".join((*level, attribute))
+            return (
+                f"holds layers in {where}, which can be of a class that other layers have: Keras 3 "
+                "counts the layers of each class, and the file does not say where it stands among "
+                "them: build it from its class in the target, and set the weights of its layers "
+                "one by one"
+            )
+    return None
+
+
+def places_in_keras2(pool: Pool) -> Pool:
+    """Return variables of a class of Keras 3 by where Keras 2 looks for them."""
+    below: dict[Within, set[str]] = defaultdict(set)
+    for path, _ in pool:
+        for end, name in enumerate(path):
+            below[path[:end]].add(name)
+    return {
+        (
+            tuple(
+                f"_{name}" if name in _ATTENTION and below[path[:end]] >= _ATTENTION else name
+                for end, name in enumerate(path)
+            ),
+            number,
+        ): tensor
+        for (path, number), tensor in pool.items()
+    }
+
+
+def _uncounted(pool: Pool) -> str | None:
+    """
+    Return the attribute of a model of Keras 2 whose layer can be of a class that is in its list;
+    None where Keras 3 counts the list as Keras 2 does.
+    """
+    groups: defaultdict[str, Group] = defaultdict(dict)
+    listed: defaultdict[str, Group] = defaultdict(dict)
+    for (within, number), tensor in pool.items():
+        if within[:1] == (LAYERS,) and len(within) > 1:
+            listed[within[1]][within[2:], number] = tensor
+        elif within:
+            groups[within[0]][within[1:], number] = tensor
+    by_class: defaultdict[str, list[Group]] = defaultdict(list)
+    for name, group in listed.items():
+        by_class[_base(name)].append(group)
+    for attribute, group in groups.items():
+        members = {_base(within[0]) for within, _ in group if within}
+        if members & by_class.keys() or any(
+            _can_be(base, group, alike) for base, alike in by_class.items()
+        ):
+            return attribute
+    return None
+
+
+def _base(name: str) -> str:
+    match = _NUMBERED.fullmatch(name)
+    return match["base"] if match is not None else name
+
+
+def _can_be(base: str, group: Group, listed: Collection[Group]) -> bool:
+    """Return whether variables can be those of a layer of a class that a list has members of."""
+    own = next((name for name in layer_classes.builtin_classes() if snake_case(name) == base), None)
+    every = class_slots(own) if own is not None else None
+    if own is None or not every:
+        names = {within[:1] for within, _ in group}
+        return any(names & {within[:1] for within, _ in other} for other in listed)
+    if not {(plain(within), int(number)) for within, number in group} <= every:
+        return False
+    ranks = {len(other[(), "0"].shape or ()) for other in listed if ((), "0") in other}
+    first = group.get(((), "0"))
+    return own in _ANY_RANK or first is None or not ranks or len(first.shape or ()) in ranks

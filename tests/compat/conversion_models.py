@@ -1,0 +1,242 @@
+"""
+Small models of both of the newest libraries, each with one thing that conversions got wrong.
+
+Run as ``python -m tests.compat.conversion_models FOLDER``: saves every model and keeps what it
+predicts, says what it saved in a line of JSON, then loads the file that each line of standard input
+names, and answers with a line. One process has both libraries, because importing TensorFlow takes
+longer than all models.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tests.compat.conversion_classes import classes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIBRARIES: Final = ("keras", "tf_keras")
+ARCHIVE: Final = ("keras",)
+FORMATS: Final = ("keras", "h5")
+NONE: Final = ()
+"""For a library that does not build the model, or does not save it."""
+
+Built = tuple[Any, Any]
+"""A model and its inputs."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, and the formats in which each library saves it."""
+
+    build: Callable[[Any], Built]
+    keras: tuple[str, ...] = FORMATS
+    tf_keras: tuple[str, ...] = FORMATS
+
+
+CASES: Final[dict[str, Case]] = {}
+
+
+def case(
+    **formats: tuple[str, ...],
+) -> Callable[[Callable[[Any], Built]], Callable[[Any], Built]]:
+    """Return a decorator that adds a model to the table, under the function's name."""
+
+    def add(build: Callable[[Any], Built]) -> Callable[[Any], Built]:
+        CASES[build.__name__] = Case(build=build, **formats)
+        return build
+
+    return add
+
+
+def floats(*shape: int) -> Any:
+    """Return the same random numbers at every call."""
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def ids(*shape: int) -> Any:
+    """Return token ids, each row padded with zeros."""
+    found = np.random.default_rng(0).integers(1, 8, size=shape)
+    found[:, -2:] = 0
+    return found.astype("int32")
+
+
+@cache
+def own_classes(library: str) -> dict[str, Any]:
+    """Return the classes of a library's models that are not Keras' own."""
+    return classes(sys.modules[library])
+
+
+def _own(keras: Any, name: str, **arguments: Any) -> Any:
+    return own_classes(keras.__name__)[f"pt>{name}"](**arguments)
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed(keras: Any) -> Built:
+    """Attributes on both sides of ``layers``, of classes that differ."""
+    return _own(keras, "Plain"), floats(2, 4)
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_and_trained(keras: Any) -> Built:
+    """Train it, with an optimizer whose variables nothing tells apart."""
+    model = _own(keras, "Plain")
+    model.compile("adam", "mse")
+    model.fit(floats(8, 4), floats(8, 3), verbose=0)
+    return model, floats(2, 4)
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_lists_apart(keras: Any) -> Built:
+    """Layers of one class on both sides of ``layers``."""
+    return _own(keras, "Listed"), floats(2, 4)
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_lists(keras: Any) -> Built:
+    """Return lists, dicts, and a layer of someone else's in one of them."""
+    return _own(keras, "Gathered"), floats(2, 4)
+
+
+@case(keras=NONE, tf_keras=ARCHIVE)
+def unsorted_dict(keras: Any) -> Built:
+    """Return a model with a dict whose items are not in the order of its keys."""
+    return _own(keras, "Gathered", keys=("z", "y")), floats(2, 3)
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_composites(keras: Any) -> Built:
+    """Layers that make layers."""
+    return _own(keras, "Composite"), np.ones((2, 5), "int32")
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_of_two(keras: Any) -> Built:
+    """Two inputs in a list."""
+    return _own(keras, "Pair"), [floats(2, 4), floats(2, 5)]
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_of_two_swapped(keras: Any) -> Built:
+    """Return the same, whose layers are made in the other order."""
+    return _own(keras, "Swapped"), [floats(2, 4), floats(2, 5)]
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_of_a_dict(keras: Any) -> Built:
+    """Two inputs in a dict."""
+    return _own(keras, "Pair", keys=("l", "r")), {"l": floats(2, 4), "r": floats(2, 5)}
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_with_build(keras: Any) -> Built:
+    """Variables of its own."""
+    return _own(keras, "Building"), floats(2, 4)
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def subclassed_around_config(keras: Any) -> Built:
+    """Layers in its config."""
+    layers = keras.layers
+    heads = [layers.Dense(3), layers.Dense(2)]
+    return _own(keras, "Held", encoder=layers.Dense(4), heads=heads), floats(2, 4)
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def own_layers(keras: Any) -> Built:
+    """Layers of someone else's in a functional model, with all kinds of attributes."""
+    inputs = keras.Input((3, 4))
+    found = _own(keras, "Attending")(_own(keras, "Block")(_own(keras, "Block")(inputs)))
+    return keras.Model(inputs, keras.layers.Dense(2)(found)), floats(2, 3, 4)
+
+
+@case(keras=ARCHIVE, tf_keras=ARCHIVE)
+def own_model_within(keras: Any) -> Built:
+    """Return a functional model with a subclassed one in it."""
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, keras.layers.Dense(2)(_own(keras, "Plain")(inputs))), floats(2, 4)
+
+
+class Library:
+    """One library, and what its models predicted."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.known: dict[str, tuple[Any, list[Any]]] = {}
+
+    def save(self, name: str, folder: Path) -> list[str]:
+        """Return the files that a model is saved as."""
+        keras, one = self.module, CASES[name]
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(0)
+        kinds: tuple[str, ...] = getattr(one, keras.__name__)
+        if not kinds:
+            return []
+        model, inputs = one.build(keras)
+        self.known[name] = inputs, predictions(model, inputs)
+        files = [str(folder / f"{keras.__name__}-{name}.{kind}") for kind in kinds]
+        for file in files:
+            model.save(file)
+        return files
+
+    def compare(self, path: str, known: tuple[Any, list[Any]], *, compiled: bool) -> Any:
+        """
+        Return by how much of the largest value a converted file's predictions differ, or the error.
+        """
+        keras = self.module
+        keras.backend.clear_session()
+        own = own_classes(keras.__name__)
+        try:
+            model = keras.models.load_model(path, compile=compiled, custom_objects=own)
+            found = predictions(model, known[0])
+        except Exception as error:  # noqa: BLE001  # whatever a library raises is its refusal
+            return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
+        return max(
+            float(np.max(np.abs(one - other)) / max(np.max(np.abs(other)), 1e-6))
+            for one, other in zip(found, known[1], strict=True)
+        )
+
+
+def predictions(model: Any, inputs: Any) -> list[Any]:
+    """Return what a model makes of its inputs."""
+    found = model(inputs, training=False)
+    return [np.asarray(one) for one in (found if isinstance(found, list | tuple) else [found])]
+
+
+def tell(value: object) -> None:
+    """Write a line of JSON."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Save all models, then answer about files."""
+    import keras
+    import tf_keras
+
+    folder, *names = sys.argv[1:]
+    libraries = {module.__name__: Library(module) for module in (keras, tf_keras)}
+    saved = {
+        name: {library: one.save(name, Path(folder)) for library, one in libraries.items()}
+        for name in names or CASES
+    }
+    tell(saved)
+    for line in sys.stdin:
+        name, source, target, path = json.loads(line)
+        known = libraries[source].known[name]
+        found = [
+            libraries[target].compare(path, known, compiled=compiled) for compiled in (False, True)
+        ]
+        tell(found)
+
+
+if __name__ == "__main__":
+    main()

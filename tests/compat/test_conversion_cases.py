@@ -1,0 +1,159 @@
+"""
+Small models of one of the newest libraries, converted for the other: each loads there with
+``compile=True`` and ``compile=False`` and predicts the same, or is refused.
+
+``conversion_models.py`` has the models. ``REFUSED`` has what cannot be converted; tests below prove
+in the libraries that it cannot.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import pytest
+
+import policytool
+from policytool.commands.migrate import Status
+from tests.compat.asking import ENVIRONMENT
+from tests.compat.conversion_models import CASES, FORMATS
+from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.compat
+
+TARGETS: Final = {"keras": ("tf_keras", "tf_keras"), "tf_keras": ("keras3", "keras")}
+"""By the library that wrote a file, the target and the library that loads what becomes of it."""
+
+NEAR: Final = 1e-6
+"""Of the largest value; float32 has eight digits."""
+
+_APART: Final = "the other way round, which no file says"
+_ANY: Final = ("keras", "h5")
+REFUSED: Final[dict[tuple[str, str], str]] = {
+    **{
+        ("keras", name): _APART
+        for name in CASES
+        if name.startswith("subclassed") or name == "own_model_within"
+    },
+    ("tf_keras", "subclassed_lists_apart"): "does not say where it stands among them",
+}
+"""By library and case, what the refusal says."""
+
+ARCHIVES_ALONE: Final = frozenset(name for name in CASES if name.startswith(("subclassed", "own_")))
+"""Cases that are not written as HDF5, whatever else is done with them."""
+
+
+UNKNOWN: Final = frozenset({"unsorted_dict"})
+"""Cases that a test of their own shows to go wrong, with a warning."""
+
+
+class Libraries:
+    """Both libraries in one process, with the models that it saved."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.saved = self._read()
+
+    def compare(self, *question: str) -> list[Any]:
+        """Return the differences of a converted file, or the errors, with and without compiling."""
+        assert self._process.stdin is not None
+        print(json.dumps(question), file=self._process.stdin, flush=True)
+        found: list[Any] = self._read()
+        return found
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(("{", "[")):
+                return json.loads(line)
+        raise AssertionError(f"the libraries ended with {self._process.wait()}")
+
+
+@pytest.fixture(scope="module")
+def libraries(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Libraries]:
+    """Yield the libraries, after they saved all models."""
+    folder = tmp_path_factory.mktemp("cases")
+    command = [str(compat_python), "-m", "tests.compat.conversion_models", str(folder)]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=sys.stderr,
+        text=True,
+    ) as process:
+        yield Libraries(process)
+
+
+@pytest.mark.parametrize("library", TARGETS)
+@pytest.mark.parametrize("name", sorted(CASES.keys() - UNKNOWN))
+def test_it_loads_and_predicts_the_same_or_is_refused(
+    libraries: Libraries, tmp_path: Path, name: str, library: str
+) -> None:
+    """From each format in which the library saves it, into each that the other reads."""
+    target, reader = TARGETS[library]
+    for source in libraries.saved[name][library]:
+        for container in ("keras",) if name in ARCHIVES_ALONE else FORMATS:
+            output = tmp_path / f"{source.rpartition('.')[2]}.{container}"
+            done = policytool.migrate(source, target=target, output=output)
+            reasons = [refusal.message for refusal in done.plan.refusals]
+            expected = REFUSED.get((library, name))
+            if expected is not None:
+                assert any(expected in reason for reason in reasons), (source, container, reasons)
+                assert not output.exists()
+                continue
+            assert done.status is Status.WRITTEN, (source, container, reasons)
+            found = libraries.compare(name, library, reader, str(output))
+            assert all(isinstance(one, float) and one <= NEAR for one in found), (source, found)
+
+
+def test_keras3_does_not_store_what_keras2_looks_for(libraries: Libraries) -> None:
+    """
+    Two classes that set the same attributes in another order have one archive in Keras 3, and two
+    in Keras 2.
+    """
+    found = {
+        library: [
+            _stored(*libraries.saved[name][library])
+            for name in ("subclassed_of_two", "subclassed_of_two_swapped")
+        ]
+        for library in TARGETS
+    }
+    assert found["keras"][0] == found["keras"][1]
+    assert found["tf_keras"][0] != found["tf_keras"][1]
+
+
+def test_several_layers_of_one_class_in_a_dict_are_warned_of(
+    libraries: Libraries, tmp_path: Path
+) -> None:
+    """Keras 3 lists them in another order than Keras 2, and the file does not say that."""
+    (source,) = libraries.saved["unsorted_dict"]["tf_keras"]
+    output = tmp_path / "converted.keras"
+    done = policytool.migrate(source, target="keras3", output=output)
+    assert "layer-order" in {note.code for note in done.plan.notes}
+    found = libraries.compare("unsorted_dict", "tf_keras", "keras", str(output))
+    assert all(one > NEAR for one in found)
+
+
+def _stored(path: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of an archive's variables by their names."""
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def visit(name: str, found: object) -> None:
+        if isinstance(found, h5py.Dataset):
+            shapes[name] = found.shape
+
+    with zipfile.ZipFile(path) as archive, archive.open("model.weights.h5") as weights:
+        h5py.File(io.BytesIO(weights.read())).visititems(visit)
+    return shapes
