@@ -165,6 +165,17 @@ def own_model_within(keras: Any) -> Built:
     return keras.Model(inputs, keras.layers.Dense(2)(_own(keras, "Plain")(inputs))), floats(2, 4)
 
 
+@case(keras=NONE)  # Keras 3 does not build it either
+def concatenated_masks(keras: Any) -> Built:
+    """Return a Concatenate of masked inputs that has its default name."""
+    layers = keras.layers
+    inputs = [keras.Input((6,), dtype="int32") for _ in range(2)]
+    embedded = [layers.Embedding(9, 4, mask_zero=True)(one) for one in inputs]
+    joined = layers.Concatenate(name="concatenate")(embedded)
+    named = layers.Dense(4, name="not_equal")(joined)
+    return keras.Model(inputs, layers.LSTM(3)(named)), [ids(2, 6), ids(2, 6)[::-1]]
+
+
 class Library:
     """One library, and what its models predicted."""
 

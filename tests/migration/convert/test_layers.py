@@ -423,6 +423,23 @@ class TestKeys:
         assert {change.code for change in log.changes} >= {"renamed"}
 
     @pytest.mark.parametrize(
+        ("mask_zero", "name"), [(True, "concatenate_"), (False, "concatenate")]
+    )
+    def test_an_operation_on_masks_keeps_its_name(
+        self, tmp_path: Path, *, mask_zero: bool, name: str
+    ) -> None:
+        """Keras 3 calls the operation that joins the masks as it calls the first such layer."""
+        model = keras2(
+            input2("x", 4),
+            layer2("Embedding", "e", ONE, input_dim=9, output_dim=2, mask_zero=mask_zero),
+            layer2("Concatenate", "concatenate", [["e", 0, 0, {}], ["e", 0, 0, {}]], axis=1),
+        )
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        assert config["config"]["layers"][-1]["name"] == name
+        assert config["config"]["output_layers"] == [name, 0, 0]
+
+    @pytest.mark.parametrize(
         ("loader", "expected"), [("keras3.0", "OrthogonalInitializer"), (K3, "Orthogonal")]
     )
     def test_an_initialiser_has_the_name_that_the_release_knows(
