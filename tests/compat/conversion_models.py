@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -174,6 +174,30 @@ def concatenated_masks(keras: Any) -> Built:
     joined = layers.Concatenate(name="concatenate")(embedded)
     named = layers.Dense(4, name="not_equal")(joined)
     return keras.Model(inputs, layers.LSTM(3)(named)), [ids(2, 6), ids(2, 6)[::-1]]
+
+
+def _train(keras: Any, optimizer: str, policy: str) -> Built:
+    keras.mixed_precision.set_global_policy(policy)
+    inputs = keras.Input((4,))
+    outputs = keras.layers.Dense(1, dtype="float32")(keras.layers.Dense(3)(inputs))
+    model = keras.Model(inputs, outputs)
+    chosen = getattr(keras.optimizers, optimizer)()
+    chosen.build(model.trainable_variables)
+    model.compile(chosen, "mse")
+    keras.mixed_precision.set_global_policy("float32")
+    return model, floats(2, 4)
+
+
+def _add_trained() -> None:
+    for optimizer in ("Adam", "Nadam", "Lion", "Adafactor"):
+        # Keras 3 does not save Adafactor as HDF5: two of its variables have one name
+        formats = ARCHIVE if optimizer == "Adafactor" else FORMATS
+        for policy in ("float32", "mixed_float16"):
+            build = partial(_train, optimizer=optimizer, policy=policy)
+            CASES[f"{optimizer}_{policy}"] = Case(build=build, keras=formats)
+
+
+_add_trained()
 
 
 class Library:

@@ -14,11 +14,18 @@ from policytool.formats import format_detection
 from policytool.formats.new_model import Placement
 from policytool.migration.convert import decoding
 from policytool.migration.convert.compiled import Compiled, compile_config, names
+from policytool.migration.convert.compiled.optimizer import (
+    ConvertedOptimizer,
+    Style,
+    for_target,
+    serialize,
+)
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import walk
 from policytool.model import reading
+from policytool.releases.policy import Dynamic
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -135,6 +142,35 @@ def test_dynamic_scale_is_a_wrapper_with_state_of_its_own() -> None:
     assert len(outer) == len(inner) + 4
     assert one.config["optimizer"]["class_name"] == "LossScaleOptimizer"
     assert one.config["optimizer"]["config"]["initial_scale"] == 32768.0
+
+
+@pytest.mark.parametrize(("container", "scaled"), [("keras", False), ("h5", True)])
+def test_keras2_archives_without_state_have_no_wrapper(container: str, *, scaled: bool) -> None:
+    """Its ``LossScaleOptimizerV3`` fails on an archive that lacks its variables."""
+    one = converted(f"keras3.15/{SCALED}.h5", "tf_keras2.21", container)
+    optimizer = one.config["optimizer_config" if container == "h5" else "optimizer"]
+    assert one.found.state == ()
+    assert (optimizer["class_name"] == "LossScaleOptimizerV3") is scaled
+    assert ("loss-scale-lost" in one.codes) is not scaled
+
+
+@pytest.mark.parametrize(("name", "written"), [("Lion", "Custom>Lion"), ("Adam", "Adam")])
+def test_an_optimizer_that_is_not_wrapped_has_the_name_it_is_registered_by(
+    name: str, written: str
+) -> None:
+    """Keras 2 wraps no Lion, and finds it in HDF5 by that name alone."""
+    target, log = Target(loader="tf_keras2.21", container="h5"), Log()
+    scaled = ConvertedOptimizer(
+        class_name=name, config={}, style=Style.KERAS3, scale=Dynamic(), wrapped=True
+    )
+    found = serialize(for_target(scaled, target, log), target, log)
+    assert isinstance(found, dict)
+    config = found["config"]
+    assert isinstance(config, dict)
+    inner = config.get("inner_optimizer", found)
+    assert isinstance(inner, dict)
+    assert inner["class_name"] == written
+    assert ("loss-scale-lost" in {note.code for note in log.notes}) is (name == "Lion")
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,6 @@ _ARCHIVES: Final = "tf2.15"
 
 _LOST: Final = "optimizer-state-lost"
 _FRESH: Final[tuple[tuple[str, float], ...]] = (("int64", 0.0), ("float32", 0.0), ("int64", 0.0))
-_UNREAD_EMPTY: Final = frozenset({"tf2.12", "tf2.15"})
-"""
-Releases whose ``LossScaleOptimizerV3`` has no ``name``, which they look for to say that an archive
-lacks its variables (AttributeError).
-"""
-
 _WITH_SAMPLE_WEIGHT_MODE: Final = "tf2.3"
 """The first release that does not look for ``sample_weight_mode``."""
 
@@ -96,8 +90,10 @@ def compile_config(
         and found.wrapped
         and not placements
         and target.container == "keras"
-        and target.loader in _UNREAD_EMPTY
+        and not target.is_keras3
     ):
+        # LossScaleOptimizerV3 has no name, which load_own_variables looks for to say that an
+        # archive lacks its variables (AttributeError; TF 2.12, 2.15, tf_keras 2.21)
         reason = (
             f"{target.loader} fails on a loss-scaling optimizer in an archive that has no state of "
             "it"
