@@ -194,7 +194,7 @@ def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
     """
     name = (
         f"Custom>{found.class_name}"
-        if found.style is Style.NEW and found.scale is None
+        if found.style is Style.NEW and not found.wrapped
         else found.class_name
     )
     inner: dict[str, Json] = {"class_name": name, "config": found.config}
