@@ -176,6 +176,16 @@ def concatenated_masks(keras: Any) -> Built:
     return keras.Model(inputs, layers.LSTM(3)(named)), [ids(2, 6), ids(2, 6)[::-1]]
 
 
+@case(tf_keras=("h5",))  # no archive of tf_keras holds an ellipsis
+def sliced_with_ellipsis(keras: Any) -> Built:
+    """Return slices with an ellipsis before, within and behind other indices."""
+    layers = keras.layers
+    inputs = keras.Input((4, 5, 6))
+    found = [inputs[..., 0], inputs[:, 1:3, ..., 2], inputs[:, 1, ...], inputs[..., None]]
+    flat = [layers.Flatten()(one) for one in found]
+    return keras.Model(inputs, layers.Concatenate()(flat)), floats(2, 4, 5, 6)
+
+
 def _train(keras: Any, optimizer: str, policy: str) -> Built:
     keras.mixed_precision.set_global_policy(policy)
     inputs = keras.Input((4,))

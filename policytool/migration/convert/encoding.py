@@ -181,6 +181,13 @@ class _Writer:
     def _nodes(self, unit: Unit, network: Network) -> list[Json]:
         if self._target.is_keras3:
             return keras3_graph.nodes(unit)
+        if self._target.container == "keras" and keras2_graph.has_ellipsis(unit):
+            self._log.refuse(
+                "call",
+                unit,
+                f"{unit.path} takes a part of a tensor with an ellipsis, which no archive of "
+                "Keras 2 holds: HDF5 does (-o X.h5)",
+            )
         try:
             return keras2_graph.nodes(unit, network)
         except keras2_graph.UnwritableCallError as error:

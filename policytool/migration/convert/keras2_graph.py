@@ -40,6 +40,9 @@ Layers of ops, whose single tensor stands in no list (``_preserve_input_structur
 OP_LAYERS: Final = KEEPS_STRUCTURE | {"TensorFlowOpLayer"}
 """Keras' own layers around single ops, which no release exports under ``keras.layers``."""
 
+ELLIPSIS: Final = "__ellipsis__"
+"""What a slicing layer is called with in HDF5 where an index has an ellipsis."""
+
 _TENSOR: Final = 3
 _FIRST: Final = 4
 
@@ -150,6 +153,17 @@ def _ends(value: Json, names: frozenset[str]) -> Argument:
 
 class UnwritableCallError(ValueError):
     """A call that this graph has no words for."""
+
+
+def has_ellipsis(unit: Unit) -> bool:
+    """
+    Return whether a slicing layer is called with an ellipsis.
+
+    HDF5 has an object for it; archives have none, and their reader leaves that object as it is.
+    """
+    specs = [call.kwargs.get("slice_spec") for call in unit.calls]
+    items = [item for spec in specs for item in (spec if isinstance(spec, list) else [spec])]
+    return any(isinstance(item, dict) and item.get("class_name") == ELLIPSIS for item in items)
 
 
 def nodes(unit: Unit, network: Network) -> list[Json]:

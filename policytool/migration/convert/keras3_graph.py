@@ -4,7 +4,8 @@ tensors as ``__keras_tensor__``.
 
 keras/src/models/functional.py (``serialize_node``) and keras/src/saving/serialization_lib.py. A
 tensor's shape and dtype stand beside its history and are not used where the graph is read (Keras
-3.0 to 3.15); what a file of Keras 2 does not hold is written as unknown.
+3.0 to 3.15); what a file of Keras 2 does not hold is written as unknown. Here the shape tells which
+axes an ellipsis stands for: no archive of Keras 2 can hold one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _ARRAYS: Final = frozenset({"__tensor__", "__numpy__"})
 _SLICE: Final = "__slice__"
 _TUPLE: Final = "__tuple__"
 _ELLIPSIS: Final = "__ellipsis__"
+_GET_ITEM: Final = "GetItem"
 _HISTORY: Final = 3
+_UNKNOWN: Final[list[Json]] = [None]
+"""The shape of a tensor that a file does not tell."""
 
 
 def decode(
@@ -42,7 +46,15 @@ def decode(
 ) -> Network:
     """Return the network of units, whose calls ``nodes`` has in the same order."""
     called = tuple(
-        replace(unit, calls=tuple(_call(node) for node in found))
+        replace(
+            unit,
+            calls=tuple(
+                _without_ellipsis(_call(node), node)
+                if unit.class_name == _GET_ITEM
+                else _call(node)
+                for node in found
+            ),
+        )
         for unit, found in zip(units, nodes, strict=True)
     )
     return from_keras3(Network(units=called, inputs=_ends(inputs), outputs=_ends(outputs)))
@@ -57,6 +69,36 @@ def _call(node: Json) -> Call:
         if isinstance(kwargs, dict)
         else {},
     )
+
+
+def _without_ellipsis(call: Call, node: Json) -> Call:
+    """
+    Return a call of ``GetItem`` whose key has a slice for each axis that an ellipsis stands for; as
+    it is where the file does not tell how many there are.
+    """
+    arguments = (*call.args, *call.kwargs.values())
+    axes = _axes(node)
+    if len(arguments) != 2 or axes is None:  # noqa: PLR2004  # a tensor and a key
+        return call
+    tensor, key = arguments
+    items = list(key) if isinstance(key, list | tuple) else [key]
+    marks = [number for number, item in enumerate(items) if item == Slice(ellipsis=True)]
+    counted = [item for item in items if item is not None]
+    if len(marks) != 1 or len(counted) - 1 > axes:
+        return call
+    if not all(isinstance(item, int | Slice) for item in counted):
+        return call  # an array of booleans takes several axes
+    whole: list[Argument] = [Slice()] * (axes - len(counted) + 1)
+    return Call(args=(tensor, [*items[: marks[0]], *whole, *items[marks[0] + 1 :]]))
+
+
+def _axes(node: Json) -> int | None:
+    """Return how many axes the first tensor of a call has; None where that is unknown."""
+    args = node.get("args") if isinstance(node, dict) else None
+    first = args[0] if isinstance(args, list) and args else None
+    config = first.get("config") if isinstance(first, dict) else None
+    shape = config.get("shape") if isinstance(config, dict) else None
+    return len(shape) if isinstance(shape, list) and shape != _UNKNOWN else None
 
 
 def _argument(value: Json) -> Argument:
@@ -128,7 +170,7 @@ def _encode(argument: Argument) -> Json:
         history: list[Json] = [argument.layer, argument.call, argument.output]
         return {
             "class_name": _TENSOR,
-            "config": {"shape": [None], "dtype": "float32", "keras_history": history},
+            "config": {"shape": list(_UNKNOWN), "dtype": "float32", "keras_history": history},
         }
     if isinstance(argument, list):
         return [_encode(item) for item in argument]

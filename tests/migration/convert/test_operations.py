@@ -206,6 +206,34 @@ def test_a_slice_becomes_get_item(tmp_path: Path, spec: Any, expected: Any) -> N
     assert not log.refusals
 
 
+ELLIPSIS: Final = {"class_name": "__ellipsis__", "config": {}}
+
+
+@pytest.mark.parametrize(
+    ("shape", "key", "expected"),
+    [
+        ([None, 3, 4], [ELLIPSIS, 0], [ENDS, ENDS, 0]),
+        ([None, 3, 4], [0, ELLIPSIS, None], [0, ENDS, ENDS, None]),
+        ([None, 3, 4], ELLIPSIS, [ENDS, ENDS, ENDS]),
+        ([None, 3], [0, ELLIPSIS, 1], [0, 1]),
+        ([None], [ELLIPSIS, 0], None),
+    ],
+)
+def test_an_ellipsis_stands_for_axes_that_the_file_tells(
+    tmp_path: Path, shape: list[int | None], key: Any, expected: Any
+) -> None:
+    """No archive of Keras 2 holds one; a shape of one open axis is what an unknown one is."""
+    given = tensor("in0")
+    given["config"]["shape"] = shape
+    model = keras3("numpy", "GetItem", [given, key])
+    layers, log = converted(model, tmp_path, "tf_keras2.21", "keras")
+    if expected is None:
+        assert any("ellipsis" in refusal.message for refusal in log.refusals)
+    else:
+        assert not log.refusals
+        assert layers[0]["inbound_nodes"][0][-1]["slice_spec"] == expected
+
+
 @pytest.mark.parametrize(
     ("function", "node", "dtype"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Reference, Slice
+from policytool.migration.convert.keras2_graph import ELLIPSIS
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 FUNCTION: Final = "__operators__.getitem"
 _SPEC: Final = "slice_spec"
-_ELLIPSIS: Final = "__ellipsis__"
 _BOUNDS: Final = ("start", "stop", "step")
 
 
@@ -46,7 +46,7 @@ def put3(builder: OperationBuilder, call: Call) -> Reference:
 
 def _index3(item: Argument) -> Argument:
     if isinstance(item, dict):
-        if item.get("class_name") == _ELLIPSIS:
+        if item.get("class_name") == ELLIPSIS:
             return Slice(ellipsis=True)
         if set(item) <= set(_BOUNDS):
             return Slice(start=item.get("start"), stop=item.get("stop"), step=item.get("step"))
@@ -91,7 +91,7 @@ def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
 def _index2(item: Argument) -> Argument:
     if isinstance(item, Slice):
         return (
-            {"class_name": _ELLIPSIS}
+            {"class_name": ELLIPSIS}
             if item.ellipsis
             else {key: getattr(item, key) for key in _BOUNDS}
         )
