@@ -186,6 +186,19 @@ def sliced_with_ellipsis(keras: Any) -> Built:
     return keras.Model(inputs, layers.Concatenate()(flat)), floats(2, 4, 5, 6)
 
 
+@case(tf_keras=NONE)
+def adapted_bins(keras: Any) -> Built:
+    """Return a layer whose bins adapt() found, and one whose bins were given."""
+    layers = keras.layers
+    adapted = layers.Discretization(num_bins=4)
+    adapted.adapt(floats(100, 1))
+    given = layers.Discretization(bin_boundaries=[-1.0, 0.0, 0.5], output_mode="one_hot")
+    inputs = keras.Input((3,)), keras.Input((1,))
+    found = layers.Flatten()(layers.Embedding(6, 2)(adapted(inputs[0])))
+    joined = layers.Concatenate()([found, given(inputs[1])])
+    return keras.Model(inputs, joined), [floats(2, 3), floats(2, 1)]
+
+
 def _train(keras: Any, optimizer: str, policy: str) -> Built:
     keras.mixed_precision.set_global_policy(policy)
     inputs = keras.Input((4,))

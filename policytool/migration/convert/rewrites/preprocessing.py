@@ -189,6 +189,8 @@ def _modern(unit: Unit) -> Unit:
     bins = config.get("bin_boundaries")
     if isinstance(bins, list) and bins and bins[-1] in (float("inf"), "Infinity"):
         config["bin_boundaries"] = bins[:-1]  # TF 2.4 writes the end of its last bin
+    if config.get("bin_boundaries") and config.get("num_bins") is not None:
+        config["num_bins"] = None  # what adapt() was asked for, which Keras 3 writes beside it
     if unit.class_name == "CategoryEncoding" and "output_mode" not in config:
         config["output_mode"] = "multi_hot"
     return replace(unit, config=config)
