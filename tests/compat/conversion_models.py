@@ -199,6 +199,19 @@ def adapted_bins(keras: Any) -> Built:
     return keras.Model(inputs, joined), [floats(2, 3), floats(2, 1)]
 
 
+@case(tf_keras=NONE)  # tf_keras does not build it either
+def underscored(keras: Any) -> Built:
+    """Return layers whose names begin with an underscore, or hold other characters."""
+    layers = keras.layers
+    inputs = keras.Input((4,), name="_in")
+    found = layers.Dense(3, name="_x")(inputs)
+    inner_in = keras.Input((3,), name="_inner_in")
+    inner = keras.Model(inner_in, layers.Dense(3, name="-y")(inner_in), name="_inner")
+    found = layers.Dense(3, name="a b")(inner(found))
+    found = layers.Dense(3, name="x")(found)
+    return keras.Model(inputs, layers.Dense(2, name="größe")(found), name="_m"), floats(2, 4)
+
+
 def _train(keras: Any, optimizer: str, policy: str) -> Built:
     keras.mixed_precision.set_global_policy(policy)
     inputs = keras.Input((4,))

@@ -422,6 +422,20 @@ class TestKeys:
         assert config["config"]["input_layers"] in ([["a_x", 0, 0]], ["a_x", 0, 0])
         assert {change.code for change in log.changes} >= {"renamed"}
 
+    def test_a_name_that_is_no_scope_is_changed_for_keras2(self, tmp_path: Path) -> None:
+        model = keras3(
+            input3("_in", 4),
+            layer3("Dense", "_x", tensor("_in"), units=2),
+            layer3("Dense", "x", tensor("_x"), units=2),
+            layer3("ReLU", "größe 1", tensor("x")),
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        names = [layer["name"] for layer in config["config"]["layers"]]
+        assert names == ["in", "x_", "x", "gr__e_1"]
+        assert named(config, "x")["inbound_nodes"] == [[["x_", 0, 0, {}]]]
+        assert config["config"]["output_layers"] == [["gr__e_1", 0, 0]]
+        assert {change.code for change in log.changes} >= {"renamed"}
+
     @pytest.mark.parametrize(
         ("mask_zero", "name"), [(True, "concatenate_"), (False, "concatenate")]
     )

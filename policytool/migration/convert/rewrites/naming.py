@@ -1,6 +1,10 @@
 """
-Names that Keras 3 refuses: with a slash (``Layer.__init__`` by way of keras/src/utils/naming.py),
-for which underscores take their place everywhere; and those that it gives to operations of its own.
+Names that the other library does not take.
+
+Keras 3 takes no slash (``Layer.__init__`` by way of keras/src/utils/naming.py). Keras 2 makes a
+name scope of a layer's name, which TensorFlow takes if it begins with a letter, a digit or a dot
+and goes on with these and ``_ / > -`` (``name_scope`` in tensorflow/python/framework/ops.py).
+Underscores take the place of all other characters.
 
 Where a mask travels, ``compute_mask`` of layers adds operations to the graph, named after their
 classes and counted (``auto_name`` in keras/src/utils/naming.py). A layer of the file that is called
@@ -14,7 +18,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import Network, Reference, Unit
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._mask_graph import MaskGraph, each_network
 from policytool.migration.convert.traversal import (
@@ -27,42 +31,59 @@ from policytool.migration.convert.traversal import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.architecture import Argument, Value
 
 _SLASH: Final = "/"
+_NO_SCOPE: Final = re.compile(r"^[^A-Za-z0-9.]+|[^A-Za-z0-9_./>-]")
 _OF_MASKS: Final = re.compile(
     r"(all|any|broadcast_to|cast|concatenate|expand_dims|logical_and|logical_or|not_equal"
     r"|ones_like|squeeze|where|zeros_like)(_\d+)?"
 )
 """What ``compute_mask`` of the layers of Keras 3.0 to 3.15 makes."""
 
+_SLASHES: Final = "Keras 3 takes no slash in a name"
+_SCOPES: Final = "Keras 2 makes no name scope of it"
+_NAMELESS: Final = "layer"
+
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     if not situation.from_keras3:
         root = each_network(root, lambda network, graph: _apart(network, graph, situation))
-
-    def change(unit: Unit) -> Unit:
-        if unit.network is None:
-            return unit
-        names = _names(unit.network, lambda name: name.replace(_SLASH, "_"))
-        return replace(
-            unit, network=_rename(unit.network, names, situation, "takes no slash in a name")
-        )
-
-    def inner(unit: Unit) -> Unit:
-        config = {
-            key: _plain(value) if isinstance(value, Unit) else value
-            for key, value in unit.config.items()
-        }
-        return replace(unit, config=config)
-
-    return _plain(map_units(root, lambda unit: inner(change(unit))))
-
-
-def _plain(unit: Unit) -> Unit:
-    return (
-        unit if unit.role is Role.OPERATION else replace(unit, name=unit.name.replace(_SLASH, "_"))
+    change, why = (_without_slash, _SLASHES) if situation.to_keras3 else (_scope_name, _SCOPES)
+    return _change_names(
+        root, change, lambda network, names: _rename(network, names, situation, why)
     )
+
+
+def _without_slash(name: str) -> str:
+    return name.replace(_SLASH, "_")
+
+
+def _scope_name(name: str) -> str:
+    """Return a name that Keras 2 can make a scope of."""
+    found = _NO_SCOPE.sub(lambda match: "" if match.start() == 0 else "_", name)
+    return found or _NAMELESS
+
+
+def _change_names(
+    root: Unit,
+    change: Callable[[str], str],
+    rename: Callable[[Network, Mapping[str, str]], Network],
+) -> Unit:
+    """Return a model with other names; members of a network get some that no other has."""
+
+    def plain(value: Value) -> Value:
+        if isinstance(value, Unit):
+            return replace(value, name=change(value.name))
+        return [plain(item) for item in value] if isinstance(value, list) else value
+
+    def inside(unit: Unit) -> Unit:
+        found = replace(unit, config={key: plain(value) for key, value in unit.config.items()})
+        if unit.network is None:
+            return found
+        return replace(found, network=rename(unit.network, _names(unit.network, change)))
+
+    return replace(map_units(root, inside), name=change(root.name))
 
 
 def _apart(network: Network, graph: MaskGraph, situation: ConversionContext) -> Network:
@@ -77,7 +98,7 @@ def _apart(network: Network, graph: MaskGraph, situation: ConversionContext) -> 
     )
     if not names or not any(map(graph.may_be_masked, tensors)):
         return network
-    return _rename(network, names, situation, "gives that name to an operation on masks")
+    return _rename(network, names, situation, "Keras 3 gives that name to an operation on masks")
 
 
 def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:
@@ -102,7 +123,7 @@ def _rename(
         return network
     for member in network.units:
         if member.name in names:
-            text = f"{member.name} becomes {names[member.name]}: Keras 3 {why}"
+            text = f"{member.name} becomes {names[member.name]}: {why}"
             situation.log.change("renamed", member, text)
 
     def change(reference: Reference) -> Argument:
@@ -113,4 +134,8 @@ def _rename(
     return replace(found, units=units, inputs=replace_references(found.inputs, change))
 
 
-REWRITE: Final = Rewrite(name="naming", applies=lambda situation: situation.to_keras3, apply=_apply)
+REWRITE: Final = Rewrite(
+    name="naming",
+    applies=lambda situation: situation.to_keras3 or situation.crosses,
+    apply=_apply,
+)
