@@ -212,6 +212,18 @@ def underscored(keras: Any) -> Built:
     return keras.Model(inputs, layers.Dense(2, name="größe")(found), name="_m"), floats(2, 4)
 
 
+@case(keras=NONE)
+def normalized_in_half(keras: Any) -> Built:
+    """Return a BatchNormalization under float16, whose variables tf_keras keeps in float32."""
+    keras.mixed_precision.set_global_policy("float16")
+    inputs = keras.Input((4,))
+    layer = keras.layers.BatchNormalization()
+    model = keras.Model(inputs, layer(inputs))
+    layer.set_weights([floats(4), floats(4), floats(4), abs(floats(4)) * 1e-3])
+    keras.mixed_precision.set_global_policy("float32")
+    return model, floats(8, 4).astype("float16")
+
+
 def _train(keras: Any, optimizer: str, policy: str) -> Built:
     keras.mixed_precision.set_global_policy(policy)
     inputs = keras.Input((4,))

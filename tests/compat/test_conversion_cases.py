@@ -62,8 +62,8 @@ IN_ARCHIVES: Final = frozenset(
 )
 """By library and case, what is written as an archive alone."""
 
-UNKNOWN: Final = frozenset({"unsorted_dict"})
-"""Cases that a test of their own shows to go wrong, with a warning."""
+WARNED: Final = {"unsorted_dict": "layer-order", "normalized_in_half": "weights-rounded"}
+"""Cases of tf_keras that predict something else, by the code of the warning."""
 
 
 class Libraries:
@@ -106,7 +106,7 @@ def libraries(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("library", TARGETS)
-@pytest.mark.parametrize("name", sorted(CASES.keys() - UNKNOWN))
+@pytest.mark.parametrize("name", sorted(CASES.keys() - WARNED.keys()))
 def test_it_loads_and_predicts_the_same_or_is_refused(
     libraries: Libraries, tmp_path: Path, name: str, library: str
 ) -> None:
@@ -143,16 +143,17 @@ def test_keras3_does_not_store_what_keras2_looks_for(libraries: Libraries) -> No
     assert found["tf_keras"][0] != found["tf_keras"][1]
 
 
-def test_several_layers_of_one_class_in_a_dict_are_warned_of(
-    libraries: Libraries, tmp_path: Path
+@pytest.mark.parametrize("name", WARNED)
+def test_what_predicts_something_else_is_warned_of(
+    libraries: Libraries, tmp_path: Path, name: str
 ) -> None:
-    """Keras 3 lists them in another order than Keras 2, and the file does not say that."""
-    (source,) = libraries.saved["unsorted_dict"]["tf_keras"]
+    """The file does not say it, or the target cannot do it."""
+    source = libraries.saved[name]["tf_keras"][0]
     output = tmp_path / "converted.keras"
     done = policytool.migrate(source, target="keras3", output=output)
-    assert "layer-order" in {note.code for note in done.plan.notes}
-    found = libraries.compare("unsorted_dict", "tf_keras", "keras", str(output))
-    assert all(one > NEAR for one in found)
+    assert WARNED[name] in {note.code for note in done.plan.notes}
+    found = libraries.compare(name, "tf_keras", "keras", str(output))
+    assert all(isinstance(one, float) and one > NEAR for one in found)
 
 
 def _stored(path: str) -> dict[str, tuple[int, ...]]:

@@ -1,6 +1,9 @@
 """
 Layers that were measured to compute something else once converted: none is converted into one that
 does (:mod:`policytool.releases.behaviour`).
+
+In float64 some agree only to the precision of float32, because a library makes a float32 constant
+of a Python number and casts that (``ops.cast(number, dtype)`` in Keras 3, ``tf.cast`` in Keras 2).
 """
 
 from __future__ import annotations
@@ -10,15 +13,27 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import walk
 from policytool.releases import behaviour
+from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
+
+_FLOAT32_CONSTANTS: Final = {
+    "MultiHeadAttention": "the scale of its scores",
+    "Normalization": "its mean and variance",
+    "Rescaling": "its scale and offset",
+}
+"""
+Layers of which one library has constants in float32 under float64: the first two in Keras 3.15 and
+not in tf_keras 2.21; both have a Rescaling so, which conversion puts before ``hard_sigmoid``.
+"""
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     loaded = situation.loaded
     told = {refusal.path for refusal in situation.log.refusals}
     for unit in walk(root):
+        _tell_of_constants(unit, situation)
         if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
             continue
         class_name = loaded.sites[unit.site].class_name or unit.class_name
@@ -32,6 +47,26 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 f"{unit.path} ({class_name}) is not converted to {situation.target.loader}: {why}",
             )
     return root
+
+
+def _tell_of_constants(unit: Unit, situation: ConversionContext) -> None:
+    what, policy = _FLOAT32_CONSTANTS.get(unit.class_name), unit.config.get("dtype")
+    alike = unit.class_name == "Rescaling" and unit.site is not None
+    if (
+        what is None
+        or alike
+        or unit.custom
+        or not isinstance(policy, Policy)
+        or policy.compute_dtype != "float64"
+        or (unit.class_name == "Normalization" and unit.config.get("mean") is None)
+    ):
+        return
+    situation.log.note(
+        "float32-constant",
+        unit,
+        f"{unit.path} ({unit.class_name}) computes in float64, and one library has {what} in "
+        "float32: predictions agree to about 1e-8 of the largest value",
+    )
 
 
 REWRITE: Final = Rewrite(name="measured", applies=lambda situation: situation.crosses, apply=_apply)

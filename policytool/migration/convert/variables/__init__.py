@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.new_model import Placement, StoredGroup
 from policytool.migration.convert.variables import _archive, _hdf5
 from policytool.migration.convert.variables._building import HolderBuilder
+from policytool.migration.convert.variables._holders import walk
 from policytool.migration.convert.variables._sources import Sources
 from policytool.model.tree import path_of
+from policytool.releases import dtype_support, dtypes
+from policytool.releases.policy import Policy
+from policytool.releases.releases import KERAS2, KERAS3, newest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,6 +52,9 @@ def place_variables(
         if situation.target.container == "keras"
         else _hdf5_layout(holder, maker)
     )
+    if situation.crosses:
+        for inner in walk(holder):
+            _tell_of_rounding(inner, situation)
     if maker.widened:
         situation.log.note(
             "bfloat16-widened",
@@ -56,6 +63,32 @@ def place_variables(
             "values",
         )
     return found
+
+
+def _tell_of_rounding(holder: Holder, situation: ConversionContext) -> None:
+    """
+    Tell of a layer whose variables the source's library keeps in more bits than the policy says,
+    and the target's does not: it rounds them as it loads them.
+    """
+    unit, policy = holder.unit, holder.unit.config.get("dtype")
+    if unit.custom or not isinstance(policy, Policy) or policy.variable_dtype is None:
+        return
+    source, target = (
+        newest(KERAS3 if keras3 else KERAS2).id
+        for keras3 in (situation.from_keras3, situation.to_keras3)
+    )
+    for stored in holder.own:
+        names = unit.class_name, policy.name, stored.slot.known_as
+        before = dtype_support.variable_dtype(source, *names)
+        after = dtype_support.variable_dtype(target, *names) or policy.variable_dtype
+        if before is not None and dtypes.itemsize(after) < dtypes.itemsize(before):
+            situation.log.caution(
+                "weights-rounded",
+                unit,
+                f"{unit.path} ({unit.class_name}) has variables in {before} under the policy "
+                f"{policy.name}, which {situation.target.loader} makes {after}: it rounds them as "
+                "it loads them, and predicts differently",
+            )
 
 
 class _Maker:

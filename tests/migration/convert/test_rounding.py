@@ -1,0 +1,72 @@
+"""
+What a conversion says of values that the other library has in fewer bits.
+``tests/compat/test_conversion_cases.py`` asks the libraries.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import h5py
+import numpy as np
+import pytest
+
+import policytool
+from tests.helpers.convertible_models import input2, keras2, layer2
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.convertible_models import Config
+
+ONE = [["x", 0, 0, {}]]
+
+
+def codes(path: Path, model: Config, **weights: tuple[int, ...]) -> set[str]:
+    """Return the codes of the notes on a model of Keras 2 that is converted for Keras 3."""
+    with h5py.File(path, "w") as file:
+        file.attrs["model_config"] = json.dumps(model)
+        file.attrs["keras_version"] = "2.15.0"
+        file.attrs["backend"] = "tensorflow"
+        group = file.create_group("model_weights")
+        for name, shape in weights.items():
+            group[f"layer/layer/{name}:0"] = np.ones(shape, "float32")
+    done = policytool.migrate(path, target="keras3", output=path.with_suffix(".keras"))
+    assert not done.plan.refusals
+    return {note.code for note in done.plan.notes}
+
+
+@pytest.mark.parametrize(
+    ("policy", "warned"), [("float16", True), ("mixed_float16", False), ("float32", False)]
+)
+def test_variables_that_keras3_rounds_are_warned_of(
+    tmp_path: Path, policy: str, *, warned: bool
+) -> None:
+    """Keras 2 keeps those of a BatchNormalization in float32 under any 16-bit policy."""
+    layer = layer2("BatchNormalization", "layer", ONE, axis=[-1])
+    layer["config"]["dtype"] = policy
+    names = ("gamma", "beta", "moving_mean", "moving_variance")
+    found = codes(
+        tmp_path / "model.h5", keras2(input2("x", 4), layer), **dict.fromkeys(names, (4,))
+    )
+    assert ("weights-rounded" in found) is warned
+
+
+@pytest.mark.parametrize(
+    ("policy", "class_name", "config", "told"),
+    [
+        ("float64", "Normalization", {"axis": [-1], "mean": [0.1], "variance": [0.3]}, True),
+        ("float32", "Normalization", {"axis": [-1], "mean": [0.1], "variance": [0.3]}, False),
+        ("float64", "Activation", {"activation": "hard_sigmoid"}, True),
+        ("float64", "Rescaling", {"scale": 0.1, "offset": 0.0}, False),
+    ],
+)
+def test_constants_in_float32_are_told_of_float64_layers(
+    tmp_path: Path, policy: str, class_name: str, config: Config, *, told: bool
+) -> None:
+    """Both libraries have those of a Rescaling of the source so."""
+    layer = layer2(class_name, "layer", ONE, **config)
+    layer["config"]["dtype"] = policy
+    found = codes(tmp_path / "model.h5", keras2(input2("x", 1), layer))
+    assert ("float32-constant" in found) is told
