@@ -200,6 +200,34 @@ def adapted_bins(keras: Any) -> Built:
 
 
 @case(tf_keras=NONE)  # tf_keras does not build it either
+def unrolled_over_an_open_axis(keras: Any) -> Built:
+    """Return unrolled layers, of which one is over as many steps as there are."""
+    layers = keras.layers
+    inputs = keras.Input((None, 4))
+    found = layers.LSTM(3, unroll=True, return_sequences=True)(inputs)
+    found = layers.Bidirectional(layers.GRU(3, unroll=True))(found)
+    return keras.Model(inputs, found), floats(2, 5, 4)
+
+
+@case(keras=NONE)  # Keras 3 does not build it either
+def backwards_first(keras: Any) -> Built:
+    """Return a Bidirectional whose forward layer goes backwards, and none is given beside it."""
+    layers = keras.layers
+    inputs = keras.Input((5, 4))
+    first = layers.LSTM(3, go_backwards=True, return_sequences=True)
+    found = layers.Bidirectional(first)(inputs)
+    second = layers.Bidirectional(layers.GRU(3, go_backwards=True), merge_mode="sum", name="b")
+    return keras.Model(inputs, second(found)), floats(2, 5, 4)
+
+
+@case()
+def unrolled(keras: Any) -> Built:
+    """Return a layer that is unrolled over a known number of steps."""
+    inputs = keras.Input((5, 4))
+    return keras.Model(inputs, keras.layers.LSTM(3, unroll=True)(inputs)), floats(2, 5, 4)
+
+
+@case(tf_keras=NONE)  # tf_keras does not build it either
 def underscored(keras: Any) -> Built:
     """Return layers whose names begin with an underscore, or hold other characters."""
     layers = keras.layers

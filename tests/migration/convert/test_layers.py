@@ -481,6 +481,39 @@ class TestDirections:
             "lstm",
         ]
 
+    @pytest.mark.parametrize(
+        ("class_name", "config"),
+        [("LSTM", {"units": 2}), ("ConvLSTM2D", {"filters": 2, "kernel_size": [3, 3]})],
+    )
+    def test_the_backward_layer_of_one_that_goes_backwards_is_given(
+        self, tmp_path: Path, class_name: str, config: dict[str, object]
+    ) -> None:
+        """Keras 3 would make it of the same direction."""
+        inner = layer2(class_name, "inner", go_backwards=True, **config)
+        model = keras2(input2("x", 3, 4), layer2("Bidirectional", "both", ONE, layer=inner))
+        found, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        both = named(found, "both")["config"]
+        assert both["layer"]["config"]["go_backwards"] is True
+        assert both["backward_layer"]["config"]["go_backwards"] is False
+        assert both["backward_layer"]["config"]["name"] == "backward_inner"
+
+    def test_cells_of_a_bidirectional_that_goes_backwards_are_refused(self, tmp_path: Path) -> None:
+        cell = layer2("LSTMCell", "cell", units=2)
+        inner = layer2("RNN", "inner", go_backwards=True, cell=cell)
+        model = keras2(input2("x", 3, 4), layer2("Bidirectional", "both", ONE, layer=inner))
+        assert "goes backwards" in told(converted(tmp_path, model, K3)[2])
+
+    @pytest.mark.parametrize(("steps", "unrolled"), [(None, False), (3, True)])
+    def test_an_unknown_number_of_steps_is_not_unrolled(
+        self, tmp_path: Path, steps: int | None, *, unrolled: bool
+    ) -> None:
+        """Keras 2 fails on it."""
+        layer = layer3("LSTM", "lstm", tensor("x"), units=2, unroll=True)
+        layer["build_config"] = {"input_shape": [None, steps, 4]}
+        config, _, _ = converted(tmp_path, keras3(input3("x", steps, 4), layer), K2)
+        assert named(config, "lstm")["config"]["unroll"] is unrolled
+
     def test_float32_states_of_a_16_bit_layer_are_refused(self, tmp_path: Path) -> None:
         gru = layer3("GRU", "gru", tensor("x"), kwargs={"initial_state": [tensor("h")]}, units=2)
         gru["config"]["dtype"] = policy("mixed_float16")

@@ -6,8 +6,10 @@ Keras 3 writes both layers with the names they have when built, ``forward_lstm``
 ``backward_lstm``, and takes a backward layer that is given as it is called
 (``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same words
 before whatever it reads (keras/layers/rnn/bidirectional.py), so what it calls ``backward_lstm``
-stands as ``lstm`` in its files. Keras 2 does not cast states to the compute dtype, and fails on
-float32 ones.
+stands as ``lstm`` in its files. Where no backward layer is given, Keras 2 makes one of the other
+direction, Keras 3 one that goes backwards, and refuses a forward layer that does so too. Keras 2
+does not cast states to the compute dtype, and fails on float32 ones; it unrolls a known number of
+steps only, which changes nothing in what is computed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Final
 from policytool.migration.convert.architecture import Network, Reference, Unit
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites.calls import RECURRENT
-from policytool.migration.convert.traversal import map_units
+from policytool.migration.convert.traversal import below, map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.policy import Policy
 
@@ -28,33 +30,68 @@ _PREFIXES: Final = {"layer": "forward_", "backward_layer": "backward_"}
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     if situation.to_keras3:
-        return map_units(root, lambda unit: _as_built(unit) if _is_bidirectional(unit) else unit)
+        return map_units(
+            root, lambda unit: _as_built(unit, situation) if _is_bidirectional(unit) else unit
+        )
 
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
             _judge(unit.network, situation)
-        return _name_directions(unit, situation) if _is_bidirectional(unit) else unit
+        if _is_bidirectional(unit):
+            return _name_directions(unit, situation)
+        return _rolled(unit, situation) if _unrolls_unknown(unit) else unit
 
     return map_units(root, change)
+
+
+def _unrolls_unknown(unit: Unit) -> bool:
+    """Return whether a layer unrolls its steps and the file does not say how many there are."""
+    shape = (unit.build or {}).get("input_shape")
+    steps = shape[1] if isinstance(shape, list) and len(shape) > 1 else None
+    recurrent = unit.class_name in RECURRENT and not unit.custom
+    return recurrent and unit.config.get("unroll") is True and not isinstance(steps, int)
+
+
+def _rolled(unit: Unit, situation: ConversionContext) -> Unit:
+    situation.log.change(
+        "unroll",
+        unit,
+        "its steps are not unrolled: the file does not say how many there are, which Keras 2 needs",
+    )
+    return unit.with_config(unroll=False)
 
 
 def _is_bidirectional(unit: Unit) -> bool:
     return unit.class_name == "Bidirectional" and not unit.custom
 
 
-def _as_built(unit: Unit) -> Unit:
+def _as_built(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return a Bidirectional of Keras 2 whose backward layer is called what Keras 2 calls it once it
-    is loaded.
+    is loaded, and is given where Keras 3 would make another.
     """
-    inner = unit.config.get("backward_layer")
-    return (
-        unit.with_config(
-            backward_layer=replace(inner, name=_PREFIXES["backward_layer"] + inner.name)
+    key = "backward_layer"
+    forward, inner = unit.config.get("layer"), unit.config.get(key)
+    if isinstance(inner, Unit):
+        return unit.with_config(backward_layer=replace(inner, name=_PREFIXES[key] + inner.name))
+    if not isinstance(forward, Unit) or forward.config.get("go_backwards") is not True:
+        return unit
+    loaded = situation.loaded
+    children = loaded.children[unit.site] if unit.site is not None else ()
+    site = next((child for child in children if loaded.sites[child].attribute == key), None)
+    if site is None or any(below(forward)):  # whose variables would be those of the forward layer
+        situation.log.refuse(
+            "argument",
+            unit,
+            f"{unit.path} (Bidirectional) has a forward layer that goes backwards, and no backward "
+            f"layer of its own, which {situation.target.loader} does not take",
         )
-        if isinstance(inner, Unit)
-        else unit
+        return unit
+    situation.log.change(
+        "backward-layer", unit, "its backward layer, which goes forwards, is given"
     )
+    given = replace(forward, name=_PREFIXES[key] + forward.name, site=site)
+    return unit.with_config(backward_layer=given.with_config(go_backwards=False))
 
 
 def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
