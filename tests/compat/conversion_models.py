@@ -227,6 +227,15 @@ def unrolled(keras: Any) -> Built:
     return keras.Model(inputs, keras.layers.LSTM(3, unroll=True)(inputs)), floats(2, 5, 4)
 
 
+@case(keras=NONE)  # Keras 3 does not build it either
+def einsum_of_an_open_size(keras: Any) -> Built:
+    """Return an output shape with None, whose size a Flatten behind it needs."""
+    inputs = keras.Input((5, 4))
+    layer = keras.layers.EinsumDense("abc,cd->abd", output_shape=(None, 3), bias_axes="d")
+    found = keras.layers.Dense(2)(keras.layers.Flatten()(layer(inputs)))
+    return keras.Model(inputs, found), floats(2, 5, 4)
+
+
 @case(tf_keras=NONE)  # tf_keras does not build it either
 def underscored(keras: Any) -> Built:
     """Return layers whose names begin with an underscore, or hold other characters."""

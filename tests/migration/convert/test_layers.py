@@ -406,6 +406,32 @@ class TestKeys:
         )
         assert "bytecode" in told(converted(tmp_path, model, K3)[2])
 
+    @pytest.mark.parametrize(
+        ("known", "flattened", "expected"),
+        [(True, True, [5, 3]), (False, False, [None, 3]), (False, True, None)],
+    )
+    def test_open_sizes_of_an_einsum_are_said_where_a_flatten_needs_them(
+        self, tmp_path: Path, *, known: bool, flattened: bool, expected: list[int | None] | None
+    ) -> None:
+        """Keras 3 knows them from the config alone."""
+        einsum = layer2(
+            "EinsumDense",
+            "e",
+            [["r", 0, 0, {}]],
+            equation="abc,cd->abd",
+            output_shape=[None, 3],
+            bias_axes="d",
+        )
+        if known:
+            einsum["build_config"] = {"input_shape": [None, 5, 4]}
+        last = layer2("Flatten" if flattened else "ReLU", "last", [["e", 0, 0, {}]])
+        model = keras2(input2("x", 5, 4), layer2("ReLU", "r", ONE), einsum, last)
+        config, _, log = converted(tmp_path, model, K3)
+        if expected is None:
+            assert "open size" in told(log)
+        else:
+            assert named(config, "e")["config"]["output_shape"] == expected
+
     def test_a_slash_in_a_name_is_an_underscore_everywhere(self, tmp_path: Path) -> None:
         model = keras2(
             input2("a/x", 4),

@@ -1,0 +1,115 @@
+"""
+Sizes that the ``output_shape`` of an EinsumDense leaves open.
+
+Keras 2 knows them from the tensor that it computes, Keras 3 from ``output_shape`` alone
+(``compute_output_shape`` in keras/src/layers/core/einsum_dense.py), and makes no variables of a
+layer behind a Flatten of an open size. The equation says which axes of the input they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.traversal import map_units, references
+from policytool.model.tree import INPUT_CLASS
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+
+_CLASS: Final = "EinsumDense"
+_SHAPE: Final = "output_shape"
+_SHAPES: Final = ("batch_input_shape", "batch_shape")
+
+
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    def change(unit: Unit) -> Unit:
+        network = unit.network
+        if network is None:
+            return unit
+        units = tuple(_close(one, network, situation) for one in network.units)
+        return replace(unit, network=replace(network, units=units))
+
+    return map_units(root, change)
+
+
+def _close(unit: Unit, network: Network, situation: ConversionContext) -> Unit:
+    """Return a layer with the sizes that are known; refused where a Flatten needs another."""
+    given = unit.config.get(_SHAPE)
+    if unit.class_name != _CLASS or unit.custom or not _is_open(given):
+        return unit
+    found = unit.with_config(output_shape=_sizes(unit, given, _input_shape(unit, network)))
+    if _is_open(found.config[_SHAPE]) and _is_flattened(unit, network):
+        situation.log.refuse(
+            "argument",
+            unit,
+            f"{unit.path} ({_CLASS}) has an open size in output_shape, without which "
+            f"{situation.target.loader} does not know what Flatten gives: say it in the source, "
+            "and save again",
+        )
+        return unit
+    if found.config[_SHAPE] != given:
+        situation.log.change("output-shape", unit, "open sizes in output_shape are said")
+    return found
+
+
+def _is_open(shape: Value) -> bool:
+    return isinstance(shape, list) and None in shape
+
+
+def _sizes(unit: Unit, given: Value, shape: Value) -> Value:
+    """Return an output shape with the sizes of the axes that the input has too."""
+    inputs, _, output = str(unit.config.get("equation")).replace(" ", "").partition("->")
+    letters = inputs.partition(",")[0]
+    if not isinstance(given, list) or not isinstance(shape, list) or len(letters) != len(shape):
+        return given
+    known = dict(zip(letters, shape, strict=True))
+    return [
+        known.get(letter) if size is None else size
+        for letter, size in zip(output[1:], given, strict=False)
+    ]
+
+
+def _input_shape(unit: Unit, network: Network) -> Value:
+    """Return the shape that a layer gets, as far as the file has it."""
+    shape = (unit.build or {}).get("input_shape") or unit.config.get(_SHAPES[0])
+    if shape is not None or not unit.calls or not unit.calls[0].args:
+        return shape
+    source = unit.calls[0].args[0]
+    before = network.unit(source.layer) if isinstance(source, Reference) else unit
+    if before.class_name != INPUT_CLASS:
+        return None
+    return next((before.config[key] for key in _SHAPES if key in before.config), None)
+
+
+def _is_flattened(unit: Unit, network: Network) -> bool:
+    """Return whether a Flatten stands behind a layer."""
+    if network.is_chain:
+        behind = network.units[network.units.index(unit) :]
+        return any(one.class_name == "Flatten" for one in behind)
+    met, pending = {unit.name}, [unit.name]
+    while pending:
+        name = pending.pop()
+        for one in network.units:
+            given = (
+                reference.layer
+                for call in one.calls
+                for argument in (*call.args, *call.kwargs.values())
+                for reference in references(argument)
+            )
+            if one.name not in met and name in given:
+                if one.class_name == "Flatten":
+                    return True
+                met.add(one.name)
+                pending.append(one.name)
+    return False
+
+
+REWRITE: Final = Rewrite(
+    name="einsum",
+    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
+    applies=lambda situation: situation.crosses and situation.to_keras3,
+    apply=_apply,
+)
