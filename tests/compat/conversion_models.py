@@ -209,6 +209,14 @@ def unrolled_over_an_open_axis(keras: Any) -> Built:
     return keras.Model(inputs, found), floats(2, 5, 4)
 
 
+@case(keras=NONE)  # Keras 3 does not build it
+def emptied(keras: Any) -> Built:
+    """Return a cropping that leaves nothing."""
+    inputs = keras.Input((4, 4, 4, 2))
+    found = keras.layers.Cropping3D(((2, 2), (1, 1), (1, 1)))(inputs)
+    return keras.Model(inputs, found), floats(2, 4, 4, 4, 2)
+
+
 @case(keras=NONE)  # Keras 3 does not build it either
 def backwards_first(keras: Any) -> Built:
     """Return a Bidirectional whose forward layer goes backwards, and none is given beside it."""

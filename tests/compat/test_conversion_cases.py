@@ -45,6 +45,7 @@ REFUSED: Final[dict[tuple[str, str], str]] = {
         if name.startswith("subclassed") or name == "own_model_within"
     },
     ("tf_keras", "subclassed_lists_apart"): "does not say where it stands among them",
+    ("tf_keras", "emptied"): "crops all that it gets",
 }
 """By library and case, what the refusal says."""
 
@@ -167,3 +168,15 @@ def _stored(path: str) -> dict[str, tuple[int, ...]]:
     with zipfile.ZipFile(path) as archive, archive.open("model.weights.h5") as weights:
         h5py.File(io.BytesIO(weights.read())).visititems(visit)
     return shapes
+
+
+def test_keras3_does_not_build_what_is_refused_as_empty(compat_python: Path) -> None:
+    """Keras 2 gives a tensor without elements."""
+    code = (
+        "import keras; keras.layers.Cropping3D(((2, 2), (1, 1), (1, 1)))(keras.Input((4, 4, 4, 2)))"
+    )
+    command = [str(compat_python), "-c", code]
+    environment = {**os.environ, **ENVIRONMENT}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "should be smaller than the corresponding spatial dimension" in done.stderr

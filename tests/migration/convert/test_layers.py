@@ -432,6 +432,21 @@ class TestKeys:
         else:
             assert named(config, "e")["config"]["output_shape"] == expected
 
+    @pytest.mark.parametrize(
+        ("class_name", "cropping", "empty"),
+        [
+            ("Cropping2D", [[2, 2], [1, 1]], True),
+            ("Cropping2D", [[2, 1], [1, 1]], False),
+            ("Cropping1D", [1, 3], True),
+        ],
+    )
+    def test_a_cropping_that_leaves_nothing_is_refused(
+        self, tmp_path: Path, class_name: str, cropping: list[object], *, empty: bool
+    ) -> None:
+        shape = (4, 4, 2)[1 if class_name == "Cropping1D" else 0 :]
+        model = keras2(input2("x", *shape), layer2(class_name, "crop", ONE, cropping=cropping))
+        assert ("crops all" in told(converted(tmp_path, model, K3)[2])) is empty
+
     def test_a_slash_in_a_name_is_an_underscore_everywhere(self, tmp_path: Path) -> None:
         model = keras2(
             input2("a/x", 4),

@@ -35,7 +35,12 @@ def _convert(unit: Unit) -> Unit:
 
 REWRITE: Final = Rewrite(
     name="builds",
-    after=("attention", "directions", "einsum"),  # which take shapes from what is dropped here
+    after=(
+        "attention",
+        "cropping",
+        "directions",
+        "einsum",
+    ),  # which take shapes from what is dropped here
     applies=lambda situation: situation.crosses,
     apply=_apply,
 )

@@ -11,17 +11,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Reference, Unit
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._shapes import input_shape
 from policytool.migration.convert.traversal import map_units, references
-from policytool.model.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.architecture import Network, Unit, Value
 
 _CLASS: Final = "EinsumDense"
 _SHAPE: Final = "output_shape"
-_SHAPES: Final = ("batch_input_shape", "batch_shape")
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
@@ -40,7 +38,7 @@ def _close(unit: Unit, network: Network, situation: ConversionContext) -> Unit:
     given = unit.config.get(_SHAPE)
     if unit.class_name != _CLASS or unit.custom or not _is_open(given):
         return unit
-    found = unit.with_config(output_shape=_sizes(unit, given, _input_shape(unit, network)))
+    found = unit.with_config(output_shape=_sizes(unit, given, input_shape(unit, network)))
     if _is_open(found.config[_SHAPE]) and _is_flattened(unit, network):
         situation.log.refuse(
             "argument",
@@ -70,18 +68,6 @@ def _sizes(unit: Unit, given: Value, shape: Value) -> Value:
         known.get(letter) if size is None else size
         for letter, size in zip(output[1:], given, strict=False)
     ]
-
-
-def _input_shape(unit: Unit, network: Network) -> Value:
-    """Return the shape that a layer gets, as far as the file has it."""
-    shape = (unit.build or {}).get("input_shape") or unit.config.get(_SHAPES[0])
-    if shape is not None or not unit.calls or not unit.calls[0].args:
-        return shape
-    source = unit.calls[0].args[0]
-    before = network.unit(source.layer) if isinstance(source, Reference) else unit
-    if before.class_name != INPUT_CLASS:
-        return None
-    return next((before.config[key] for key in _SHAPES if key in before.config), None)
 
 
 def _is_flattened(unit: Unit, network: Network) -> bool:

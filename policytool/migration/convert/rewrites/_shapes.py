@@ -1,0 +1,35 @@
+"""The shapes that a file has of what its layers get: those of inputs, and of builds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.model.tree import INPUT_CLASS
+
+if TYPE_CHECKING:
+    from policytool.migration.convert.architecture import Value
+
+_SHAPES: Final = ("batch_input_shape", "batch_shape")
+
+
+def input_shape(unit: Unit, network: Network) -> Value:
+    """Return the shape that a layer of a network gets; None where the file does not have it."""
+    shape = (unit.build or {}).get("input_shape") or _said(unit)
+    if shape is not None:
+        return shape
+    before = _before(unit, network)
+    return _said(before) if before is not None and before.class_name == INPUT_CLASS else None
+
+
+def _said(unit: Unit) -> Value:
+    return next((unit.config[key] for key in _SHAPES if key in unit.config), None)
+
+
+def _before(unit: Unit, network: Network) -> Unit | None:
+    """Return the layer that the first call of a layer takes its first tensor of."""
+    if network.is_chain:
+        place = network.units.index(unit)
+        return network.units[place - 1] if place else None
+    source = unit.calls[0].args[0] if unit.calls and unit.calls[0].args else None
+    return network.unit(source.layer) if isinstance(source, Reference) else None

@@ -1,0 +1,55 @@
+"""
+Croppings that leave nothing: Keras 2 gives a tensor without elements, Keras 3 refuses the layer
+(``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._shapes import input_shape
+from policytool.migration.convert.traversal import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.migration.convert.architecture import Unit, Value
+
+_CLASSES: Final = frozenset({"Cropping1D", "Cropping2D", "Cropping3D"})
+
+
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    for model in walk(root):
+        network = model.network
+        for unit in network.units if network is not None else ():
+            if unit.class_name not in _CLASSES or unit.custom or network is None:
+                continue
+            if any(size <= crop for size, crop in _axes(unit, input_shape(unit, network))):
+                situation.log.refuse(
+                    "argument",
+                    unit,
+                    f"{unit.path} ({unit.class_name}) crops all that it gets, which "
+                    f"{situation.target.loader} does not take",
+                )
+    return root
+
+
+def _axes(unit: Unit, shape: Value) -> Iterator[tuple[int, int]]:
+    """Yield the size of each axis that is known, and how much of it is cropped."""
+    crops = unit.config.get("cropping")
+    rows = [crops] if unit.class_name == "Cropping1D" else crops
+    if not isinstance(shape, list) or not isinstance(rows, list):
+        return
+    sizes = shape[2:] if unit.config.get("data_format") == "channels_first" else shape[1:]
+    for size, row in zip(sizes, rows, strict=False):
+        if isinstance(size, int) and isinstance(row, list):
+            yield size, sum(item for item in row if isinstance(item, int))
+
+
+REWRITE: Final = Rewrite(
+    name="cropping",
+    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
+    applies=lambda situation: situation.crosses and situation.to_keras3,
+    apply=_apply,
+)
