@@ -74,7 +74,7 @@ def order(network: Network, further: Edges = _NONE, *, by_name: bool = True) -> 
     """
     graph = CallGraph(network, by_name=by_name)
     finished, met = graph.walk()
-    depths = _depths(graph, finished, further)
+    depths = _depths(graph, finished, further)[1]
     names = [
         name
         for name in dict.fromkeys(reference.layer for reference in tensors(network.inputs))
@@ -91,8 +91,17 @@ def order(network: Network, further: Edges = _NONE, *, by_name: bool = True) -> 
     )
 
 
-def _depths(graph: CallGraph, finished: Sequence[Node], further: Edges) -> dict[str, int]:
-    """Return the depth of each unit that leads to an output."""
+def calls_in_order(network: Network) -> list[Node]:
+    """Return the calls of a functional network in the order in which Keras 3 runs them."""
+    graph = CallGraph(network)
+    depths = _depths(graph, graph.walk()[0], _NONE)[0]
+    return sorted(depths, key=lambda node: -depths[node])
+
+
+def _depths(
+    graph: CallGraph, finished: Sequence[Node], further: Edges
+) -> tuple[dict[Node, int], dict[str, int]]:
+    """Return the depth of each call, and of each unit, that leads to an output."""
     nodes: dict[Node, int] = {}
     units: dict[str, int] = {}
     for node in reversed(finished):
@@ -104,4 +113,4 @@ def _depths(graph: CallGraph, finished: Sequence[Node], further: Edges) -> dict[
             nodes[parent] = max(depth + 1, nodes.get(parent, 0))
         for parent, ops in further.get(node, ()):
             nodes[parent] = max(depth + 1 + ops, nodes.get(parent, 0))
-    return units
+    return nodes, units

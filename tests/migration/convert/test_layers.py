@@ -236,7 +236,9 @@ class TestMasks:
         layers = [
             layer3("Cast", "cast", tensor("x"), module="keras.src.ops.core", dtype="float16"),
             layer3("NotEqual", "not_equal", tensor("cast"), 0.0, module=ops),
-            layer3("Masking", "masking", tensor("x"), mask_value=0.0),
+            layer3(
+                "Masking", "masking", tensor("x"), mask_value=0.0, dtype=policy("mixed_float16")
+            ),
             layer3("Any", "any", tensor("not_equal"), module=ops, axis=-1, keepdims=False),
             layer3("LSTM", "lstm", tensor("masking"), kwargs={"mask": tensor("any")}, units=2),
         ]
@@ -305,11 +307,14 @@ class TestMasksBesideStates:
         assert history(named(config, "gru_any")["inbound_nodes"][0]["args"][0])[0] == "gru_notequal"
         assert named(config, "gru_notequal")["inbound_nodes"][0]["args"][1] == -1.0
 
-    def test_one_of_several_layers_is_refused(self, tmp_path: Path) -> None:
-        added = layer2("Add", "add", [["embedding", 0, 0, {}], ["embedding", 0, 0, {}]])
-        assert "may have a mask" in told(
-            converted(tmp_path, self.decoder2(added, last="add"), K3)[2]
-        )
+    def test_so_is_that_of_merged_layers(self, tmp_path: Path) -> None:
+        masking = layer2("Masking", "masking", [["h3", 0, 0, {}]], mask_value=0.0)
+        added = layer2("Add", "add", [["embedding", 0, 0, {}], ["masking", 0, 0, {}]])
+        model = self.decoder2(input2("h3", 3, 3), masking, added, last="add")
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        mask = history(named(config, "gru")["inbound_nodes"][0]["kwargs"]["mask"])[0]
+        assert named(config, str(mask))["class_name"] == "LogicalAnd"
 
     def test_no_mask_comes_through_a_convolution(self, tmp_path: Path) -> None:
         conv = layer2("Conv1D", "conv", [["embedding", 0, 0, {}]], filters=2, kernel_size=1)
@@ -317,20 +322,23 @@ class TestMasksBesideStates:
         assert not log.refusals
         assert "mask" not in named(config, "gru")["inbound_nodes"][0]["kwargs"]
 
-    def test_keras2_would_heed_what_keras3_did_not(self, tmp_path: Path) -> None:
+    def test_keras2_gets_a_copy_of_what_keras3_found_no_mask_of(self, tmp_path: Path) -> None:
         embedding = layer3(
             "Embedding", "embedding", tensor("x"), input_dim=5, output_dim=3, mask_zero=True
         )
         gru = layer3(
             "GRU", "gru", tensor("embedding"), kwargs={"initial_state": tensor("h")}, units=2
         )
-        assert "may have a mask" in told(
-            converted(tmp_path, keras3(input3("x", 3), input3("h", 2), embedding, gru), K2)[2]
+        config, _, log = converted(
+            tmp_path, keras3(input3("x", 3), input3("h", 2), embedding, gru), K2
         )
+        assert not log.refusals
+        assert named(config, "gru")["inbound_nodes"][0][0][0] == "gru_copy"
+        assert named(config, "gru_copy")["config"]["function"] == "identity"
 
 
 class TestMasksOfAttention:
-    """A MultiHeadAttention heeds masks that travel from TF 2.10 on."""
+    """A MultiHeadAttention uses masks that travel from TF 2.10 on."""
 
     def transformer(self, version: str, **embedding: object) -> Config:
         masked = layer2("Embedding", "embedding", ONE, input_dim=5, output_dim=4, **embedding)
@@ -344,20 +352,19 @@ class TestMasksOfAttention:
         )
         return keras2(input2("x", 3), masked, mha) | {"keras_version": version}
 
-    def test_an_older_one_did_not_heed_it(self, tmp_path: Path) -> None:
-        assert "which keras3.15 heeds and tf2.9 does not" in told(
-            converted(tmp_path, self.transformer("2.9.0", mask_zero=True), K3)[2]
-        )
+    def test_an_older_one_did_not_use_it(self, tmp_path: Path) -> None:
+        config, _, log = converted(tmp_path, self.transformer("2.9.0", mask_zero=True), K3)
+        assert not log.refusals
+        args = named(config, "mha")["inbound_nodes"][0]["args"]
+        assert [history(one)[0] for one in args] == ["mha_copy", "mha_copy"]
 
-    def test_without_a_mask_they_are_alike(self, tmp_path: Path) -> None:
-        assert "heeds" not in told(
-            converted(tmp_path, self.transformer("2.9.0", mask_zero=False), K3)[2]
-        )
-
-    def test_later_ones_heed_it_too(self, tmp_path: Path) -> None:
-        assert "heeds" not in told(
-            converted(tmp_path, self.transformer("2.15.0", mask_zero=True), K3)[2]
-        )
+    @pytest.mark.parametrize(("version", "masked"), [("2.9.0", False), ("2.15.0", True)])
+    def test_otherwise_it_stays(self, tmp_path: Path, version: str, masked: bool) -> None:
+        config, _, log = converted(tmp_path, self.transformer(version, mask_zero=masked), K3)
+        assert not log.refusals
+        node = named(config, "mha")["inbound_nodes"][0]
+        assert [history(one)[0] for one in node["args"]] == ["embedding", "embedding"]
+        assert "attention_mask" not in node["kwargs"]
 
     def test_a_causal_mask_is_no_argument_of_older_ones(self, tmp_path: Path) -> None:
         mha = layer3(
@@ -373,10 +380,11 @@ class TestMasksOfAttention:
             converted(tmp_path, keras3(input3("x", 3, 4), mha), "tf2.9")[2]
         )
 
-    def test_neither_does_an_older_target_within_keras2(self, tmp_path: Path) -> None:
-        assert "heeds and tf2.4 does not" in told(
-            converted(tmp_path, self.transformer("2.15.0", mask_zero=True), "tf2.4")[2]
-        )
+    def test_an_older_target_within_keras2_gets_it_as_an_argument(self, tmp_path: Path) -> None:
+        model = self.transformer("2.15.0", mask_zero=True)
+        config, _, log = converted(tmp_path, model, "tf2.4")
+        assert not log.refusals
+        assert "attention_mask" in named(config, "mha")["inbound_nodes"][0][0][3]
 
 
 class TestKeys:

@@ -15,7 +15,6 @@ from policytool.migration.convert.rewrites import (
     activations,
     applications,
     attention,
-    attention_masks,
     builds,
     calls,
     code,
@@ -34,7 +33,6 @@ from policytool.migration.convert.rewrites import (
     policies,
     preprocessing,
     renamed,
-    states,
     storage,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
@@ -48,8 +46,6 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     inputs.REWRITE,
     einsum.REWRITE,
     cropping.REWRITE,
-    attention_masks.REWRITE,
-    states.REWRITE,
     masks.REWRITE,
     policies.REWRITE,
     storage.REWRITE,

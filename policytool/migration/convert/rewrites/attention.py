@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _CLASS: Final = "MultiHeadAttention"
 _SHAPES: Final = ("query_shape", "key_shape", "value_shape")
 _SINCE: Final = "tf2.5"
+_CAUSAL: Final = "use_causal_mask"
+_CAUSAL_SINCE: Final = "tf2.10"
+"""The release that brought the argument (keras/layers/attention/multi_head_attention.py)."""
+
 _ORDINARY: Final = "float32"
 
 
@@ -36,6 +40,12 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
 
 def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     target = situation.target
+    if not target.since(_CAUSAL_SINCE) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
+        message = (
+            f"{unit.path} ({_CLASS}) is called with {_CAUSAL}, which {target.loader} does not take"
+            ": give it an attention_mask in the source"
+        )
+        situation.log.refuse("call", unit, message)
     policy = unit.config.get("dtype")
     if (
         isinstance(policy, Policy)

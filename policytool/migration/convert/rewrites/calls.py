@@ -74,6 +74,12 @@ _NEUTRAL: Final = {"training": None, "mask": None, _STATE: None, _CONSTANTS: Non
 """What Keras 2 writes, or Keras 3, where nothing is given."""
 
 
+def named_arguments(unit: Unit, call: Call) -> dict[str, Argument]:
+    """Return a call's arguments by their names, the first one's as Keras 3 calls it."""
+    names = _PLACES.get(unit.class_name, _OTHERS) if not unit.custom else _OTHERS
+    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
+
+
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     change = _to_keras3 if situation.to_keras3 else _to_keras2
 

@@ -1,11 +1,12 @@
 """
-Masks, which Keras 3 writes as ops: an Embedding or a Masking makes them in the graph, and each
-layer that takes them is called with ``mask``.
+Masks: each call computes with the masks that it had, in another release too.
 
-In Keras 2 they travel with the tensors (``_keras_mask``): ops and arguments that say no more than
-that are left out. keras/src/layers/core/embedding.py and masking.py (``compute_mask``),
-keras/src/layers/layer.py (``_set_mask_metadata``, and ``__call__`` where arguments end in
-``mask``).
+Masks travel by rules that differ from release to release
+(:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with
+another mask, the mask is written into the graph: as the argument ``mask`` or ``attention_mask``,
+made by operations, or by a copy of the input, which has no mask. Masks that Keras 3 wrote as
+arguments, and that travel with the tensors in the target anyway, are left out with their
+operations.
 """
 
 from __future__ import annotations
@@ -14,119 +15,242 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.masks.building import MaskBuilder
+from policytool.migration.convert.masks.expressions import MaskTable
+from policytool.migration.convert.masks.flow import (
+    ATTENTION,
+    ATTENTION_MASK,
+    EXPLICIT,
+    TAKERS,
+    CallKey,
+    MaskFlow,
+    Used,
+)
+from policytool.migration.convert.masks.fully_masked import differing_attentions
+from policytool.migration.convert.masks.operations import MASK_OPS
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.traversal import map_units, references
+from policytool.migration.convert.rewrites.calls import RECURRENT, named_arguments
+from policytool.migration.convert.traversal import references, replace_references, walk
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.masks.expressions import Scope
 
-_MASKS: Final = ("mask", "query_mask", "value_mask", "key_mask")
-_CAST: Final = "Cast"
-_COPY: Final = "ConvertToTensor"
-"""
-What the Attention layers of Keras 3 make of a mask before they hand it on (``compute_mask`` in
-keras/src/layers/attention/attention.py).
-"""
-
-_OPS: Final = frozenset({"NotEqual", "Any", _COPY})
+_PASSES: Final = 3
+"""How often masks are written: what one writes may end a mask that travelled before."""
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    def change(unit: Unit) -> Unit:
-        if unit.network is None or unit.network.is_chain:
-            return unit
-        return replace(unit, network=_without(unit.network, situation))
+    if root.network is None:
+        return root
+    source, target = situation.source_release, situation.target.loader
+    table = MaskTable()
+    needed = MaskFlow(root.network, source, table, is_source=True).used
+    result = _without_arguments(root)
+    for _ in range(_PASSES):
+        wrong = _differences(result, needed, target, table)
+        if not wrong:
+            break
+        result = _with_masks(result, (), wrong, table)
+    for key, (had, has) in _differences(result, needed, target, table).items():
+        unit = _unit(root, key)
+        situation.log.refuse("mask", unit, _refusal(unit, had, has, situation))
+    for unit in differing_attentions(root.network, needed, (source, target)):
+        situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
+    _tell_changes(root, result, situation)
+    return _without_unused(result)
 
-    return map_units(root, change)
 
-
-def _without(network: Network, situation: ConversionContext) -> Network:
-    made = {unit.name for unit in network.units if _is_mask(unit, network)}
-    if not made:
-        return network
-    units = []
-    for unit in network.units:
-        calls = (
-            tuple(_call(call, made) for call in unit.calls) if unit.name not in made else unit.calls
-        )
-        if calls != unit.calls:
-            situation.log.change(
-                "mask",
-                unit,
-                "its mask is no argument any more: Keras 2 has it travel with the tensor",
-            )
-        units.append(replace(unit, calls=calls))
-    casts = {
-        one.name for one in network.units if one.class_name == _CAST and one.role is Role.OPERATION
+def _differences(
+    root: Unit, needed: Mapping[CallKey, Used], release: str, table: MaskTable
+) -> dict[CallKey, tuple[Used, Used]]:
+    """Return the calls that compute with other masks than they need, with both."""
+    if root.network is None:
+        return {}
+    found = MaskFlow(root.network, release, table).used
+    return {
+        key: (masks, found.get(key, frozenset()))
+        for key, masks in needed.items()
+        if masks != found.get(key, frozenset())
     }
-    return _prune(replace(network, units=tuple(units)), made | casts)
 
 
-def _call(call: Call, made: set[str]) -> Call:
+def _without_arguments(unit: Unit) -> Unit:
+    """Return a model whose built-in layers are given no masks as arguments."""
+    if unit.network is None:
+        return unit
+    units = tuple(
+        replace(
+            _without_arguments(one),
+            calls=tuple(
+                Call(
+                    args=call.args,
+                    kwargs={
+                        key: value for key, value in call.kwargs.items() if key not in EXPLICIT
+                    },
+                )
+                for call in one.calls
+            )
+            if not one.custom
+            else one.calls,
+        )
+        for one in unit.network.units
+    )
+    return replace(unit, network=replace(unit.network, units=units))
+
+
+def _with_masks(
+    unit: Unit, scope: Scope, wrong: Mapping[CallKey, tuple[Used, Used]], table: MaskTable
+) -> Unit:
+    """Return a model with the masks of some calls written into its functional graphs."""
+    network = unit.network
+    if network is None or network.is_chain:
+        return unit
+    builder = MaskBuilder(network, scope, table)
+    units: list[Unit] = []
+    for one in network.units:
+        calls = tuple(
+            _masked_call(one, call, wrong[scope, one.name, number], builder)
+            if (scope, one.name, number) in wrong
+            else call
+            for number, call in enumerate(one.calls)
+        )
+        units += [*builder.added, replace(one, calls=calls)]
+        builder.added.clear()
+        if len(one.calls) == 1:  # what is called more often cannot be changed for one call
+            units[-1] = _with_masks(units[-1], (*scope, f"{one.name}:0"), wrong, table)
+    return replace(unit, network=replace(network, units=tuple(units)))
+
+
+def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder) -> Call:
+    """
+    Return a call that computes with the masks that it needs, or the call as it was if that cannot
+    be written.
+
+    :param masks: those that it needs, and those that it has
+    """
+    needed, _ = masks
+    if unit.class_name == ATTENTION and not unit.custom:
+        return _masked_attention(unit, call, masks, builder)
+    arguments = named_arguments(unit, call)
+    first = next(iter(arguments.values()), None)
+    if not needed:
+        return _copied(unit, call, set(references(first)), builder)
+    if unit.class_name not in TAKERS or unit.custom:
+        return call
+    found = {place: builder.put(mask, unit) for place, mask in needed}
+    if None in found.values():
+        return call
+    mask: Argument = found.get("0")
+    if isinstance(first, list | tuple) and unit.class_name not in RECURRENT:
+        mask = [found.get(str(place)) for place, _ in enumerate(first)]
+    return replace(call, kwargs={**call.kwargs, "mask": mask})
+
+
+def _masked_attention(
+    unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
+) -> Call:
+    """Return a call of a MultiHeadAttention that computes with the masks that it needs."""
+    needed, found = masks
+    unwanted = {place for place, _ in found - needed}
+    arguments = named_arguments(unit, call)
+    names = [
+        name
+        for name, place in (("query", "rows"), ("value", "columns"), ("key", "columns"))
+        if place in unwanted
+    ]
+    copied = {one for name in names for one in references(arguments.get(name))}
+    missing = needed - {one for one in found if one[0] not in unwanted}
+    query = arguments.get("query")
+    if missing and isinstance(query, Reference):
+        mask = builder.attention_mask(missing, query, call.kwargs.get(ATTENTION_MASK), unit)
+        if mask is None:
+            return call
+        call = replace(call, kwargs={**call.kwargs, ATTENTION_MASK: mask})
+    return _copied(unit, call, copied, builder)
+
+
+def _copied(unit: Unit, call: Call, tensors: set[Reference], builder: MaskBuilder) -> Call:
+    """Return a call with copies, which have no masks, in place of some of its tensors."""
+    copies = {one: builder.copy(one, unit) for one in sorted(tensors, key=repr)}
+
+    def change(reference: Reference) -> Argument:
+        return copies.get(reference, reference)
+
     return Call(
-        args=call.args,
+        args=tuple(replace_references(one, change) for one in call.args),
         kwargs={
-            key: value
+            key: value if key == ATTENTION_MASK else replace_references(value, change)
             for key, value in call.kwargs.items()
-            if not (key in _MASKS and _is_made(value, made))
         },
     )
 
 
-def _is_made(value: Argument, made: set[str]) -> bool:
-    found = list(references(value))
-    return bool(found) and all(reference.layer in made for reference in found)
+def _unit(root: Unit, key: CallKey) -> Unit:
+    """Return the layer of a call."""
+    scope, name, _ = key
+    unit = root
+    for part in (*(one.rpartition(":")[0] for one in scope), name):
+        if unit.network is not None:
+            unit = unit.network.unit(part)
+    return unit
 
 
-def _is_mask(unit: Unit, network: Network) -> bool:
-    """Return whether an op makes the mask of an Embedding or a Masking of the same input."""
-    if unit.role is not Role.OPERATION or unit.class_name not in _OPS or len(unit.calls) != 1:
-        return False
-    args = unit.calls[0].args
-    if not args or not isinstance(args[0], Reference):
-        return False
-    tensor = args[0]
-    if unit.class_name in {"Any", _COPY}:
-        below = next((one for one in network.units if one.name == tensor.layer), None)
-        return (
-            below is not None
-            and (below.class_name == "NotEqual" or unit.class_name == _COPY)
-            and _is_mask(below, network)
+def _refusal(unit: Unit, had: Used, has: Used, situation: ConversionContext) -> str:
+    what = f"{unit.path} ({unit.class_name}) computes with "
+    before, after = (
+        "no mask" if not masks else f"the mask of {_words(masks)}" for masks in (had, has)
+    )
+    return (
+        f"{what}{before} in {situation.source_release}, and with {after} in "
+        f"{situation.target.loader}, which no argument can change: make no mask there "
+        "(mask_zero=False), or give the layer its mask as an argument in the source"
+    )
+
+
+def _refusal_of_rows(unit: Unit, situation: ConversionContext) -> str:
+    return (
+        f"{unit.path} ({unit.class_name}) has steps that may attend to none, whose values reach an "
+        f"output and differ between {situation.source_release} and {situation.target.loader}: use "
+        "dropout 0 and no attention scores, or leave padding out behind it"
+    )
+
+
+def _words(masks: Used) -> str:
+    return f"{len(masks)} of its inputs" if len(masks) > 1 else "its input"
+
+
+def _tell_changes(before: Unit, after: Unit, situation: ConversionContext) -> None:
+    """Log the layers whose calls are given other masks."""
+    old = {(unit.path, unit.name): unit for unit in walk(before) if unit.role is not Role.OPERATION}
+    for unit in walk(after):
+        one = old.get((unit.path, unit.name))
+        if one is None or one.calls == unit.calls:
+            continue
+        is_given = any(
+            key in {*EXPLICIT, ATTENTION_MASK} for call in unit.calls for key in call.kwargs
         )
-    compared = args[1] if len(args) > 1 else None
-    source = _before_cast(tensor, network)
-    return any(_masks(one, source, compared) for one in network.units)
+        text = (
+            f"its mask is an argument: in {situation.target.loader} another would travel with its "
+            "input"
+            if is_given
+            else "its mask is no argument any more: it travels with the tensor in "
+            f"{situation.target.loader}"
+        )
+        situation.log.change("mask", unit, text)
 
 
-def _before_cast(tensor: Reference, network: Network) -> Reference:
-    """
-    Return what a tensor was before Keras 3 cast it to a layer's compute dtype, which both libraries
-    do before they compare.
-    """
-    unit = next((one for one in network.units if one.name == tensor.layer), None)
-    if (
-        unit is None
-        or unit.role is not Role.OPERATION
-        or unit.class_name != _CAST
-        or len(unit.calls) != 1
-        or not unit.calls[0].args
-    ):
-        return tensor
-    source = unit.calls[0].args[0]
-    return source if isinstance(source, Reference) else tensor
+def _without_unused(unit: Unit) -> Unit:
+    """Return a model without the operations of masks that nothing uses."""
+    if unit.network is None:
+        return unit
+    network = replace(unit.network, units=tuple(_without_unused(one) for one in unit.network.units))
+    return replace(unit, network=network if network.is_chain else _pruned(network))
 
 
-def _masks(unit: Unit, tensor: Reference, compared: Argument) -> bool:
-    """Return whether a layer masks what is ``compared`` in a tensor."""
-    if not any(call.args and call.args[0] == tensor for call in unit.calls):
-        return False
-    if unit.class_name == "Embedding":
-        return unit.config.get("mask_zero") is True and compared == 0
-    return unit.class_name == "Masking" and compared == unit.config.get("mask_value", 0.0)
-
-
-def _prune(network: Network, ops: set[str]) -> Network:
-    """Return a network without those of some ops that nothing takes any more."""
+def _pruned(network: Network) -> Network:
     while True:
         used = {
             reference.layer
@@ -136,7 +260,13 @@ def _prune(network: Network, ops: set[str]) -> Network:
             for reference in references(item)
         }
         used |= {reference.layer for reference in references(network.outputs)}
-        units = tuple(unit for unit in network.units if unit.name in used or unit.name not in ops)
+        units = tuple(
+            unit
+            for unit in network.units
+            if unit.name in used
+            or unit.role is not Role.OPERATION
+            or unit.class_name not in MASK_OPS
+        )
         if len(units) == len(network.units):
             return network
         network = replace(network, units=units)
@@ -144,6 +274,6 @@ def _prune(network: Network, ops: set[str]) -> Network:
 
 REWRITE: Final = Rewrite(
     name="masks",
-    applies=lambda situation: situation.from_keras3 and not situation.to_keras3,
+    applies=lambda situation: True,  # noqa: ARG005  # releases of one library differ too
     apply=_apply,
 )

@@ -19,13 +19,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.masks.flow import makes_mask
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.rewrites._mask_graph import MaskGraph, each_network
 from policytool.migration.convert.traversal import (
     map_units,
-    references,
     replace_references,
     rewire,
+    walk,
 )
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ _NAMELESS: Final = "layer"
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    if not situation.from_keras3:
-        root = each_network(root, lambda network, graph: _apart(network, graph, situation))
+    if not situation.from_keras3 and any(map(makes_mask, walk(root))):
+        root = _apart(root, situation)
     change, why = (_without_slash, _SLASHES) if situation.to_keras3 else (_scope_name, _SCOPES)
     return _change_names(
         root, change, lambda network, names: _rename(network, names, situation, why)
@@ -86,19 +86,19 @@ def _change_names(
     return replace(map_units(root, inside), name=change(root.name))
 
 
-def _apart(network: Network, graph: MaskGraph, situation: ConversionContext) -> Network:
-    """Return a network whose layers have no names of operations that Keras 3 adds to it."""
-    names = _names(network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
-    tensors = (
-        reference
-        for unit in network.units
-        for call in unit.calls
-        for argument in (*call.args, *call.kwargs.values())
-        for reference in references(argument)
-    )
-    if not names or not any(map(graph.may_be_masked, tensors)):
-        return network
-    return _rename(network, names, situation, "Keras 3 gives that name to an operation on masks")
+def _apart(root: Unit, situation: ConversionContext) -> Unit:
+    """Return a model whose layers have no names of operations that Keras 3 adds to it."""
+
+    def change(unit: Unit) -> Unit:
+        if unit.network is None or unit.network.is_chain:
+            return unit
+        names = _names(
+            unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name
+        )
+        why = "Keras 3 gives that name to an operation on masks"
+        return replace(unit, network=_rename(unit.network, names, situation, why))
+
+    return map_units(root, change)
 
 
 def _names(network: Network, change: Callable[[str], str]) -> dict[str, str]:

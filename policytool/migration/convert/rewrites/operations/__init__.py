@@ -74,7 +74,7 @@ def _network(network: Network, situation: ConversionContext) -> Network:
                 f"the cast to {unit.config.get('dtype')} is left out: the layers behind it cast by "
                 "themselves",
             )
-    if situation.crosses:
+    if situation.crosses or not situation.to_keras3:  # rewrites put operations into any model
         names = {unit.name for unit in network.units}
         network = replace(
             network,
@@ -113,7 +113,7 @@ def _convert(
     """Return what stands in a unit's place; the unit itself where it is no op."""
     is_op = (
         unit.role is Role.OPERATION
-        if situation.from_keras3
+        if not situation.to_keras3
         else unit.class_name in {LAMBDA, SLICING}
     )
     if not is_op or unit.custom or str(unit.config.get("function")) in _SHAPES:

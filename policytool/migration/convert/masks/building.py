@@ -1,0 +1,152 @@
+"""Masks written into a functional graph, as operations of Keras 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope, Tensor
+from policytool.migration.convert.masks.operations import CAST, MaskOperations
+from policytool.releases.keras_operations import MODULES
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from policytool.migration.convert.architecture import Argument, Value
+
+_NUMPY: Final = f"{MODULES}numpy"
+_CORE: Final = f"{MODULES}core"
+_DEPTH: Final = 32
+"""How far masks may be made of masks; deeper ones are refused."""
+
+
+class MaskBuilder:
+    """Puts operations that make masks into one network."""
+
+    def __init__(self, network: Network, scope: Scope, table: MaskTable) -> None:
+        self._scope = scope
+        self._table = table
+        self._names = {unit.name for unit in network.units}
+        self._known = MaskOperations(network, scope, table).reusable()
+        self.added: list[Unit] = []
+        """The operations that were put since somebody took them."""
+
+    def put(self, mask: Mask, taker: Unit, depth: int = 0) -> Reference | None:
+        """Return the tensor of a mask; None for one that no operations make in this network."""
+        reference = self._known.get(mask)
+        if reference is None and depth <= _DEPTH:
+            reference = self._put(mask, taker, depth + 1)
+            if reference is not None:
+                self._known[mask] = reference
+        return reference
+
+    def copy(self, tensor: Reference, taker: Unit) -> Reference:
+        """Return a tensor's values without its mask."""
+        return self._operation("Copy", taker, (tensor,))
+
+    def attention_mask(
+        self,
+        parts: AbstractSet[tuple[str, Mask]],
+        query: Reference,
+        given: Argument,
+        taker: Unit,
+    ) -> Reference | None:
+        """
+        Return the argument ``attention_mask``, of shape (batch, queries, keys); None for masks that
+        cannot be made.
+
+        :param given: the argument that the call has already
+        """
+        found = [given] if isinstance(given, Reference) else []
+        if not found and not any(place in {"rows", "full"} for place, _ in parts):
+            ones = self._table.mask(MaskOp.ONES, Tensor(self._scope, query))
+            parts = {*parts, ("rows", ones)}  # not all releases broadcast along the queries
+        for place, mask in sorted(parts, key=lambda part: (part[0], part[1].number)):
+            reference = self.put(mask, taker)
+            if reference is None:
+                return None
+            if place != "full":
+                axis = -1 if place == "rows" else 1
+                reference = self._operation("ExpandDims", taker, (reference,), axis=axis)
+            found.append(reference)
+        return self._folded("LogicalAnd", taker, found)
+
+    def _put(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
+        first, *others = mask.parts
+        if isinstance(first, Tensor) and first.scope != self._scope:
+            return None
+        if mask.op is MaskOp.TENSOR and isinstance(first, Tensor):
+            return first.reference
+        if mask.op is MaskOp.NONZERO and isinstance(first, Tensor):
+            return self._nonzero(first.reference, others, taker)
+        if mask.op is MaskOp.ONES and isinstance(first, Tensor):
+            return self._ones(first.reference, taker)
+        if mask.op is MaskOp.JOIN:
+            return self._joined(mask, taker, depth)
+        if mask.op is MaskOp.LAYER:
+            return None
+        parts = [self.put(part, taker, depth) for part in mask.parts if isinstance(part, Mask)]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        if mask.op is MaskOp.ANY:
+            return self._operation("Any", taker, (known[0],), axis=-1, keepdims=False)
+        name = "LogicalOr" if mask.op is MaskOp.EITHER else "LogicalAnd"
+        return self._folded(name, taker, known)
+
+    def _nonzero(
+        self, tensor: Reference, others: list[Mask | Tensor | str | float | None], taker: Unit
+    ) -> Reference:
+        value, *dtype = others
+        if dtype:
+            tensor = self._operation(CAST, taker, (tensor,), _CORE, dtype=str(dtype[0]))
+        number = value if isinstance(value, float) else 0.0
+        compared = int(number) if number.is_integer() else number
+        return self._operation("NotEqual", taker, (tensor, compared))
+
+    def _ones(self, tensor: Reference, taker: Unit) -> Reference:
+        zero = self._operation("Equal", taker, (tensor, 0))
+        other = self._operation("NotEqual", taker, (tensor, 0))
+        either = self._operation("LogicalOr", taker, (zero, other))  # NaN is other than 0, too
+        return self._operation("Any", taker, (either,), axis=-1, keepdims=False)
+
+    def _joined(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
+        found: list[Argument] = []
+        for tensor, part in zip(mask.parts[::2], mask.parts[1::2], strict=True):
+            one = part if isinstance(part, Mask) else self._table.mask(MaskOp.ONES, tensor)
+            reference = self.put(one, taker, depth)
+            if reference is None:
+                return None
+            found.append(reference)
+        return self._operation("Concatenate", taker, (found,), axis=1)
+
+    def _folded(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:
+        result = tensors[0]
+        for one in tensors[1:]:
+            result = self._operation(name, taker, (result, one))
+        return result
+
+    def _operation(
+        self,
+        class_name: str,
+        taker: Unit,
+        args: tuple[Argument, ...],
+        module: str = _NUMPY,
+        **config: Value,
+    ) -> Reference:
+        name = f"{taker.name}_{class_name.lower()}"
+        while name in self._names:
+            name = f"{name}_"
+        self._names.add(name)
+        self.added.append(
+            Unit(
+                class_name=class_name,
+                name=name,
+                config=dict(config),
+                role=Role.OPERATION,
+                module=module,
+                path=taker.path,
+                calls=(Call(args=args),),
+            )
+        )
+        return Reference(layer=name)

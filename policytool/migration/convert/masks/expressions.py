@@ -1,0 +1,93 @@
+"""
+Masks as expressions over the tensors of a model, so that masks of two releases can be compared.
+
+A table holds each expression once: two masks are the same object if the same operations make them
+of the same tensors, in any order and however often each is repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from policytool.migration.convert.architecture import Reference
+
+Scope = tuple[str, ...]
+"""The calls of nested models around a tensor, from the outside in, such as ``encoder:0``."""
+
+
+class MaskOp(StrEnum):
+    """How a mask is made of its parts."""
+
+    NONZERO = "nonzero"
+    """``tensor != value``, with the dtype that the tensor is cast to before, if it is."""
+
+    ANY = "any"
+    """Whether any value along the last axis of a mask is true."""
+
+    EITHER = "either"
+    BOTH = "both"
+    JOIN = "join"
+    """Tensors and their masks in turn, joined along the steps; no mask counts as ones."""
+
+    ONES = "ones"
+    """True at each step of a tensor."""
+
+    TENSOR = "tensor"
+    """A tensor that is used as a mask."""
+
+    LAYER = "layer"
+    """What a layer makes of the masks of its inputs, by a rule that was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor of a model, or of a nested one."""
+
+    scope: Scope
+    reference: Reference
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mask:
+    """One mask; made by :class:`MaskTable` only."""
+
+    op: MaskOp
+    parts: tuple[Mask | Tensor | str | float | None, ...]
+    number: int
+    """Its place in the table, which orders masks."""
+
+
+class MaskTable:
+    """All masks of one conversion."""
+
+    def __init__(self) -> None:
+        self._masks: dict[tuple[object, ...], Mask] = {}
+
+    def mask(self, op: MaskOp, *parts: Mask | Tensor | str | float | None) -> Mask:
+        """Return the mask of an operation and its parts."""
+        return self._masks.setdefault((op, *parts), Mask(op, parts, len(self._masks)))
+
+    def either(self, masks: Iterable[Mask]) -> Mask:
+        """Return the mask that is true where any of one or more masks is true."""
+        return self._combined(MaskOp.EITHER, masks)
+
+    def both(self, masks: Iterable[Mask]) -> Mask:
+        """Return the mask that is true where all of one or more masks are true."""
+        return self._combined(MaskOp.BOTH, masks)
+
+    def _combined(self, op: MaskOp, masks: Iterable[Mask]) -> Mask:
+        found: set[Mask] = set()
+        for mask in masks:
+            found.update(
+                part
+                for part in (mask.parts if mask.op is op else (mask,))
+                if isinstance(part, Mask)
+            )
+        if len(found) == 1:
+            return found.pop()
+        return self.mask(op, *sorted(found, key=lambda one: one.number))

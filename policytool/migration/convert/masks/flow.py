@@ -1,0 +1,308 @@
+"""
+Where masks travel in one release, and which masks each call of a layer computes with.
+
+In Keras 2 a mask travels with its tensor (``_keras_mask``). In Keras 3 it travels twice: while a
+functional model is built, and then a layer with an argument ``mask`` gets it as an argument of its
+call; and while the model runs, which counts for all other layers (``Layer.__call__`` in
+keras/src/layers/layer.py). A nested model of Keras 3 is built without masks, so that they enter and
+leave it only while it runs; so does MultiHeadAttention clear the masks of its inputs only then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert._walking import tensors
+from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope
+from policytool.migration.convert.masks.operations import HALVES, MaskOperations
+from policytool.migration.convert.masks.propagation import (
+    attention_rule,
+    fails,
+    output_masks,
+    read_masks,
+    rule_of,
+)
+from policytool.migration.convert.ordering import calls_in_order
+from policytool.migration.convert.rewrites.calls import RECURRENT, named_arguments
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases.policy import Policy
+from policytool.releases.releases import KERAS3, family_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policytool.migration.convert.architecture import Argument
+    from policytool.releases.masks import MaskRule
+
+ATTENTION: Final = "MultiHeadAttention"
+ATTENTION_MASK: Final = "attention_mask"
+_ATTENTION_INPUTS: Final = ("query", "value", "key")
+EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in _ATTENTION_INPUTS))
+"""The arguments of calls that say the mask of an input."""
+
+TAKERS: Final = RECURRENT | {
+    "AdditiveAttention",
+    "Attention",
+    "BatchNormalization",
+    "GlobalAveragePooling1D",
+    "Softmax",
+    "TimeDistributed",
+}
+"""The classes whose calls have an argument ``mask``."""
+
+_RETURNS_ITS_INPUT: Final = frozenset(
+    {
+        "ActivityRegularization",
+        "AlphaDropout",
+        "Dropout",
+        "GaussianDropout",
+        "GaussianNoise",
+        "Identity",
+        "SpatialDropout1D",
+        "SpatialDropout2D",
+        "SpatialDropout3D",
+    }
+)
+"""Layers whose output is the very tensor that they were given, except in training."""
+
+CallKey = tuple[Scope, str, int]
+"""A call of a layer: the nested models around it, the layer's name, the number of the call."""
+
+Used = frozenset[tuple[str, Mask]]
+"""
+The masks that a call computes with, each with its place: the number of an input, or of an attention
+``rows`` for queries, ``columns`` for values and keys, ``full`` for both.
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _InputMasks:
+    """The masks of a call's inputs."""
+
+    built: tuple[Mask | None, ...]
+    """While the model is built; in Keras 2 the same as ``run``."""
+
+    run: tuple[Mask | None, ...]
+    """While it runs."""
+
+
+class MaskFlow:
+    """The masks of one network in one release."""
+
+    def __init__(
+        self,
+        network: Network,
+        release: str,
+        table: MaskTable,
+        *,
+        is_source: bool = False,
+        scope: Scope = (),
+        entering: Sequence[Mask | None] = (),
+    ) -> None:
+        """
+        Follow the masks.
+
+        :param is_source: whether a release wrote the network, so that all arguments are there that
+            it gives
+        """
+        self.used: dict[CallKey, Used] = {}
+        """What each call computes with, of nested models too."""
+        self._release = release
+        self._table = table
+        self._is_source = is_source
+        self._scope = scope
+        self._operations = MaskOperations(network, scope, table)
+        self._run: dict[Reference, Mask | None] = {}
+        self._built = {} if family_of(release) == KERAS3 else self._run
+        self._first: dict[Reference, Reference] = {}
+        self._same: defaultdict[Reference, list[Reference]] = defaultdict(list)
+        self.leaving = (
+            self._follow_chain(network, entering)
+            if network.is_chain
+            else self._follow_graph(network, entering)
+        )
+        """The masks of the outputs while the model runs."""
+
+    @property
+    def _is_keras3(self) -> bool:
+        return self._built is not self._run
+
+    def _follow_graph(
+        self, network: Network, entering: Sequence[Mask | None]
+    ) -> tuple[Mask | None, ...]:
+        for reference, mask in zip(tensors(network.inputs), entering, strict=False):
+            self._run[reference] = mask
+        for name, number in calls_in_order(network):
+            unit = self._operations.units[name]
+            if unit.role is not Role.OPERATION and unit.class_name != INPUT_CLASS and unit.calls:
+                self._follow(unit, number, unit.calls[number])
+        return tuple(self._run.get(one) for one in tensors(network.outputs))
+
+    def _follow_chain(
+        self, network: Network, entering: Sequence[Mask | None]
+    ) -> tuple[Mask | None, ...]:
+        before = Reference(layer="")  # no layer has this name
+        self._run[before] = next(iter(entering), None)
+        for unit in network.units:
+            if unit.class_name != INPUT_CLASS:
+                self._follow(unit, 0, Call(args=(before,)))
+                before = Reference(layer=unit.name)
+        return (self._run.get(before),)
+
+    def _follow(self, unit: Unit, number: int, call: Call) -> None:
+        """Follow the masks through one call."""
+        arguments = named_arguments(unit, call)
+        inputs = _input_tensors(unit, arguments)
+        masks = self._input_masks(unit, arguments, inputs)
+        if unit.network is not None:
+            self._enter(unit, number, masks)
+            return
+        rule = rule_of(unit, arguments, len(masks.run), self._release)
+        key = (self._scope, unit.name, number)
+        if unit.class_name == ATTENTION and not unit.custom:
+            self.used[key] = self._attention_masks(arguments, inputs, rule)
+        else:
+            self.used[key] = read_masks(rule, masks.run)
+            if not self._is_source and fails(rule, masks.run):
+                failing = self._table.mask(MaskOp.LAYER, "fails", *masks.run)
+                self.used[key] = frozenset({("0", failing)})
+        made = self._made(unit, inputs)
+        ways = [(self._run, masks.run, rule.attached_out if rule is not None else None)]
+        if self._is_keras3:
+            ways.append((self._built, masks.built, rule.out if rule is not None else None))
+        parts = [self._operations.tensor(one) for one in inputs]
+        for way, before, words in ways:
+            found = (
+                [made]
+                if made is not None
+                else output_masks(words, (unit.name, number), parts, before, self._table)
+            )
+            for output, mask in enumerate(found):
+                way[Reference(layer=unit.name, call=number, output=output)] = mask
+        self._clear(unit, number, inputs, rule)
+
+    def _input_masks(
+        self, unit: Unit, arguments: Mapping[str, Argument], inputs: Sequence[Reference]
+    ) -> _InputMasks:
+        """Return the masks that a call gets by its argument or with its inputs."""
+        value = arguments.get("mask")
+        if value is not None:
+            given = tuple(
+                self._operations.mask(item) if isinstance(item, Reference) else None
+                for item in (value if isinstance(value, list | tuple) else [value])
+            )
+            return _InputMasks(built=given, run=given)
+        built = tuple(self._built.get(one) for one in inputs)
+        run = tuple(self._run.get(one) for one in inputs)
+        if self._is_keras3:
+            if unit.class_name in RECURRENT and not unit.custom and _has_states(arguments):
+                built = run = (None,) * len(inputs)
+            elif not self._is_source and (unit.class_name in TAKERS or unit.network is not None):
+                run = tuple(map(self._given_when_built, built, run))
+        return _InputMasks(built=built, run=run)
+
+    def _given_when_built(self, built: Mask | None, run: Mask | None) -> Mask | None:
+        """
+        Return the mask that a layer with an argument ``mask`` gets in a file that does not hold it.
+
+        Keras 3.0 to 3.9 give each such layer the mask that they find while they build the model,
+        3.10 on only a layer whose input is not cast: which of two masks counts is open then.
+        """
+        if built is None or built is run:
+            return run
+        return self._table.mask(MaskOp.LAYER, "built or run", built, run)
+
+    def _attention_masks(
+        self,
+        arguments: Mapping[str, Argument],
+        inputs: Sequence[Reference],
+        rule: MaskRule | None,
+    ) -> Used:
+        """Return the masks that a MultiHeadAttention computes with."""
+        found: set[tuple[str, Mask]] = set()
+        for name, reference in zip(_ATTENTION_INPUTS, inputs, strict=False):
+            given = arguments.get(f"{name}_mask")
+            is_taken = isinstance(given, Reference) and attention_rule(name, rule)
+            mask = (
+                self._operations.mask(given)
+                if is_taken and isinstance(given, Reference)
+                else self._run.get(reference)
+            )
+            if mask is not None and (rule is None or rule.reads):
+                found.add(("rows" if name == "query" else "columns", mask))
+        whole = arguments.get(ATTENTION_MASK)
+        if isinstance(whole, Reference):
+            found |= self._operations.attention(whole)
+        return frozenset(found)
+
+    def _made(self, unit: Unit, inputs: Sequence[Reference]) -> Mask | None:
+        """Return the mask that an Embedding or a Masking makes."""
+        if not makes_mask(unit) or not inputs:
+            return None
+        tensor = self._operations.tensor(self._operations.before_cast(inputs[0]))
+        if unit.class_name == "Embedding":
+            return self._table.mask(MaskOp.NONZERO, tensor, 0.0)
+        policy = unit.config.get("dtype")
+        dtype = policy.compute_dtype if isinstance(policy, Policy) else None
+        value = unit.config.get("mask_value", 0.0)
+        compared = float(value) if isinstance(value, int | float) else 0.0
+        cast = (dtype,) if dtype in HALVES else ()
+        return self._table.mask(
+            MaskOp.ANY, self._table.mask(MaskOp.NONZERO, tensor, compared, *cast)
+        )
+
+    def _enter(self, unit: Unit, number: int, masks: _InputMasks) -> None:
+        """Follow the masks through a nested model."""
+        if unit.network is None:
+            return
+        inner = MaskFlow(
+            unit.network,
+            self._release,
+            self._table,
+            is_source=self._is_source,
+            scope=(*self._scope, f"{unit.name}:{number}"),
+            entering=masks.run,
+        )
+        self.used.update(inner.used)
+        for output, mask in enumerate(inner.leaving):
+            self._run[Reference(layer=unit.name, call=number, output=output)] = mask
+
+    def _clear(
+        self, unit: Unit, number: int, inputs: Sequence[Reference], rule: MaskRule | None
+    ) -> None:
+        """Take the masks off the inputs that a call clears, under all of their names."""
+        if unit.class_name in _RETURNS_ITS_INPUT and inputs:
+            first = self._first.get(inputs[0], inputs[0])
+            output = Reference(layer=unit.name, call=number)
+            self._first[output] = first
+            self._same[first].append(output)
+        for place in rule.attached_clears if rule is not None else ():
+            if place < len(inputs):
+                first = self._first.get(inputs[place], inputs[place])
+                self._run.update(dict.fromkeys([first, *self._same[first]]))
+
+
+def makes_mask(unit: Unit) -> bool:
+    """Return whether a layer is one that makes masks of values."""
+    return not unit.custom and (
+        unit.class_name == "Masking"
+        or (unit.class_name == "Embedding" and unit.config.get("mask_zero") is True)
+    )
+
+
+def _input_tensors(unit: Unit, arguments: Mapping[str, Argument]) -> list[Reference]:
+    """Return the tensors of a call whose masks may count."""
+    if unit.class_name == ATTENTION and not unit.custom:
+        named = [arguments.get(name) for name in _ATTENTION_INPUTS]
+        return [one for one in named if isinstance(one, Reference)]
+    found = list(tensors(next(iter(arguments.values()), None)))
+    return found[:1] if unit.class_name in RECURRENT and not unit.custom else found
+
+
+def _has_states(arguments: Mapping[str, Argument]) -> bool:
+    """Return whether a recurrent layer is given states or constants."""
+    found = [value for name, value in arguments.items() if name != "mask"]
+    return sum(1 for _ in tensors(found)) > 1

@@ -1,0 +1,174 @@
+"""
+Steps of an attention that may attend to no other: releases give zeros or an average for them.
+
+They matter where their values reach an output. Most do not: they are padding themselves, and a
+layer behind them leaves padding out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert._walking import tensors
+from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.masks.expressions import Mask, MaskOp
+from policytool.migration.convert.masks.flow import ATTENTION
+from policytool.migration.convert.masks.propagation import fully_masked_result
+from policytool.migration.convert.ordering import calls_in_order
+from policytool.migration.convert.rewrites.calls import RECURRENT, named_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.masks.expressions import Scope
+    from policytool.migration.convert.masks.flow import CallKey, Used
+
+_STEPWISE: Final = frozenset(
+    {"Activation", "ActivityRegularization", "Add", "AlphaDropout", "Average", "Dense", "Dropout"}
+    | {"ELU", "GaussianDropout", "GaussianNoise", "Identity", "LayerNormalization", "LeakyReLU"}
+    | {"Maximum", "Minimum", "Multiply", "PReLU", "ReLU", "Rescaling", "SpatialDropout1D"}
+    | {"Subtract"}
+)
+"""Layers that compute each step of their output from the same step of their inputs."""
+
+_FAILS: Final = "error"
+"""What is said of releases that cannot call an attention on such masks, so that nothing differs."""
+
+_SAME: Final = {"unmasked": "uniform"}
+"""
+What TF 2.4 to 2.9 do with masks that travel, which they do not use; the same masks as
+``attention_mask`` give an average there (measured with TF 2.4).
+"""
+
+Differing = frozenset[Mask | None]
+"""
+Where the values of a tensor differ: at the steps that any of these masks leaves out; None stands
+for any step.
+"""
+
+_NOWHERE: Final[Differing] = frozenset()
+_ANYWHERE: Final[Differing] = frozenset({None})
+
+
+def differing_attentions(
+    network: Network, used: Mapping[CallKey, Used], releases: tuple[str, str], scope: Scope = ()
+) -> Iterator[Unit]:
+    """
+    Yield the attention layers whose fully masked steps differ between two releases, if such values
+    reach an output of the network.
+    """
+    origins: list[Unit] = []
+    for unit in network.units:
+        if unit.network is not None:
+            for number in range(len(unit.calls)):
+                inner = (*scope, f"{unit.name}:{number}")
+                yield from differing_attentions(unit.network, used, releases, inner)
+        elif any(
+            _differs(unit, number, used.get((scope, unit.name, number), frozenset()), releases)
+            for number in range(len(unit.calls))
+        ):
+            origins.append(unit)
+    if origins and _Differences(network, used, scope).reach_outputs(origins):
+        yield from origins
+
+
+def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) -> bool:
+    """Return whether a call has fully masked steps that two releases compute otherwise."""
+    if unit.custom or not masks:
+        return False
+    arguments = named_arguments(unit, unit.calls[number])
+    first, second = (fully_masked_result(unit, arguments, release) for release in releases)
+    if first is None or second is None:
+        return first is not second
+    pairs = ((first.query, second.query), (first.value, second.value))
+    return any(
+        _SAME.get(one, one) != _SAME.get(other, other) and _FAILS not in (one, other)
+        for one, other in pairs
+    )
+
+
+class _Differences:
+    """Where the values of a network differ if an attention differs at its fully masked steps."""
+
+    def __init__(self, network: Network, used: Mapping[CallKey, Used], scope: Scope) -> None:
+        self._network = network
+        self._used = used
+        self._scope = scope
+        self._found: dict[Reference, Differing] = {}
+
+    def reach_outputs(self, origins: Sequence[Unit]) -> bool:
+        """Return whether differences of some layers reach an output."""
+        names = {unit.name for unit in origins}
+        units = {unit.name: unit for unit in self._network.units}
+        for name, number in calls_in_order(self._network):
+            unit = units[name]
+            if not unit.calls:
+                continue
+            arguments = named_arguments(unit, unit.calls[number])
+            own = self._used.get((self._scope, name, number), frozenset())
+            found = self._outcome(unit, arguments, own)
+            if name in names:
+                self._found[Reference(layer=name, call=number, output=1)] = _ANYWHERE  # the scores
+                found |= _at_masked_rows(own)
+            self._found[Reference(layer=name, call=number)] = found
+        return any(self._at(one) for one in tensors(self._network.outputs))
+
+    def _at(self, reference: Reference) -> Differing:
+        found = self._found.get(reference)
+        if found is not None:
+            return found
+        first = self._found.get(Reference(layer=reference.layer, call=reference.call), _NOWHERE)
+        return _ANYWHERE if first else _NOWHERE
+
+    def _outcome(self, unit: Unit, arguments: Mapping[str, Argument], own: Used) -> Differing:
+        """Return where the first output of a call differs because of its inputs."""
+        places = {name: self._of(value) for name, value in arguments.items()}
+        first, *others = places.values() or (_NOWHERE,)
+        everything = first.union(*others)
+        if not everything:
+            return _NOWHERE
+        if unit.class_name == ATTENTION and not unit.custom:
+            return self._attended(places, own)
+        if unit.class_name in _STEPWISE and not unit.custom:
+            return everything
+        if unit.class_name == "Concatenate" and unit.config.get("axis", -1) == -1:
+            return everything
+        leaves_out = unit.class_name in RECURRENT or unit.class_name == "GlobalAveragePooling1D"
+        masks = {mask for _, mask in own}
+        if leaves_out and not unit.custom and not others and _is_left_out(first, masks):
+            return _NOWHERE
+        return _ANYWHERE
+
+    def _of(self, value: Argument) -> Differing:
+        return frozenset[Mask | None]().union(*(self._at(one) for one in tensors(value)))
+
+    def _attended(self, places: Mapping[str, Differing], own: Used) -> Differing:
+        """Return where an attention differs: its queries step by step, its values where seen."""
+        values = places.get("value", _NOWHERE) | places.get("key", _NOWHERE)
+        if any(places.get(name) for name in places if name not in {"query", "value", "key"}):
+            return _ANYWHERE
+        columns = {mask for place, mask in own if place == "columns"}
+        found = places.get("query", _NOWHERE)
+        if not values:
+            return found
+        return found | _at_masked_rows(own) if _is_left_out(values, columns) else _ANYWHERE
+
+
+def _at_masked_rows(own: Used) -> Differing:
+    """
+    Return where an attention has steps that may attend to none: those that its query masks, if its
+    values are masked as its query is.
+    """
+    rows = {mask for place, mask in own if place == "rows"}
+    others = {mask for place, mask in own if place != "rows"}
+    return frozenset(rows) if rows and others <= rows else _ANYWHERE
+
+
+def _is_left_out(places: Differing, masks: set[Mask]) -> bool:
+    """Return whether masks leave out all steps that differ."""
+    held = set(masks)
+    for mask in masks:
+        if mask.op is MaskOp.BOTH:
+            held.update(part for part in mask.parts if isinstance(part, Mask))
+    return places <= held

@@ -1,0 +1,158 @@
+"""What one call of a layer makes of masks, by the rules that were measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.masks.expressions import Mask, MaskOp
+from policytool.releases import masks
+from policytool.releases.masks import MaskRule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policytool.migration.convert.architecture import Argument, Value
+    from policytool.migration.convert.masks.expressions import MaskTable, Tensor
+    from policytool.releases.masks import FullyMaskedResult
+
+_MEASURED_INPUTS: Final = 3
+"""The largest number of inputs that rules were measured for; merging layers treat more alike."""
+
+_PLACES: Final = ("first", "second", "third")
+_WITHOUT_MASKS: Final = frozenset(
+    {"ClassMethod", "InstanceMethod", "InstanceProperty", "SlicingOpLambda"}
+    | {"TFOpLambda", "TensorFlowOpLayer"}
+)
+"""
+The op layers of Keras 2: what leaves them has no mask (``TFOpLambda`` and its like in
+keras/layers/core/tf_op_layer.py do not support masking).
+"""
+
+_NO_MASK: Final = MaskRule(
+    out={"1": ("none",)},
+    reads=frozenset(),
+    clears=frozenset(),
+    attached_out={},
+    attached_clears=frozenset(),
+    written=frozenset(),
+    errors={},
+)
+
+
+def rule_of(
+    unit: Unit, arguments: Mapping[str, Argument], inputs: int, release: str
+) -> MaskRule | None:
+    """Return a layer's rule in a release; None for one that was not measured."""
+    if unit.custom:
+        return None
+    if unit.class_name in _WITHOUT_MASKS:
+        return _NO_MASK
+    return masks.mask_rule(
+        unit.class_name,
+        _plain(unit),
+        release,
+        inputs=min(inputs, _MEASURED_INPUTS),
+        call=_true_arguments(arguments),
+    )
+
+
+def fully_masked_result(
+    unit: Unit, arguments: Mapping[str, Argument], release: str
+) -> FullyMaskedResult | None:
+    """Return what a release gives for the steps of an attention that may attend to none."""
+    return masks.fully_masked_result(
+        unit.class_name, _plain(unit), release, call=_true_arguments(arguments)
+    )
+
+
+def attention_rule(name: str, rule: MaskRule | None) -> bool:
+    """
+    Return whether a MultiHeadAttention takes the mask of an input as an argument: one that clears
+    the masks of its inputs looks up the query's only there (``call`` in
+    keras/src/layers/attention/multi_head_attention.py).
+    """
+    return name != "query" or rule is None or not rule.attached_clears
+
+
+def read_masks(rule: MaskRule | None, found: Sequence[Mask | None]) -> frozenset[tuple[str, Mask]]:
+    """Return the masks that change a call's values, with the numbers of their inputs."""
+    subset = _subset(found)
+    if rule is not None and subset not in rule.reads and subset not in rule.errors:
+        return frozenset()
+    return frozenset((str(place), mask) for place, mask in enumerate(found) if mask is not None)
+
+
+def fails(rule: MaskRule | None, found: Sequence[Mask | None]) -> bool:
+    """Return whether a release cannot call a layer on such masks, but for inputs of some sizes."""
+    return rule is not None and any(found) and _subset(found) in rule.errors
+
+
+def output_masks(
+    words: Mapping[str, tuple[str, ...]] | None,
+    call: tuple[str, int],
+    inputs: Sequence[Tensor],
+    found: Sequence[Mask | None],
+    table: MaskTable,
+) -> list[Mask | None]:
+    """
+    Return the masks of a call's outputs.
+
+    :param words: what a rule says of them; None if there is no rule
+    :param call: the name of the layer and the number of the call
+    """
+    if not any(found):
+        return [None]
+    outputs = ("other",) if words is None else words.get(_subset(found), ("none",))
+    return [
+        _output_mask(word, (*call, output), inputs, found, table)
+        for output, word in enumerate(outputs)
+    ]
+
+
+def _output_mask(
+    word: str,
+    output: tuple[str, int, int],
+    inputs: Sequence[Tensor],
+    found: Sequence[Mask | None],
+    table: MaskTable,
+) -> Mask | None:
+    present = [mask for mask in found if mask is not None]
+    if word == "none":
+        return None
+    if word in _PLACES and len(found) <= _MEASURED_INPUTS:
+        return found[_PLACES.index(word)]
+    if word == "or":
+        return table.either(present)
+    if word == "and" or word in _PLACES:
+        return table.both(present)
+    if word == "ones":
+        return table.mask(MaskOp.ONES, inputs[0])
+    if word == "concat" and len(inputs) == len(found):
+        pairs = zip(inputs, found, strict=True)
+        return table.mask(MaskOp.JOIN, *(one for pair in pairs for one in pair))
+    name, call, place = output
+    return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *found)
+
+
+def _subset(found: Sequence[Mask | None]) -> str:
+    """Return which inputs are masked, as the rules say it; of more inputs as of three."""
+    digits = "".join("0" if mask is None else "1" for mask in found)
+    if len(digits) <= _MEASURED_INPUTS:
+        return digits
+    return "111" if "0" not in digits else "110" if "1" in digits else "000"
+
+
+def _true_arguments(arguments: Mapping[str, Argument]) -> list[str]:
+    return [name for name, value in arguments.items() if value is True]
+
+
+def _plain(unit: Unit) -> dict[str, object]:
+    """Return a config in the form of a file: layers in it as their class and config."""
+    return {key: _plain_value(value) for key, value in unit.config.items()}
+
+
+def _plain_value(value: Value) -> object:
+    if isinstance(value, Unit) and value.role is not Role.OPERATION:
+        return {"class_name": value.class_name, "config": _plain(value)}
+    return value
