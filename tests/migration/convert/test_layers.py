@@ -358,9 +358,13 @@ class TestMasksOfAttention:
         args = named(config, "mha")["inbound_nodes"][0]["args"]
         assert [history(one)[0] for one in args] == ["mha_copy", "mha_copy"]
 
-    @pytest.mark.parametrize(("version", "masked"), [("2.9.0", False), ("2.15.0", True)])
-    def test_otherwise_it_stays(self, tmp_path: Path, version: str, masked: bool) -> None:
-        config, _, log = converted(tmp_path, self.transformer(version, mask_zero=masked), K3)
+    @pytest.mark.parametrize(
+        ("version", "embedding"), [("2.9.0", {}), ("2.15.0", {"mask_zero": True})]
+    )
+    def test_otherwise_it_stays(
+        self, tmp_path: Path, version: str, embedding: dict[str, bool]
+    ) -> None:
+        config, _, log = converted(tmp_path, self.transformer(version, **embedding), K3)
         assert not log.refusals
         node = named(config, "mha")["inbound_nodes"][0]
         assert [history(one)[0] for one in node["args"]] == ["embedding", "embedding"]

@@ -92,9 +92,7 @@ def _apart(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
-        names = _names(
-            unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name
-        )
+        names = _names(unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
         why = "Keras 3 gives that name to an operation on masks"
         return replace(unit, network=_rename(unit.network, names, situation, why))
 
