@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tests.compat import mask_models
 from tests.compat.conversion_classes import classes
 
 if TYPE_CHECKING:
@@ -291,6 +292,12 @@ def _add_trained() -> None:
 
 
 _add_trained()
+
+
+CASES.update(
+    (name, Case(build=build, keras=ARCHIVE, tf_keras=("h5",)))  # no HDF5 of Keras 3 holds masks
+    for name, build in mask_models.MODELS.items()
+)
 
 
 class Library:

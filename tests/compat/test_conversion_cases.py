@@ -21,6 +21,7 @@ import pytest
 
 import policytool
 from policytool.commands.migrate import Status
+from tests.compat import mask_models
 from tests.compat.asking import ENVIRONMENT
 from tests.compat.conversion_models import CASES, FORMATS
 from tests.helpers.paths import ROOT
@@ -44,6 +45,16 @@ REFUSED: Final[dict[tuple[str, str], str]] = {
         for name in CASES
         if name.startswith("subclassed") or name == "own_model_within"
     },
+    **{
+        (library, f"attention_{name}_shown"): "steps that may attend to none"
+        for library in TARGETS
+        for name in ("dropout", "scores")
+    },
+    **{
+        ("keras", f"{kind}masked_{name}"): "computes with the mask"
+        for kind in ("", "half_")
+        for name in ("maximum", "minimum", "multiply")
+    },
     ("tf_keras", "subclassed_lists_apart"): "does not say where it stands among them",
     ("tf_keras", "emptied"): "crops all that it gets",
 }
@@ -58,6 +69,8 @@ IN_ARCHIVES: Final = frozenset(
             for name in CASES
             if name.startswith("subclassed")
         ),
+        *(("tf_keras", name) for name in mask_models.MODELS),
+        ("tf_keras", "concatenated_masks"),
         ("tf_keras", "sliced_with_ellipsis"),  # no release of Keras 3 reads operations from HDF5
     }
 )
