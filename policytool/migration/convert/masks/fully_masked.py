@@ -136,7 +136,7 @@ class _Differences:
             return everything
         leaves_out = unit.class_name in RECURRENT or unit.class_name == "GlobalAveragePooling1D"
         masks = {mask for _, mask in own}
-        if leaves_out and not unit.custom and not others and _is_left_out(first, masks):
+        if leaves_out and not unit.custom and not any(others) and _is_left_out(first, masks):
             return _NOWHERE
         return _ANYWHERE
 
