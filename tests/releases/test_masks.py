@@ -170,11 +170,14 @@ def test_merges_of_the_first_releases_of_keras_3_drop_masks() -> None:
 
 
 def test_states_of_a_recurrent_layer_hide_its_mask() -> None:
-    """Called on more than one tensor, Keras 3 gives it no mask."""
+    """Called on more than one tensor, Keras 3 gives it no mask, but passes the mask on."""
     for release, reads in ((TF_KERAS, {"10", "11"}), (KERAS, set())):
-        rule = mask_rule("GRU", {"units": 4}, release, inputs=2, call=["initial_state"])
-        assert rule is not None
-        assert rule.reads == reads
+        for sequences, word in ((False, "none"), (True, "first")):
+            config = {"units": 4, "return_sequences": sequences}
+            rule = mask_rule("GRU", config, release, inputs=2, call=["initial_state"])
+            assert rule is not None
+            assert rule.reads == reads
+            assert rule.out["10"] == (word,)
 
 
 def test_fully_masked_rows_of_attention() -> None:
