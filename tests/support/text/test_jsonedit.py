@@ -270,5 +270,5 @@ def test_a_large_config_takes_no_time() -> None:
     ]
     start = time.process_time()
     edited = jsonedit.apply(text, changes)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 2  # reading the text again for each change takes minutes
     assert edited == text.replace("float16", "float32")
