@@ -164,6 +164,8 @@ class MaskFlow:
         key = (self._scope, unit.name, number)
         if unit.class_name == ATTENTION and not unit.custom:
             self.used[key] = self._attention_masks(arguments, inputs, rule)
+        elif self._ignores_masks(unit, arguments):
+            self.used[key] = frozenset()
         else:
             self.used[key] = read_masks(rule, masks.run)
             if not self._is_source and fails(rule, masks.run):
@@ -197,12 +199,19 @@ class MaskFlow:
             return _InputMasks(built=given, run=given)
         built = tuple(self._built.get(one) for one in inputs)
         run = tuple(self._run.get(one) for one in inputs)
-        if self._is_keras3:
-            if unit.class_name in RECURRENT and not unit.custom and _has_states(arguments):
-                built = run = (None,) * len(inputs)
-            elif not self._is_source and (unit.class_name in TAKERS or unit.network is not None):
-                run = tuple(map(self._given_when_built, built, run))
+        takes = unit.class_name in TAKERS or unit.network is not None
+        if takes and not self._is_source and not self._ignores_masks(unit, arguments):
+            run = tuple(map(self._given_when_built, built, run))
         return _InputMasks(built=built, run=run)
+
+    def _ignores_masks(self, unit: Unit, arguments: Mapping[str, Argument]) -> bool:
+        """
+        Return whether a call has several tensors, of which Keras 3 finds no mask for a recurrent
+        layer. It hands the mask on nevertheless.
+        """
+        is_recurrent = unit.class_name in RECURRENT and not unit.custom
+        has_states = is_recurrent and _has_states(arguments)
+        return self._is_keras3 and has_states and arguments.get("mask") is None
 
     def _given_when_built(self, built: Mask | None, run: Mask | None) -> Mask | None:
         """
