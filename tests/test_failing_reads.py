@@ -47,6 +47,19 @@ def test_a_hidden_name_goes_although_the_system_fails_to_say_what_it_is(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_hidden_directory_that_cannot_be_looked_at_stays_and_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What took its place is there, and the next run removes the rest."""
+    name = _placing.hidden_path(tmp_path / "x")
+    name.mkdir()
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fstat", fails)
+        _placing.remove(name)
+    _placing.remove(name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_output_that_has_its_place_is_told_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,11 +85,12 @@ def test_companions_stay_where_their_model_cannot_be_looked_at(
     """It may need them; and nothing else is raised in the place of what ended the run."""
     (tmp_path / "shard").write_bytes(b"shard")
     (tmp_path / "there").mkdir()
-    companions = Companions(tmp_path, tmp_path / "there", tmp_path / "there" / "model.json")
+    model, lstat = tmp_path / "there" / "model.json", os.lstat
+    companions = Companions(tmp_path, tmp_path / "there", model)
     with companions:
         companions.copy(["shard"])
         companions.publish()
-        monkeypatch.setattr(Companions, "_model", fails)
+        monkeypatch.setattr(os, "lstat", lambda path: fails() if path == model else lstat(path))
     assert (tmp_path / "there" / "shard").read_bytes() == b"shard"
 
 

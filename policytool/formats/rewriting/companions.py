@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from policytool.formats.rewriting.base import WriteError, differs
 from policytool.formats.rewriting.blocks import same_bytes
-from policytool.support.files import atomic
+from policytool.support.files import atomic, opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,7 +90,7 @@ class Companions:
                     f"has no file {name} beside it, which it names; a copy elsewhere could not be "
                     "loaded",
                 )
-            if os.path.lexists(place):
+            if opening.find_status(place) is not None:
                 if not place.is_file() or not same_bytes(found, place):
                     raise WriteError(
                         "target-exists",
@@ -127,7 +127,7 @@ class Companions:
         self._made.clear()
 
     def _model(self) -> os.stat_result | None:
-        return self.model.lstat() if os.path.lexists(self.model) else None
+        return opening.find_status(self.model)
 
     def _is_as_before(self) -> bool:
         try:

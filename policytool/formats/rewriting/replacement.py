@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from policytool.formats.edits import Written
 from policytool.formats.rewriting.base import WriteError
 from policytool.support.errors import ModelFileError
-from policytool.support.files import atomic
+from policytool.support.files import atomic, opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -185,7 +185,9 @@ def _free_backup(place: OutputPlace) -> Path:
     """Return where the original will be kept."""
     kept = place.target.with_name(place.target.name + BACKUP)
     if (
-        os.path.lexists(kept) and not place.overwrite and not atomic.same_file(kept, place.target)
+        opening.find_status(kept) is not None
+        and not place.overwrite
+        and not atomic.same_file(kept, place.target)
     ):  # an interrupted run's is the original
         raise WriteError(
             "target-exists",
@@ -196,12 +198,15 @@ def _free_backup(place: OutputPlace) -> Path:
 
 def _check_target(place: OutputPlace) -> None:
     target = place.target
-    kind = target.lstat().st_mode if os.path.lexists(target) else None
-    if kind is not None and not stat.S_ISREG(kind) and not (stat.S_ISDIR(kind) and place.directory):
+    found = opening.find_status(target)
+    if found is None:
+        return
+    kind = found.st_mode
+    if not stat.S_ISREG(kind) and not (stat.S_ISDIR(kind) and place.directory):
         raise WriteError(
             "target-exists", f"{target.name} is no file that could be replaced; name another output"
         )
-    if os.path.lexists(target) and not (place.overwrite or place.replace):
+    if not (place.overwrite or place.replace):
         raise WriteError(
             "target-exists",
             f"would be written to {target.name}, which exists already; use --overwrite to replace "

@@ -235,6 +235,21 @@ def _open_read(path: Path) -> int:
         time.sleep(_MOMENT)
 
 
+def find_status(name: Path) -> os.stat_result | None:
+    """
+    Return the status of what has a name, links not followed; None if nothing has it.
+
+    ``lexists()`` also returns False if the disk fails, and a file would be replaced as if there
+    were none.
+
+    :raises OSError: if the system cannot say whether something has the name.
+    """
+    try:
+        return os.lstat(name)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def identity(path: Path) -> Identity:
     """
     Return the identity of the file that a path leads to.

@@ -116,6 +116,48 @@ def test_a_directory_that_does_not_reach_the_disk_is_put_back(
         assert held(tmp_path).keys() <= {*before, "x"}
 
 
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("backup", [False, True])
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_name_that_cannot_be_looked_at_is_not_taken_for_a_free_one(
+    folder: bool,  # noqa: FBT001
+    backup: bool,  # noqa: FBT001
+    older: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever look at a name fails, the replacement is complete, or nothing was changed."""
+    lstat, looks = os.lstat, 0
+
+    def replaced(place: Path, failing: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Return what is there before and after a replacement of which one look fails."""
+        nonlocal looks
+        looks = 0
+
+        def looking(*arguments: Any, **named: Any) -> os.stat_result:
+            nonlocal looks
+            looks += 1
+            if looks == failing:
+                _fail()
+            return lstat(*arguments, **named)
+
+        for name in ("x", *(["x.bak"] if older else [])):
+            (place / name if folder else place).mkdir(parents=True, exist_ok=True)
+            (place / name / "a" if folder else place / name).write_bytes(name.encode())
+        before, target = held(place), place / "x"
+        how: dict[str, Any] = {"backup": place / "x.bak"} if backup else {}
+        with monkeypatch.context() as disk, contextlib.suppress(OSError):
+            disk.setattr(os, "lstat", looking)
+            (_directory if folder else _publish)(target, b"new", like=target, overwrite=True, **how)
+        hidden = {name for name in held(place) if name.partition("/")[0].endswith(atomic.SUFFIX)}
+        return before, {name: data for name, data in held(place).items() if name not in hidden}
+
+    before, done = replaced(tmp_path / "0", 0)
+    assert done != before
+    for failing in range(1, looks + 1):
+        assert replaced(tmp_path / str(failing), failing)[1] in (before, done)
+
+
 def test_a_full_disk_is_told_by_extended_attributes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

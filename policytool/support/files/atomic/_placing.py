@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from policytool.support.files.atomic import _copying
+from policytool.support.files.opening import find_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,21 +78,21 @@ def place_directory(
     placed, aside = os.lstat(new), backup or target.with_name(target.name + ASIDE)
     # without a backup, what has its name is someone's: not hidden, so that no run removes it
     older = hidden_path(aside) if backup else Path(f"{aside}.{os.urandom(4).hex()}")
-    original = os.lstat(target) if os.path.lexists(target) else None
+    original = find_status(target)
 
     def restore() -> None:
         if is_at(target, placed):
             target.rename(new)
         if is_at(aside, original):
             aside.rename(target)
-        if os.path.lexists(older) and not os.path.lexists(aside):
+        if _exists(older) and not _exists(aside):
             older.rename(aside)
 
     with _taking_back(restore, target, aside if original else None):
         if original is not None:
             _refuse(target, unless=overwrite or backup is not None)
-            _refuse(aside, unless=overwrite or not os.path.lexists(aside))
-            if os.path.lexists(aside):
+            _refuse(aside, unless=overwrite or not _exists(aside))
+            if _exists(aside):
                 aside.rename(older)
             target.rename(aside)
         new.rename(target)
@@ -121,17 +122,17 @@ class _Original:
     def keep(self, *, overwrite: bool) -> None:
         """Give the original its second name, and its backup's."""
         target, backup, kept = self._target, self._backup, self._kept
-        if not os.path.lexists(target):
+        self._original = find_status(target)
+        if self._original is None:
             return
-        self._original = os.lstat(target)
         if backup == kept:
             link(target, kept)
             return
         link_or_copy(target, kept)
-        if os.path.lexists(backup) and _copying.same_file(backup, kept):
+        if _exists(backup) and _copying.same_file(backup, kept):
             return
         self._made = os.lstat(kept)
-        if os.path.lexists(backup):
+        if _exists(backup):
             _refuse(backup, unless=overwrite)
             link_or_copy(backup, self._older)
             kept.replace(backup)
@@ -144,13 +145,13 @@ class _Original:
         if self._original is None:
             if is_at(target, placed):
                 target.unlink()
-        elif is_at(target, placed) or not os.path.lexists(target):
-            has_second = os.path.lexists(kept) or link(backup, kept)
+        elif is_at(target, placed) or not _exists(target):
+            has_second = _exists(kept) or link(backup, kept)
             (kept if has_second else backup).replace(target)
             self._original = os.lstat(target)
-        is_changed = is_at(backup, self._made) or not os.path.lexists(backup)
+        is_changed = is_at(backup, self._made) or not _exists(backup)
         if is_at(target, self._original) and is_changed:
-            if os.path.lexists(self._older):
+            if _exists(self._older):
                 self._older.replace(backup)
             else:
                 backup.unlink(missing_ok=True)
@@ -207,12 +208,18 @@ def remove(path: Path) -> None:
         return
     import shutil  # takes 5 ms with socket, which only commands that write need
 
-    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):  # of fstat(), which rmtree() does not ignore
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def is_at(name: Path, file: os.stat_result | None) -> bool:
     """Return whether a name is that of this file or directory."""
-    return file is not None and os.path.lexists(name) and os.path.samestat(os.lstat(name), file)
+    found = find_status(name) if file is not None else None
+    return file is not None and found is not None and os.path.samestat(found, file)
+
+
+def _exists(name: Path) -> bool:
+    return find_status(name) is not None
 
 
 def link(one: Path, other: Path) -> bool:
