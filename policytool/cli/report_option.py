@@ -146,10 +146,13 @@ def render_report(
 
 def write_text(option: str, path: Path, text: str) -> list[str]:
     """Write a text, whole or not at all, and return a sentence if that failed."""
-    try:
-        if _is_model(path):  # a migration may have made it one
+
+    def refuse_model() -> None:
+        if _is_model(path):  # a migration, or someone else, may have made it one
             raise ReportError(f"{option} would replace a model, and was not written")
-        _write(path, text.encode("utf-8", "backslashreplace"))
+
+    try:
+        _write(path, text.encode("utf-8", "backslashreplace"), refuse_model)
     except ReportError as error:
         return [clean(str(error))]
     except OSError as error:
@@ -207,10 +210,10 @@ def _is_model(path: Path) -> bool:
     return True
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, check: Callable[[], None]) -> None:
     """
-    Give a file this content, in one step; a link stays, and what is no regular file (a pipe,
-    ``/dev/null``) is written to.
+    Give a file this content, in one step and after a last check; a link stays, and what is no
+    regular file (a pipe, ``/dev/null``) is written to.
 
     :raises OSError: where the system fails; the file then is what it was.
     """
@@ -224,4 +227,5 @@ def _write(path: Path, data: bytes) -> None:
     remove_stale(target.parent)
     with Draft.beside(target) as draft:
         draft.path.write_bytes(data)
-        draft.publish(target, like=target if target.exists() else None, overwrite=True)
+        like = target if target.exists() else None
+        draft.publish(target, like=like, overwrite=True, check=check)

@@ -150,6 +150,27 @@ def test_a_report_is_replaced_with_its_mode_and_its_link() -> None:
     assert json.loads(Path("real.json").read_text(encoding="utf-8"))["version"] == 1
 
 
+def test_a_model_that_someone_saves_meanwhile_is_not_replaced(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last look is right before the report would get the name."""
+    finish = Draft.finish
+
+    def saving(self: Draft, like: Path | None) -> Path:
+        shutil.copy(project / "a.h5", project / "report.json")
+        return finish(self, like)
+
+    monkeypatch.setattr(Draft, "finish", saving)
+    ended = run("inspect", "--report", "json=report.json", "a.h5")
+    assert ended.code == 3
+    assert (
+        ended.err == "policytool: --report json=report.json would replace a model, "
+        "and was not written\n"
+    )
+    assert (project / "report.json").read_bytes() == (project / "a.h5").read_bytes()
+    assert sorted(path.name for path in project.iterdir()) == ["a.h5", "report.json"]
+
+
 def test_a_report_that_lies_among_the_inputs_is_no_input() -> None:
     """Inspecting a directory twice, with the report in it, works the second time too."""
     for _ in range(2):
