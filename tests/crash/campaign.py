@@ -8,8 +8,6 @@ done, it is run again and has to be done then.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -178,7 +176,7 @@ class Subject:
     def note(self, kind: str, run: Run, at: Call, problems: Sequence[str]) -> None:
         """Count a run that others disturbed, which was judged already."""
         left = judging.state(
-            self._held(),
+            self.held(),
             self.before,
             self.after,
             backup_goes=self.path.backup_goes,
@@ -213,7 +211,7 @@ class Subject:
         Hold what a run left, and how it ended, against what is allowed, and run the command again
         where it was not done.
         """
-        found = self._held()
+        found = self.held()
         left = judging.state(
             found,
             self.before,
@@ -250,7 +248,7 @@ class Subject:
         if left is State.ASIDE:
             self._bring_back(case)
         run = self.run()
-        found = self._held()
+        found = self.held()
         done = run.code == self.path.code and judging.state(found, self.before, self.after) in {
             State.NEW,
             State.SPARE,
@@ -282,14 +280,17 @@ class Subject:
             if aside.exists():
                 aside.rename(self.models / name)
 
-    def _held(self) -> Held:
-        """Return what is in the directory; a whole report stands for the one that is expected."""
+    def held(self) -> Held:
+        """
+        Return what is in the directory; any whole report stands for the one that is expected,
+        because what it says depends on the run: the working directory, or a failure.
+        """
         found = judging.held(self.models)
         name = self.path.report
-        if name in found and name in self.after and found[name] != self.before.get(name):
-            with contextlib.suppress(ValueError):
-                json.loads(found[name][1])
-                found[name] = self.after[name]
+        if name in found and name in self.after:
+            (mode, data), expected = found[name], self.after[name][1]
+            if judging.is_whole_report(data, expected):
+                found[name] = (mode, expected)
         return found
 
     def _wrong(self, case: Case, what: str) -> None:

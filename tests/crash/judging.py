@@ -5,6 +5,7 @@ run leaves.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from enum import Enum
@@ -99,6 +100,15 @@ def state(
         elif not (backup_goes and top.endswith(ASIDE) and not now):
             return f"{LOST}: {top} is neither what it was nor what it becomes"
     return State.ASIDE if is_aside else _with_backups(seen, before, after)
+
+
+def is_whole_report(data: bytes, expected: bytes) -> bool:
+    """Return whether something is a whole report of the kind that is expected."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.keys() == json.loads(expected).keys()
 
 
 def _with_backups(seen: Held, before: Held, after: Held) -> State | str:

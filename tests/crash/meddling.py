@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tests.crash.runs import Run, Server
     from tests.crash.tracing import Call
 
-FOREIGN: Final = b"someone else's"
+FOREIGN: Final = b'{"class_name": "Sequential", "config": {"name": "theirs", "layers": []}}'
+"""What someone else writes: a model, which not even a report replaces."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +103,7 @@ def _checked(subject: Subject, other: Server, call: Call, meddler: Meddler) -> N
         trace=[call.name],
         when_stopped=act,
     )
-    found = judging.visible(judging.held(subject.models))
+    found = judging.visible(subject.held())
     subject.note(meddler.kind, run, call, list(_wrong(subject, run, found, foreign, meddler)))
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.crash import tracing
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ _NAMED: Final = (
     "import main; main()"
 )
 _ENVIRONMENT: Final = {
+    "PYTHONPATH": str(ROOT),
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -51,7 +53,8 @@ _ENVIRONMENT: Final = {
 }
 """
 So that every run makes the same calls: sets in one order, no compiled files, no copy of the process
-that only waits for it.
+that only waits for it. And of this tree: a new interpreter in another directory would import what
+is installed.
 """
 
 _SECONDS: Final = 120

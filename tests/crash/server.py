@@ -3,7 +3,8 @@ A process that has imported everything already and runs each command in a fork o
 run costs a tenth of a new interpreter's.
 
 It reads jobs from stdin, one JSON object a line, and answers on stdout. A fork waits until it is
-told that strace looks on.
+told that strace looks on, and its number is told when it waits: what strace would see of a fork
+that still prepares itself would depend on which of the two is faster.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _PR_SET_PTRACER: Final = 0x59616D61
 _ANYONE: Final = ctypes.c_ulong(-1)
+_READY: Final = b"!"
+"""What a fork prints before it waits."""
+
 _PIPE_BYTES: Final = 2**20
 """
 What a run prints has to fit: it is read when the run is over, because a file would count against
@@ -68,18 +72,19 @@ def _forked(job: dict[str, Any]) -> tuple[int, int, int]:
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     pid = os.fork()
     if pid == 0:
-        os.close(gate)
-        os.close(out)
-        _run(job, wait, into)
+        _run(job, (wait, gate), (out, into))
     for descriptor in (wait, into, job["nothing"]):
         os.close(descriptor)
+    os.read(out, len(_READY))
     return pid, gate, out
 
 
-def _run(job: dict[str, Any], wait: int, into: int) -> NoReturn:
+def _run(job: dict[str, Any], entry: tuple[int, int], output: tuple[int, int]) -> NoReturn:
     """Do a job, and end with its exit code."""
-    code = 70
+    code, (wait, gate), (out, into) = 70, entry, output
     try:
+        os.close(gate)
+        os.close(out)
         ctypes.CDLL(None).prctl(
             _PR_SET_PTRACER, _ANYONE, 0, 0, 0
         )  # where a system lets only parents trace, this lets strace
@@ -98,6 +103,7 @@ def _run(job: dict[str, Any], wait: int, into: int) -> NoReturn:
             resource.setrlimit(resource.RLIMIT_FSIZE, (job["largest"], job["largest"]))
         poll = select.poll()
         poll.register(wait, select.POLLIN)
+        os.write(into, _READY)
         poll.poll()
         code = _code(job["arguments"])
     except BaseException:  # noqa: BLE001  # a fork must not return into the server; what happened is in the answer

@@ -8,11 +8,12 @@ And the judgement itself: that it finds what is lost, mixed, or told wrongly.
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.crash.judging import LOST, State
 from tests.crash.paths import PATHS
 from tests.crash.run import RECORD
 from tests.helpers.marks import ALONE, SLOW
+from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,15 +136,16 @@ def test_a_directory_that_is_replaced_survives_every_fault(subject: Callable[...
 
 @ALONE
 @SLOW
+@pytest.mark.parametrize("name", ["json: in place", "inspect --report"])
 def test_what_others_write_meanwhile_stays(
-    subject: Callable[..., Subject], servers: tuple[Path, runs.Server, runs.Server]
+    name: str, subject: Callable[..., Subject], servers: tuple[Path, runs.Server, runs.Server]
 ) -> None:
     """
     Two runs at once, an input that is saved anew, an output that someone makes: at each name that
     is given.
     """
-    one = subject("json: in place")
-    one.own = [call for call in one.own if call.name in {"fchmod", "linkat"}]
+    one = subject(name)
+    one.own = [call for call in one.own if call.name in {"fchmod", "linkat", "rename"}]
     meddling.check(one, servers[2])
     assert one.outcome.wrong == []
     assert total(one.outcome) >= 9
@@ -196,6 +199,48 @@ def test_what_was_said_is_judged(said: str, code: int, state: State, count: int)
         len(list(judging.wrong(said, code, state, expected=0, killed=False, separate=False)))
         == count
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "is_whole"),
+    [
+        (b'{"version": 1, "models": []}', True),
+        (b'{"version": 1, "models": [', False),
+        (b'{"version": 1}', False),
+        (b"[1]", False),
+        (meddling.FOREIGN, False),
+    ],
+)
+def test_a_whole_report_stands_for_the_expected_one(data: bytes, is_whole: bool) -> None:  # noqa: FBT001
+    """What it says depends on the run; half of one, or something else, is none."""
+    assert judging.is_whole_report(data, b'{"models": [1], "version": 1}') is is_whole
+
+
+def test_a_fork_waits_when_strace_is_attached(
+    servers: tuple[Path, runs.Server, runs.Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault in a call of the command would else meet the fork's own preparations."""
+    attached, seen = runs.Server._attached, []  # noqa: SLF001  # the moment that matters
+
+    def looking(self: runs.Server, pid: int, *how: Any) -> Any:
+        seen.append(Path(f"/proc/{pid}/fd/0").readlink())
+        return attached(self, pid, *how)
+
+    monkeypatch.setattr(runs.Server, "_attached", looking)
+    for _ in range(20):
+        assert servers[1].run(("policies",), trace=["close"]).code == 0
+    assert set(seen) == {Path(os.devnull)}
+
+
+def test_runs_are_of_this_tree(tmp_path: Path) -> None:
+    """Wherever they work, and whatever is installed."""
+    if reason := runs.permitted():
+        pytest.skip(reason)
+    run = runs.in_a_new_interpreter(("--version",), tmp_path)
+    assert run.code == 0
+    opened = [call.text for call in run.calls if "/policytool/cli/main.py" in call.text]
+    assert opened
+    assert all(f'"{ROOT}/policytool/' in text or f"<{ROOT}/policytool/" in text for text in opened)
 
 
 def test_a_full_disk_below_stdout_is_no_bug() -> None:
