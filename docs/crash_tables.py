@@ -30,9 +30,10 @@ Written by `make docs` from `tests/crash/record.json`, which `make crash` writes
 real command under strace, which puts one fault into one call of the system that concerns the
 model's directory, also into those that libhdf5 makes. An undisturbed run tells the calls; one that
 is in no list of calls that write, or that do not, ends it. After each run the directory is held
-against what was there and against what the undisturbed run leaves, byte for byte and with modes;
-the exit code and the sentence have to be true of it; and where the command was not done it is run
-again, and has to be done then.
+against what was there and against what the undisturbed run leaves, byte for byte and with modes
+(of a report, which says what happened in its run, any whole one is right); the exit code and the
+sentence have to be true of it; and where the command was not done it is run again, and has to be
+done then.
 
 - SIGKILL, ENOSPC and EIO are put into every call that writes, gives or takes a name, sets
   attributes, or brings something to the disk.
@@ -42,7 +43,8 @@ again, and has to be done then.
 - *Short writes* are runs with a limit to the size of files: the system writes what fits, and
   refuses the rest.
 - *Meanwhile* and *at once*: the run is stopped after a call, someone else works on the same files,
-  and it goes on.
+  and it goes on. A report replaces an older one, and never the model that someone saves under its
+  name.
 - *In a new interpreter*: the process begins with its first instruction under strace; the other runs
   are forks of one that has loaded its modules.
 - File systems with less: drafts that have hidden names, as where there is no `O_TMPFILE`, and links
