@@ -15,11 +15,11 @@ from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._holders import Holder, Stored
 from policytool.migration.convert.variables._layouts import assemble, shape_of
 from policytool.migration.convert.variables._slots import VariableSlot, slots
+from policytool.migration.convert.variables._taking_over import is_quantised, refuse, take_over
 from policytool.model.tree import LAYERS
-from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Value
@@ -30,10 +30,6 @@ _BIDIRECTIONAL: Final = "Bidirectional"
 _BACKWARD: Final = "backward_layer"
 _PREFIXES: Final = {"forward_layer": "forward_", _BACKWARD: "backward_"}
 _KERNEL: Final = "kernel"
-_NAMES: Final = {"h5": "HDF5", "keras": "an archive (.keras)"}
-_READ_OTHERWISE: Final = frozenset({"keras3.3", "keras3.6"})
-"""Releases that have the variables of quantised layers in HDF5 in another order than Keras 3.15."""
-
 _SPECTRAL: Final = "SpectralNormalization"
 """The wrapper that has its layer's kernel as a variable of its own too."""
 
@@ -138,14 +134,14 @@ class HolderBuilder:
         else:
             wanted = (
                 None
-                if unit.custom or _is_quantised(unit)
+                if unit.custom or is_quantised(unit)
                 else slots(unit.class_name, self.situation.target.loader, unit.config)
             )
         if wanted is None:
-            return self._as_they_are(
-                unit,
-                {key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)},
-            )
+            plain = {
+                key: tensor for key, tensor in pool.items() if not isinstance(tensor, Assembly)
+            }
+            return take_over(unit, plain, self.situation)
         if unit.class_name == _SPECTRAL and below:
             kernels = {
                 stored.slot.key: stored.source
@@ -200,113 +196,8 @@ class HolderBuilder:
     def _is_read_whole(self, unit: Unit) -> bool:
         return _subclassed.is_subclassed_model(unit) and _subclassed.crosses(self.situation)
 
-    def _as_they_are(self, unit: Unit, pool: Mapping[Key, Tensor]) -> tuple[Stored, ...]:
-        """
-        Return the variables of a class that is not Keras' own, where and as the source has them.
-
-        HDF5 of both libraries has them in one order, and archives of both by attributes and by
-        numbers (``Layer.weights`` and ``save_own_variables``).
-        """
-        if unit.custom and _subclassed.crosses(self.situation):
-            objection = _subclassed.objection(unit, pool, self.situation)
-            if objection is not None:
-                self._refuse(unit, objection)
-                return ()
-            pool = self._across_archives(unit, pool)
-        numbered = all(name.isdecimal() for _, name in pool)
-        holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
-        into = self.situation.target.container
-        if pool and holds_layers and not self._same_layout(numbered=numbered):
-            why = "which archives have by attribute, and HDF5 in their order"
-            self._refuse(
-                unit,
-                f"has variables of layers that its config does not hold, {why}: save it as "
-                f"{_NAMES[into]} in its own release first",
-            )
-            return ()
-        if (
-            into == "h5"
-            and not numbered
-            and unit.custom
-            and len({within for within, _ in pool}) > 1
-        ):
-            why = "whose order among each other is not read from HDF5"
-            self._refuse(
-                unit,
-                f"has variables of several layers that its config does not hold, {why}: save it as "
-                "an archive (.keras) in its own release first",
-            )
-            return ()
-        if into == "keras" and not numbered and len(pool) > 1:
-            self._refuse(
-                unit,
-                "has variables whose order the file does not tell: save it as an archive (.keras) "
-                "in its own release first",
-            )
-            return ()
-        loader = self.situation.target.loader
-        if (
-            _is_quantised(unit)
-            and into == "h5"
-            and loader in _READ_OTHERWISE
-            and loader != self.situation.source_release
-        ):
-            self._refuse(
-                unit,
-                f"is quantised, and {loader} reads its variables from HDF5 in another order: save "
-                "it as an archive (.keras) first",
-            )
-            return ()
-        found = []
-        for number, ((within, name), tensor) in enumerate(pool.items()):
-            index = int(name) if numbered else number
-            slot = VariableSlot(
-                name=f"variable_{name}" if numbered else name,
-                scopes=within,
-                within=within,
-                index=index,
-                attribute=name,
-                trainable=True,
-                known_as=name,
-            )
-            found.append(
-                Stored(slot=slot, shape=tensor.shape or (), dtype=tensor.dtype, source=tensor)
-            )
-        return tuple(found)
-
-    def _across_archives(self, unit: Unit, pool: Mapping[Key, Tensor]) -> Mapping[Key, Tensor]:
-        """Return variables of a class by where the other library looks for them."""
-        if not self.situation.to_keras3:
-            return _subclassed.places_in_keras2(pool)
-        several = _subclassed.repeated_class(pool) if _subclassed.is_model(unit) else None
-        if several is not None:
-            self.situation.log.caution(
-                "layer-order",
-                unit,
-                f"{unit.path} ({unit.class_name}) lists several layers of one class ({several}): "
-                "if it holds them in a dict, Keras 3 lists them in the order of its items, and "
-                "Keras 2 in that of its keys: compare predictions",
-            )
-        return pool
-
-    def _same_layout(self, *, numbered: bool) -> bool:
-        situation = self.situation
-        if (
-            situation.crosses
-            and situation.loaded.document.format.partition("-")[0] != situation.target.container
-        ):
-            return False
-        return numbered == (situation.target.container == "keras")
-
     def _refuse(self, unit: Unit, what: str) -> None:
-        if self.situation.log.is_refused(unit):
-            return  # a layer that the target cannot have has no variables there
-        self.situation.log.refuse("variables", unit, f"{unit.path} ({unit.class_name}) {what}")
-
-
-def _is_quantised(unit: Unit) -> bool:
-    policy = unit.config.get("dtype")
-    return isinstance(policy, Policy) and policy.quantization is not None
+        refuse(unit, what, self.situation)
 
 
 def _units(value: Value) -> Iterator[tuple[bool, Unit]]:

@@ -93,7 +93,26 @@ def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | Non
     )
 
 
-def repeated_class(pool: Pool) -> str | None:
+def across_archives(unit: Unit, pool: Pool, situation: ConversionContext) -> Pool:
+    """
+    Return variables of a class by where the other library looks for them; a warning where Keras 3
+    can list layers otherwise.
+    """
+    if not situation.to_keras3:
+        return _places_in_keras2(pool)
+    several = _repeated_class(pool) if is_model(unit) else None
+    if several is not None:
+        situation.log.caution(
+            "layer-order",
+            unit,
+            f"{unit.path} ({unit.class_name}) lists several layers of one class ({several}): if it "
+            "holds them in a dict, Keras 3 lists them in the order of its items, and Keras 2 in "
+            "that of its keys: compare predictions",
+        )
+    return pool
+
+
+def _repeated_class(pool: Pool) -> str | None:
     """
     Return the class, in snake case, of which a model of Keras 2 lists several layers; None for
     none.
@@ -126,7 +145,7 @@ def _miscounted(pool: Pool) -> str | None:
     return None
 
 
-def places_in_keras2(pool: Pool) -> Pool:
+def _places_in_keras2(pool: Pool) -> Pool:
     """Return variables of a class of Keras 3 by where Keras 2 looks for them."""
     below: dict[Within, set[str]] = defaultdict(set)
     for path, _ in pool:
