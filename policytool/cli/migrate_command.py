@@ -225,7 +225,7 @@ def command(
     listed = list(options.expand_stdin(paths, null=null))
     others = [path for path in (plan, destination.output) if path is not None]
     if target is not None and verify == tensorflow_options.AUTO and not retrace:
-        tensorflow = tensorflow.bounded(SECONDS)
+        tensorflow = tensorflow.with_time_limit(SECONDS)
     parts = diff or any(file.format == _DIFF for file in report)
     with (
         Worker(tensorflow.interpreter, steps(progress)) as worker,

@@ -37,7 +37,7 @@ class TensorFlow:
     custom_objects: tuple[str, ...]
     trust: bool
 
-    def bounded(self, seconds: float) -> TensorFlow:
+    def with_time_limit(self, seconds: float) -> TensorFlow:
         """Return the same with a bound on the time of a job, unless there is one."""
         source, target = (
             replace(one, timeout=one.timeout or seconds) for one in (self.interpreter, self.target)

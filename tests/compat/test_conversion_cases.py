@@ -148,7 +148,7 @@ def test_keras3_does_not_store_what_keras2_looks_for(libraries: Libraries) -> No
     """
     found = {
         library: [
-            _stored(*libraries.saved[name][library])
+            _stored_shapes(*libraries.saved[name][library])
             for name in ("subclassed_of_two", "subclassed_of_two_swapped")
         ]
         for library in TARGETS
@@ -170,7 +170,7 @@ def test_what_predicts_something_else_is_warned_of(
     assert all(isinstance(one, float) and one > NEAR for one in found)
 
 
-def _stored(path: str) -> dict[str, tuple[int, ...]]:
+def _stored_shapes(path: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of an archive's variables by their names."""
     shapes: dict[str, tuple[int, ...]] = {}
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
-from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope, Tensor
+from policytool.migration.convert.masks.expressions import (
+    Mask,
+    MaskOp,
+    MaskTable,
+    Scope,
+    ScopedTensor,
+)
 from policytool.migration.convert.masks.operations import CAST, MaskOperations
 from policytool.releases.keras_operations import MODULES
 
@@ -59,7 +65,7 @@ class MaskBuilder:
         """
         found = [given] if isinstance(given, Reference) else []
         if not found and not any(place in {"rows", "full"} for place, _ in parts):
-            ones = self._table.mask(MaskOp.ONES, Tensor(self._scope, query))
+            ones = self._table.mask(MaskOp.ONES, ScopedTensor(self._scope, query))
             parts = {*parts, ("rows", ones)}  # not all releases broadcast along the queries
         for place, mask in sorted(parts, key=lambda part: (part[0], part[1].number)):
             reference = self.put(mask, taker)
@@ -69,20 +75,20 @@ class MaskBuilder:
                 axis = -1 if place == "rows" else 1
                 reference = self._operation("ExpandDims", taker, (reference,), axis=axis)
             found.append(reference)
-        return self._folded("LogicalAnd", taker, found)
+        return self._fold("LogicalAnd", taker, found)
 
     def _put(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
         first, *others = mask.parts
-        if isinstance(first, Tensor) and first.scope != self._scope:
+        if isinstance(first, ScopedTensor) and first.scope != self._scope:
             return None
-        if mask.op is MaskOp.TENSOR and isinstance(first, Tensor):
+        if mask.op is MaskOp.TENSOR and isinstance(first, ScopedTensor):
             return first.reference
-        if mask.op is MaskOp.NONZERO and isinstance(first, Tensor):
-            return self._nonzero(first.reference, others, taker)
-        if mask.op is MaskOp.ONES and isinstance(first, Tensor):
-            return self._ones(first.reference, taker)
+        if mask.op is MaskOp.NONZERO and isinstance(first, ScopedTensor):
+            return self._put_nonzero(first.reference, others, taker)
+        if mask.op is MaskOp.ONES and isinstance(first, ScopedTensor):
+            return self._put_ones(first.reference, taker)
         if mask.op is MaskOp.JOIN:
-            return self._joined(mask, taker, depth)
+            return self._put_join(mask, taker, depth)
         if mask.op is MaskOp.LAYER:
             return None
         parts = [self.put(part, taker, depth) for part in mask.parts if isinstance(part, Mask)]
@@ -92,10 +98,10 @@ class MaskBuilder:
         if mask.op is MaskOp.ANY:
             return self._operation("Any", taker, (known[0],), axis=-1, keepdims=False)
         name = "LogicalOr" if mask.op is MaskOp.EITHER else "LogicalAnd"
-        return self._folded(name, taker, known)
+        return self._fold(name, taker, known)
 
-    def _nonzero(
-        self, tensor: Reference, others: list[Mask | Tensor | str | float | None], taker: Unit
+    def _put_nonzero(
+        self, tensor: Reference, others: list[Mask | ScopedTensor | str | float | None], taker: Unit
     ) -> Reference:
         value, *dtype = others
         if dtype:
@@ -104,13 +110,13 @@ class MaskBuilder:
         compared = int(number) if number.is_integer() else number
         return self._operation("NotEqual", taker, (tensor, compared))
 
-    def _ones(self, tensor: Reference, taker: Unit) -> Reference:
+    def _put_ones(self, tensor: Reference, taker: Unit) -> Reference:
         zero = self._operation("Equal", taker, (tensor, 0))
         other = self._operation("NotEqual", taker, (tensor, 0))
         either = self._operation("LogicalOr", taker, (zero, other))  # NaN is other than 0, too
         return self._operation("Any", taker, (either,), axis=-1, keepdims=False)
 
-    def _joined(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
+    def _put_join(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
         found: list[Argument] = []
         for tensor, part in zip(mask.parts[::2], mask.parts[1::2], strict=True):
             one = part if isinstance(part, Mask) else self._table.mask(MaskOp.ONES, tensor)
@@ -120,7 +126,7 @@ class MaskBuilder:
             found.append(reference)
         return self._operation("Concatenate", taker, (found,), axis=1)
 
-    def _folded(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:
+    def _fold(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:
         result = tensors[0]
         for one in tensors[1:]:
             result = self._operation(name, taker, (result, one))

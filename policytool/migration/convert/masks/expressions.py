@@ -45,7 +45,7 @@ class MaskOp(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ScopedTensor:
     """One tensor of a model, or of a nested one."""
 
     scope: Scope
@@ -57,7 +57,7 @@ class Mask:
     """One mask; made by :class:`MaskTable` only."""
 
     op: MaskOp
-    parts: tuple[Mask | Tensor | str | float | None, ...]
+    parts: tuple[Mask | ScopedTensor | str | float | None, ...]
     number: int
     """Its place in the table, which orders masks."""
 
@@ -68,19 +68,19 @@ class MaskTable:
     def __init__(self) -> None:
         self._masks: dict[tuple[object, ...], Mask] = {}
 
-    def mask(self, op: MaskOp, *parts: Mask | Tensor | str | float | None) -> Mask:
+    def mask(self, op: MaskOp, *parts: Mask | ScopedTensor | str | float | None) -> Mask:
         """Return the mask of an operation and its parts."""
         return self._masks.setdefault((op, *parts), Mask(op, parts, len(self._masks)))
 
     def either(self, masks: Iterable[Mask]) -> Mask:
         """Return the mask that is true where any of one or more masks is true."""
-        return self._combined(MaskOp.EITHER, masks)
+        return self._combine(MaskOp.EITHER, masks)
 
     def both(self, masks: Iterable[Mask]) -> Mask:
         """Return the mask that is true where all of one or more masks are true."""
-        return self._combined(MaskOp.BOTH, masks)
+        return self._combine(MaskOp.BOTH, masks)
 
-    def _combined(self, op: MaskOp, masks: Iterable[Mask]) -> Mask:
+    def _combine(self, op: MaskOp, masks: Iterable[Mask]) -> Mask:
         found: set[Mask] = set()
         for mask in masks:
             found.update(

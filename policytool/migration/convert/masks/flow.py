@@ -171,7 +171,7 @@ class MaskFlow:
             if not self._is_source and fails(rule, masks.run):
                 failing = self._table.mask(MaskOp.LAYER, "fails", *masks.run)
                 self.used[key] = frozenset({("0", failing)})
-        made = self._made(unit, inputs)
+        made = self._own_mask(unit, inputs)
         ways = [(self._run, masks.run, rule.attached_out if rule is not None else None)]
         if self._is_keras3:
             ways.append((self._built, masks.built, rule.out if rule is not None else None))
@@ -247,7 +247,7 @@ class MaskFlow:
             found |= self._operations.attention(whole)
         return frozenset(found)
 
-    def _made(self, unit: Unit, inputs: Sequence[Reference]) -> Mask | None:
+    def _own_mask(self, unit: Unit, inputs: Sequence[Reference]) -> Mask | None:
         """Return the mask that an Embedding or a Masking makes."""
         if not makes_mask(unit) or not inputs:
             return None

@@ -129,7 +129,7 @@ class _Differences:
         if not everything:
             return _NOWHERE
         if unit.class_name == ATTENTION and not unit.custom:
-            return self._attended(places, own)
+            return self._attention_outcome(places, own)
         if unit.class_name in _STEPWISE and not unit.custom:
             return everything
         if unit.class_name == "Concatenate" and unit.config.get("axis", -1) == -1:
@@ -143,7 +143,7 @@ class _Differences:
     def _of(self, value: Argument) -> Differing:
         return frozenset[Mask | None]().union(*(self._at(one) for one in tensors(value)))
 
-    def _attended(self, places: Mapping[str, Differing], own: Used) -> Differing:
+    def _attention_outcome(self, places: Mapping[str, Differing], own: Used) -> Differing:
         """Return where an attention differs: its queries step by step, its values where seen."""
         values = places.get("value", _NOWHERE) | places.get("key", _NOWHERE)
         if any(places.get(name) for name in places if name not in {"query", "value", "key"}):

@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Network, Reference, Role, Unit
-from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope, Tensor
+from policytool.migration.convert.masks.expressions import (
+    Mask,
+    MaskOp,
+    MaskTable,
+    Scope,
+    ScopedTensor,
+)
 from policytool.migration.convert.traversal import references
 
 if TYPE_CHECKING:
@@ -46,9 +52,9 @@ class MaskOperations:
             if mask is not None:
                 self._masks[name] = mask
 
-    def tensor(self, reference: Reference) -> Tensor:
+    def tensor(self, reference: Reference) -> ScopedTensor:
         """Return a tensor of this network."""
-        return Tensor(self._scope, reference)
+        return ScopedTensor(self._scope, reference)
 
     def mask(self, reference: Reference) -> Mask:
         """Return what a tensor says as a mask."""
@@ -126,7 +132,7 @@ class MaskOperations:
             return self._nonzero(args[0], float(args[1]))
         if unit.class_name == "Any" and unit.config.get("axis") in (-1, [-1]):
             return (
-                self._joined(args[0])
+                self._join_mask(args[0])
                 or self._ones(args[0])
                 or self._table.mask(MaskOp.ANY, self.mask(args[0]))
             )
@@ -158,7 +164,7 @@ class MaskOperations:
             else None
         )
 
-    def _joined(self, reference: Reference) -> Mask | None:
+    def _join_mask(self, reference: Reference) -> Mask | None:
         """Return the mask of a Concatenate of Keras 3; None for any other tensor."""
         unit = self._operation(reference.layer)
         if unit is None or unit.class_name != "Concatenate":
@@ -176,7 +182,7 @@ class MaskOperations:
             return self._table.mask(MaskOp.ONES, found[0][0])
         return self._table.either(present)
 
-    def _part(self, reference: Reference) -> tuple[Tensor, Mask | None] | None:
+    def _part(self, reference: Reference) -> tuple[ScopedTensor, Mask | None] | None:
         """Return a tensor and its mask as a Concatenate broadcasts it."""
         unit = self._operation(reference.layer)
         given = [one for one in _arguments(unit) if isinstance(one, Reference)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from policytool.migration.convert.architecture import Argument, Value
-    from policytool.migration.convert.masks.expressions import MaskTable, Tensor
+    from policytool.migration.convert.masks.expressions import MaskTable, ScopedTensor
     from policytool.releases.masks import FullyMaskedResult
 
 _MEASURED_INPUTS: Final = 3
@@ -91,7 +91,7 @@ def fails(rule: MaskRule | None, found: Sequence[Mask | None]) -> bool:
 def output_masks(
     words: Mapping[str, tuple[str, ...]] | None,
     call: tuple[str, int],
-    inputs: Sequence[Tensor],
+    inputs: Sequence[ScopedTensor],
     found: Sequence[Mask | None],
     table: MaskTable,
 ) -> list[Mask | None]:
@@ -113,7 +113,7 @@ def output_masks(
 def _output_mask(
     word: str,
     output: tuple[str, int, int],
-    inputs: Sequence[Tensor],
+    inputs: Sequence[ScopedTensor],
     found: Sequence[Mask | None],
     table: MaskTable,
 ) -> Mask | None:

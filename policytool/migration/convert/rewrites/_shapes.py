@@ -15,14 +15,16 @@ _SHAPES: Final = ("batch_input_shape", "batch_shape")
 
 def input_shape(unit: Unit, network: Network) -> Value:
     """Return the shape that a layer of a network gets; None where the file does not have it."""
-    shape = (unit.build or {}).get("input_shape") or _said(unit)
+    shape = (unit.build or {}).get("input_shape") or _config_shape(unit)
     if shape is not None:
         return shape
     before = _before(unit, network)
-    return _said(before) if before is not None and before.class_name == INPUT_CLASS else None
+    return (
+        _config_shape(before) if before is not None and before.class_name == INPUT_CLASS else None
+    )
 
 
-def _said(unit: Unit) -> Value:
+def _config_shape(unit: Unit) -> Value:
     return next((unit.config[key] for key in _SHAPES if key in unit.config), None)
 
 

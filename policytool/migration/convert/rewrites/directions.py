@@ -39,7 +39,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             _judge(unit.network, situation)
         if _is_bidirectional(unit):
             return _name_directions(unit, situation)
-        return _rolled(unit, situation) if _unrolls_unknown(unit) else unit
+        return _roll_up(unit, situation) if _unrolls_unknown(unit) else unit
 
     return map_units(root, change)
 
@@ -52,7 +52,7 @@ def _unrolls_unknown(unit: Unit) -> bool:
     return recurrent and unit.config.get("unroll") is True and not isinstance(steps, int)
 
 
-def _rolled(unit: Unit, situation: ConversionContext) -> Unit:
+def _roll_up(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "unroll",
         unit,

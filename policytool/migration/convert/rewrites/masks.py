@@ -137,7 +137,7 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
     arguments = named_arguments(unit, call)
     first = next(iter(arguments.values()), None)
     if not needed:
-        return _copied(unit, call, set(references(first)), builder)
+        return _copy_tensors(unit, call, set(references(first)), builder)
     if unit.class_name not in TAKERS or unit.custom:
         return call
     found = {place: builder.put(mask, unit) for place, mask in needed}
@@ -169,10 +169,10 @@ def _masked_attention(
         if mask is None:
             return call
         call = replace(call, kwargs={**call.kwargs, ATTENTION_MASK: mask})
-    return _copied(unit, call, copied, builder)
+    return _copy_tensors(unit, call, copied, builder)
 
 
-def _copied(unit: Unit, call: Call, tensors: set[Reference], builder: MaskBuilder) -> Call:
+def _copy_tensors(unit: Unit, call: Call, tensors: set[Reference], builder: MaskBuilder) -> Call:
     """Return a call with copies, which have no masks, in place of some of its tensors."""
     copies = {one: builder.copy(one, unit) for one in sorted(tensors, key=repr)}
 
@@ -247,10 +247,10 @@ def _without_unused(unit: Unit) -> Unit:
     if unit.network is None:
         return unit
     network = replace(unit.network, units=tuple(_without_unused(one) for one in unit.network.units))
-    return replace(unit, network=network if network.is_chain else _pruned(network))
+    return replace(unit, network=network if network.is_chain else _prune(network))
 
 
-def _pruned(network: Network) -> Network:
+def _prune(network: Network) -> Network:
     while True:
         used = {
             reference.layer

@@ -77,7 +77,7 @@ def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | Non
     are.
     """
     if situation.to_keras3:
-        return _miscounted(pool) if is_model(unit) else None
+        return _obstacle_of_counts(pool) if is_model(unit) else None
     within = {path for path, _ in pool}
     if any(_NESTED.fullmatch(name) for path in within for name in path):
         return "holds layers in lists within lists, which Keras 2 neither stores nor loads"
@@ -125,7 +125,7 @@ def _repeated_class(pool: Pool) -> str | None:
     return next((base for base, count in sorted(found.items()) if count > 1), None)
 
 
-def _miscounted(pool: Pool) -> str | None:
+def _obstacle_of_counts(pool: Pool) -> str | None:
     levels = {path[: path.index(LAYERS)] for path, _ in pool if LAYERS in path}
     for level in sorted(levels):
         below = {
@@ -133,7 +133,7 @@ def _miscounted(pool: Pool) -> str | None:
             for (path, number), tensor in pool.items()
             if path[: len(level)] == level
         }
-        attribute = _uncounted(below)
+        attribute = _attribute_without_count(below)
         if attribute is not None:
             where = "/".join((*level, attribute))
             return (
@@ -163,7 +163,7 @@ def _places_in_keras2(pool: Pool) -> Pool:
     }
 
 
-def _uncounted(pool: Pool) -> str | None:
+def _attribute_without_count(pool: Pool) -> str | None:
     """
     Return the attribute of a model of Keras 2 whose layer can be of a class that is in its list;
     None where Keras 3 counts the list as Keras 2 does.

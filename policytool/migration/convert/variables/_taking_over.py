@@ -38,7 +38,7 @@ def take_over(unit: Unit, pool: Pool, situation: ConversionContext) -> tuple[Sto
     if reason is not None:
         refuse(unit, reason, situation)
         return ()
-    return _stored(_subclassed.across_archives(unit, pool, situation) if across else pool)
+    return _stored_variables(_subclassed.across_archives(unit, pool, situation) if across else pool)
 
 
 def refuse(unit: Unit, what: str, situation: ConversionContext) -> None:
@@ -96,7 +96,7 @@ def _is_laid_out_alike(situation: ConversionContext, *, numbered: bool) -> bool:
     return numbered == (container == "keras")
 
 
-def _stored(pool: Pool) -> tuple[Stored, ...]:
+def _stored_variables(pool: Pool) -> tuple[Stored, ...]:
     numbered = _is_numbered(pool)
     found = []
     for number, ((within, name), tensor) in enumerate(pool.items()):
