@@ -87,14 +87,15 @@ class MaskBuilder:
             return self._put_nonzero(first.reference, others, taker)
         if mask.op is MaskOp.ONES and isinstance(first, ScopedTensor):
             return self._put_ones(first.reference, taker)
-        if mask.op is MaskOp.JOIN:
-            return self._put_join(mask, taker, depth)
         if mask.op is MaskOp.LAYER:
             return None
         parts = [self.put(part, taker, depth) for part in mask.parts if isinstance(part, Mask)]
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
+        if mask.op is MaskOp.JOIN:
+            items: list[Argument] = [*known]
+            return self._operation("Concatenate", taker, (items,), axis=1)
         if mask.op is MaskOp.ANY:
             return self._operation("Any", taker, (known[0],), axis=-1, keepdims=False)
         name = "LogicalOr" if mask.op is MaskOp.EITHER else "LogicalAnd"
@@ -115,16 +116,6 @@ class MaskBuilder:
         other = self._operation("NotEqual", taker, (tensor, 0))
         either = self._operation("LogicalOr", taker, (zero, other))  # NaN is other than 0, too
         return self._operation("Any", taker, (either,), axis=-1, keepdims=False)
-
-    def _put_join(self, mask: Mask, taker: Unit, depth: int) -> Reference | None:
-        found: list[Argument] = []
-        for tensor, part in zip(mask.parts[::2], mask.parts[1::2], strict=True):
-            one = part if isinstance(part, Mask) else self._table.mask(MaskOp.ONES, tensor)
-            reference = self.put(one, taker, depth)
-            if reference is None:
-                return None
-            found.append(reference)
-        return self._operation("Concatenate", taker, (found,), axis=1)
 
     def _fold(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:
         result = tensors[0]

@@ -32,7 +32,7 @@ class MaskOp(StrEnum):
     EITHER = "either"
     BOTH = "both"
     JOIN = "join"
-    """Tensors and their masks in turn, joined along the steps; no mask counts as ones."""
+    """Masks one behind the other along the steps."""
 
     ONES = "ones"
     """True at each step of a tensor."""

@@ -125,6 +125,8 @@ class MaskOperations:
     def _mask(self, unit: Unit | None) -> Mask | None:
         """Return what an operation says, those that it takes being known."""
         args = _arguments(unit)
+        if unit is not None and unit.class_name == "Concatenate":
+            return self._steps_joined(unit)
         if unit is None or not args or not isinstance(args[0], Reference):
             return None
         given = [one for one in args if isinstance(one, Reference)]
@@ -140,6 +142,14 @@ class MaskOperations:
             combine = self._table.either if unit.class_name == "LogicalOr" else self._table.both
             return combine(self.mask(one) for one in given)
         return self.mask(args[0]) if unit.class_name == _COPY else None
+
+    def _steps_joined(self, unit: Unit) -> Mask | None:
+        """Return the mask that :class:`MaskBuilder` makes of several along the steps."""
+        items = next(iter(_arguments(unit)), None)
+        if not isinstance(items, list | tuple) or unit.config.get("axis") != 1:
+            return None
+        found = [self.mask(one) for one in items if isinstance(one, Reference)]
+        return self._table.mask(MaskOp.JOIN, *found) if len(found) == len(items) else None
 
     def _nonzero(self, tensor: Reference, value: float) -> Mask:
         source = self.before_cast(tensor)
@@ -176,7 +186,11 @@ class MaskOperations:
         if not found or len(found) != len(items):
             return None
         if unit.config.get("axis") != -1:
-            return self._table.mask(MaskOp.JOIN, *(one for part in found for one in part))
+            ones = [self._table.mask(MaskOp.ONES, tensor) for tensor, _ in found]
+            masks = [mask for _, mask in found]
+            return self._table.mask(
+                MaskOp.JOIN, *(a or b for a, b in zip(masks, ones, strict=True))
+            )
         present = [mask for _, mask in found if mask is not None]
         if len(present) < len(found):
             return self._table.mask(MaskOp.ONES, found[0][0])

@@ -76,9 +76,14 @@ def attention_rule(name: str, rule: MaskRule | None) -> bool:
 
 
 def read_masks(rule: MaskRule | None, found: Sequence[Mask | None]) -> frozenset[tuple[str, Mask]]:
-    """Return the masks that change a call's values, with the numbers of their inputs."""
+    """
+    Return the masks that change a call's values, with the numbers of their inputs.
+
+    Where a release cannot call a layer on such masks, they do if other masks of the layer do.
+    """
     subset = _subset(found)
-    if rule is not None and subset not in rule.reads and subset not in rule.errors:
+    may_read = rule is None or bool(rule.reads and subset in rule.errors)
+    if not may_read and rule is not None and subset not in rule.reads:
         return frozenset()
     return frozenset((str(place), mask) for place, mask in enumerate(found) if mask is not None)
 
@@ -130,7 +135,9 @@ def _output_mask(
         return table.mask(MaskOp.ONES, inputs[0])
     if word == "concat" and len(inputs) == len(found):
         pairs = zip(inputs, found, strict=True)
-        return table.mask(MaskOp.JOIN, *(one for pair in pairs for one in pair))
+        return table.mask(
+            MaskOp.JOIN, *(mask or table.mask(MaskOp.ONES, tensor) for tensor, mask in pairs)
+        )
     name, call, place = output
     return table.mask(MaskOp.LAYER, name, float(call), float(place), word, *found)
 

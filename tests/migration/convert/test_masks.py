@@ -1,0 +1,366 @@
+"""Masks are written into the graph where another release would hand on others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.helpers.convertible_models import (
+    converted,
+    input2,
+    input3,
+    keras2,
+    keras3,
+    layer2,
+    layer3,
+    named,
+    policy,
+    tensor,
+    told,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.helpers.convertible_models import Config
+
+K2, K3 = "tf_keras2.21", "keras3.15"
+NUMPY: Final = "keras.src.ops.numpy"
+
+
+def embedding2(source: str, name: str) -> Config:
+    """Return an Embedding of Keras 2 that makes a mask."""
+    return layer2(
+        "Embedding", name, [[source, 0, 0, {}]], input_dim=5, output_dim=4, mask_zero=True
+    )
+
+
+def embedding3(source: str, name: str) -> Config:
+    """Return an Embedding of Keras 3 that makes a mask."""
+    return layer3("Embedding", name, tensor(source), input_dim=5, output_dim=4, mask_zero=True)
+
+
+def attention2(name: str, query: str, value: str, **call: object) -> Config:
+    """Return a MultiHeadAttention of Keras 2 with dropout."""
+    node = [[query, 0, 0, {"value": [value, 0, 0], **call}]]
+    return layer2(
+        "MultiHeadAttention", name, node, num_heads=2, key_dim=2, value_dim=2, dropout=0.5
+    )
+
+
+def lstm2(source: str, **config: object) -> Config:
+    """Return an LSTM of Keras 2."""
+    return layer2("LSTM", "lstm", [[source, 0, 0, {}]], units=2, **config)
+
+
+def merge2(class_name: str, *sources: str, **config: object) -> Config:
+    """Return a layer of Keras 2 that merges tensors."""
+    return layer2(class_name, "merge", [[one, 0, 0, {}] for one in sources], **config)
+
+
+def history(argument: object) -> str:
+    """Return the layer that a tensor of Keras 3 comes from."""
+    assert isinstance(argument, dict)
+    return str(argument["config"]["keras_history"][0])
+
+
+def arguments(config: Config, name: str) -> tuple[list[Config], Config]:
+    """Return what a layer of Keras 3 is called with."""
+    node = named(config, name)["inbound_nodes"][0]
+    return node["args"], node["kwargs"]
+
+
+def class_names(config: Config, *names: str) -> list[str]:
+    """Return the classes of layers of Keras 3."""
+    return [named(config, name)["class_name"] for name in names]
+
+
+class TestMerges:
+    def test_keras2_joins_masks_by_and(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 3),
+            input2("y", 3),
+            embedding2("x", "a"),
+            embedding2("y", "b"),
+            merge2("Add", "a", "b"),
+            lstm2("merge"),
+        )
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        mask = history(arguments(config, "lstm")[1]["mask"])
+        assert class_names(config, mask) == ["LogicalAnd"]
+
+    def test_a_layer_whose_values_masks_change_in_keras3_gets_copies(self, tmp_path: Path) -> None:
+        model = keras2(
+            input2("x", 3),
+            embedding2("x", "a"),
+            layer2("Dense", "b", [["a", 0, 0, {}]], units=4),
+            merge2("Multiply", "a", "b"),
+            lstm2("merge"),
+        )
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        copies = [history(one) for one in arguments(config, "merge")[0][0]]
+        assert class_names(config, *copies) == ["Copy", "Copy"]
+
+    def test_what_keras2_cannot_be_told_is_refused(self, tmp_path: Path) -> None:
+        merged = layer3("Multiply", "merge", [tensor("a"), tensor("b")])
+        model = keras3(
+            input3("x", 3), input3("y", 3), embedding3("x", "a"), embedding3("y", "b"), merged
+        )
+        text = told(converted(tmp_path, model, K2)[2])
+        assert "(Multiply) computes with the mask of 2 of its inputs in keras3.8" in text
+
+    def test_more_than_three_inputs_follow_the_rule_of_three(self, tmp_path: Path) -> None:
+        names = ("a", "b", "c", "d")
+        inputs = [input2(f"x_{name}", 3) for name in names]
+        layers = [embedding2(f"x_{name}", name) for name in names]
+        model = keras2(*inputs, *layers, merge2("Average", *names), lstm2("merge"))
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        mask = history(arguments(config, "lstm")[1]["mask"])
+        assert class_names(config, mask) == ["LogicalAnd"]
+        assert sum(one["class_name"] == "NotEqual" for one in config["config"]["layers"]) == 4
+
+    def test_steps_joined_with_unmasked_ones(self, tmp_path: Path) -> None:
+        merged = layer3("Concatenate", "merge", [tensor("a"), tensor("y")], axis=1)
+        broadcast = [
+            layer3("NotEqual", "not_equal", tensor("x"), 0, module=NUMPY),
+            layer3("ExpandDims", "expand", tensor("not_equal"), module=NUMPY, axis=-1),
+            layer3("ZerosLike", "zeros", tensor("a"), module=NUMPY, dtype="bool"),
+            layer3("LogicalOr", "wide", tensor("expand"), tensor("zeros"), module=NUMPY),
+            layer3("OnesLike", "ones", tensor("y"), module=NUMPY, dtype="bool"),
+            layer3("Concatenate", "both", [tensor("wide"), tensor("ones")], module=NUMPY, axis=1),
+            layer3("Any", "any", tensor("both"), module=NUMPY, axis=-1, keepdims=False),
+        ]
+        lstm = layer3("LSTM", "lstm", tensor("merge"), kwargs={"mask": tensor("any")}, units=2)
+        model = keras3(
+            input3("x", 3), input3("y", 2, 4), embedding3("x", "a"), merged, *broadcast, lstm
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        functions = {one["config"].get("function") for one in config["config"]["layers"]}
+        assert {"concat", "math.equal", "math.reduce_any"} <= functions
+        assert "zeros_like" not in functions
+
+
+class TestAttention:
+    def test_a_mask_that_keras3_clears_becomes_an_argument(self, tmp_path: Path) -> None:
+        mha = layer2(
+            "MultiHeadAttention",
+            "second",
+            [["merge", 0, 0, {"value": ["a", 0, 0]}]],
+            num_heads=2,
+            key_dim=2,
+            value_dim=2,
+            dropout=0.0,
+        )
+        first = {**mha, "name": "first", "config": {**mha["config"], "name": "first"}}
+        first["inbound_nodes"] = [[["a", 0, 0, {"value": ["a", 0, 0]}]]]
+        model = keras2(
+            input2("x", 3), embedding2("x", "a"), first, merge2("Add", "a", "first"), mha
+        )
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        assert "attention_mask" not in arguments(config, "first")[1]
+        whole = history(arguments(config, "second")[1]["attention_mask"])
+        parts = [history(one) for one in arguments(config, whole)[0]]
+        assert class_names(config, whole, *parts) == ["LogicalAnd", "ExpandDims", "ExpandDims"]
+        assert {named(config, part)["config"]["axis"] for part in parts} == {-1, 1}
+        there = keras3(*config["config"]["layers"])
+        assert not converted(tmp_path, there, K2)[2].refusals
+
+    def test_the_argument_that_a_call_has_is_kept(self, tmp_path: Path) -> None:
+        mha = layer2(
+            "MultiHeadAttention",
+            "mha",
+            [["y", 0, 0, {"value": ["a", 0, 0], "attention_mask": ["m", 0, 0]}]],
+            num_heads=2,
+            key_dim=2,
+            value_dim=2,
+            dropout=0.0,
+        )
+        model = keras2(
+            input2("x", 3), input2("y", 2, 4), input2("m", 2, 3), embedding2("x", "a"), mha
+        )
+        config, _, log = converted(tmp_path, model, "tf2.4")
+        assert not log.refusals
+        last = named(config, "mha")["inbound_nodes"][0][0][3]["attention_mask"][0]
+        assert named(config, last)["config"]["function"] == "math.logical_and"
+
+    def test_values_alone_are_masked_for_all_queries(self, tmp_path: Path) -> None:
+        mha = attention2("mha", "y", "a")
+        mha["config"]["dropout"] = 0.0
+        model = keras2(input2("x", 3), input2("y", 2, 4), embedding2("x", "a"), mha)
+        config, _, log = converted(tmp_path, model, "tf2.4")
+        assert not log.refusals
+        functions = [one["config"].get("function") for one in config["config"]["layers"]]
+        assert functions.count("expand_dims") == 2
+        assert "math.equal" in functions
+
+
+class TestFullyMaskedSteps:
+    """Keras 3.10 on gives zeros for them with dropout or scores, Keras 2 an average."""
+
+    def model(self, *behind: Config, value: str = "a", outputs: tuple[str, ...] = ()) -> Config:
+        return keras2(
+            input2("x", 3),
+            input2("y", 3),
+            embedding2("x", "a"),
+            embedding2("y", "b"),
+            attention2("mha", "a", value),
+            *behind,
+            outputs=outputs,
+        )
+
+    @pytest.mark.parametrize(
+        "behind",
+        [
+            [],
+            [layer2("Flatten", "flat", [["mha", 0, 0, {}]])],
+            [layer2("Dense", "dense", [["mha", 0, 0, {}]], units=2)],
+            [
+                layer2("Conv1D", "conv", [["mha", 0, 0, {}]], filters=2, kernel_size=2),
+                lstm2("conv"),
+            ],
+        ],
+        ids=["output", "flattened", "step by step", "beside each other"],
+    )
+    def test_they_are_refused_if_they_reach_an_output(
+        self, tmp_path: Path, behind: list[Config]
+    ) -> None:
+        assert "steps that may attend to none" in told(
+            converted(tmp_path, self.model(*behind), K3)[2]
+        )
+
+    @pytest.mark.parametrize(
+        "behind",
+        [
+            [lstm2("mha")],
+            [layer2("GlobalAveragePooling1D", "pool", [["mha", 0, 0, {}]])],
+            [layer2("Dense", "dense", [["mha", 0, 0, {}]], units=4), lstm2("dense")],
+            [merge2("Add", "a", "mha"), lstm2("merge")],
+            [merge2("Concatenate", "a", "mha", axis=-1), lstm2("merge")],
+            [attention2("next", "mha", "mha"), lstm2("next")],
+        ],
+        ids=["lstm", "average", "dense", "add", "concatenate", "attention"],
+    )
+    def test_padding_that_is_left_out_behind_them_does_not_count(
+        self, tmp_path: Path, behind: list[Config]
+    ) -> None:
+        assert not converted(tmp_path, self.model(*behind), K3)[2].refusals
+
+    def test_another_padding_of_the_values_counts(self, tmp_path: Path) -> None:
+        model = self.model(lstm2("mha"), value="b")
+        assert "steps that may attend to none" in told(converted(tmp_path, model, K3)[2])
+
+    def test_scores_count(self, tmp_path: Path) -> None:
+        mha = attention2("mha", "a", "a", return_attention_scores=True)
+        model = keras2(input2("x", 3), embedding2("x", "a"), mha, lstm2("mha"))
+        model["config"]["output_layers"] = [["lstm", 0, 0], ["mha", 0, 1]]
+        assert "steps that may attend to none" in told(converted(tmp_path, model, K3)[2])
+
+    def test_releases_that_do_the_same_convert_it(self, tmp_path: Path) -> None:
+        assert not converted(tmp_path, self.model(), "keras3.6")[2].refusals
+
+
+class TestOtherMasks:
+    def test_that_of_a_masking_in_half_precision_is_compared_after_the_cast(
+        self, tmp_path: Path
+    ) -> None:
+        mixed = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
+        masking = layer2("Masking", "masking", [["x", 0, 0, {}]], mask_value=0.5, dtype=mixed)
+        gru = layer2("GRU", "gru", [["masking", 0, 0, {}], ["h", 0, 0, {}]], units=2, dtype=mixed)
+        config, _, log = converted(
+            tmp_path, keras2(input2("x", 3, 4), input2("h", 2), masking, gru), K3
+        )
+        assert not log.refusals
+        mask = history(arguments(config, "gru")[1]["mask"])
+        compared = history(arguments(config, mask)[0][0])
+        cast, value = arguments(config, compared)[0]
+        assert str(value) == "0.5"
+        assert named(config, history(cast))["config"]["dtype"] == "float16"
+
+    def test_that_of_a_tensor_stays(self, tmp_path: Path) -> None:
+        lstm = layer3("LSTM", "lstm", tensor("y"), kwargs={"mask": tensor("m")}, units=2)
+        config, _, log = converted(tmp_path, keras3(input3("y", 3, 4), input3("m", 3), lstm), K2)
+        assert not log.refusals
+        assert named(config, "lstm")["inbound_nodes"][0][0][3]["mask"] == ["m", 0, 0]
+
+    def test_those_of_attention_stand_in_a_list(self, tmp_path: Path) -> None:
+        attended = layer3(
+            "Attention",
+            "attention",
+            [tensor("a"), tensor("y")],
+            kwargs={"mask": [None, tensor("m")]},
+        )
+        model = keras3(
+            input3("x", 3), input3("y", 3, 4), input3("m", 3), embedding3("x", "a"), attended
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert named(config, "attention")["inbound_nodes"]
+
+    def test_one_that_enters_a_nested_model_is_followed(self, tmp_path: Path) -> None:
+        inner = keras2(
+            input2("z", 3, 4),
+            layer2("Rescaling", "scale", [["z", 0, 0, {}]], scale=2.0, offset=0.0),
+            lstm2("scale"),
+        )
+        nested = {
+            "class_name": "Functional",
+            "name": "inner",
+            "config": {**inner["config"], "name": "inner"},
+            "inbound_nodes": [[["a", 0, 0, {}]]],
+        }
+        config, _, log = converted(
+            tmp_path, keras2(input2("x", 3), embedding2("x", "a"), nested), K3
+        )
+        assert not log.refusals
+        inside = {
+            one["config"]["name"]: one["class_name"]
+            for one in named(config, "inner")["config"]["layers"]
+        }
+        assert inside["lstm_copy"] == "Copy"
+
+    def test_a_chain_cannot_be_told_and_is_refused(self, tmp_path: Path) -> None:
+        layers = [
+            {"class_name": one["class_name"], "config": one["config"]}
+            for one in (
+                input2("x", 3),
+                embedding2("x", "a"),
+                layer2("Rescaling", "scale", scale=2.0, offset=0.0),
+                lstm2("scale"),
+            )
+        ]
+        model = {
+            "class_name": "Sequential",
+            "config": {"name": "model", "layers": layers},
+            "keras_version": "2.15.0",
+            "backend": "tensorflow",
+        }
+        text = told(converted(tmp_path, model, K3)[2])
+        assert "(LSTM) computes with no mask in tf2.15" in text
+
+    def test_masks_of_masks_are_read_once_each(self, tmp_path: Path) -> None:
+        """A chain of operations that each take the one before twice is as long as the chain."""
+        layers = [layer3("NotEqual", "mask_0", tensor("x"), 1, module=NUMPY)]
+        for number in range(60):
+            name = "LogicalAnd" if number % 2 else "LogicalOr"
+            both = (tensor(f"mask_{number}"), tensor(f"mask_{number}"))
+            layers.append(layer3(name, f"mask_{number + 1}", *both, module=NUMPY))
+        lstm = layer3("LSTM", "lstm", tensor("a"), kwargs={"mask": tensor("mask_60")}, units=2)
+        model = keras3(input3("x", 3), embedding3("x", "a"), *layers, lstm)
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert "mask" in named(config, "lstm")["inbound_nodes"][0][0][3]
+
+    def test_one_of_half_precision_in_keras3_travels_in_keras2(self, tmp_path: Path) -> None:
+        masking = layer3(
+            "Masking", "masking", tensor("x"), mask_value=0.0, dtype=policy("mixed_float16")
+        )
+        lstm = layer3("LSTM", "lstm", tensor("masking"), units=2)
+        config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), masking, lstm), K2)
+        assert not log.refusals
+        assert named(config, "lstm")["inbound_nodes"] == [[["masking", 0, 0, {}]]]
