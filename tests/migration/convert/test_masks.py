@@ -144,8 +144,60 @@ class TestMerges:
         assert {"concat", "math.equal", "math.reduce_any"} <= functions
         assert "zeros_like" not in functions
 
+    def test_features_joined_with_unmasked_ones_are_masked_nowhere(self, tmp_path: Path) -> None:
+        """Keras 3 gives a mask of ones for them, Keras 2 that of the masked ones."""
+        merged = layer3("Concatenate", "merge", [tensor("a"), tensor("y")], axis=-1)
+        operations = [
+            layer3("NotEqual", "not_equal", tensor("x"), 0, module=NUMPY),
+            layer3("ExpandDims", "expand", tensor("not_equal"), module=NUMPY, axis=-1),
+            layer3("ZerosLike", "zeros", tensor("a"), module=NUMPY, dtype="bool"),
+            layer3("LogicalOr", "wide", tensor("expand"), tensor("zeros"), module=NUMPY),
+            layer3("OnesLike", "ones", tensor("y"), module=NUMPY, dtype="bool"),
+            layer3("Concatenate", "both", [tensor("wide"), tensor("ones")], module=NUMPY, axis=-1),
+            layer3("Any", "any", tensor("both"), module=NUMPY, axis=-1, keepdims=False),
+        ]
+        lstm = layer3("LSTM", "lstm", tensor("merge"), kwargs={"mask": tensor("any")}, units=2)
+        model = keras3(
+            input3("x", 3), input3("y", 3, 4), embedding3("x", "a"), merged, *operations, lstm
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        functions = {one["config"].get("function") for one in config["config"]["layers"]}
+        assert {"math.equal", "math.not_equal", "math.reduce_any"} <= functions
+        assert "mask" in named(config, "lstm")["inbound_nodes"][0][0][3]
+
 
 class TestAttention:
+    def test_what_a_dropout_hands_on_is_cleared_too(self, tmp_path: Path) -> None:
+        """Without training it returns the very tensor that it got."""
+        dropout = layer2("Dropout", "drop", [["a", 0, 0, {}]], rate=0.5)
+        mha = attention2("mha", "drop", "drop")
+        mha["config"]["dropout"] = 0.0
+        second = attention2("second", "merge", "a")
+        second["config"]["dropout"] = 0.0
+        merged = merge2("Add", "a", "mha")
+        model = keras2(input2("x", 3), embedding2("x", "a"), dropout, mha, merged, second)
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        assert "attention_mask" in arguments(config, "second")[1]
+
+    def test_arguments_of_keras3_are_one_in_keras2(self, tmp_path: Path) -> None:
+        mha = layer3(
+            "MultiHeadAttention",
+            "mha",
+            tensor("y"),
+            tensor("y"),
+            kwargs={"query_mask": tensor("m"), "value_mask": tensor("m")},
+            num_heads=2,
+            key_dim=2,
+        )
+        model = keras3(input3("y", 3, 4), input3("m", 3), mha)
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        call = named(config, "mha")["inbound_nodes"][0][0][3]
+        assert "attention_mask" in call
+        assert not {"query_mask", "value_mask"} & call.keys()
+
     def test_a_mask_that_keras3_clears_becomes_an_argument(self, tmp_path: Path) -> None:
         mha = layer2(
             "MultiHeadAttention",
