@@ -91,6 +91,31 @@ def references(argument: Argument) -> Iterator[Reference]:
             yield from references(item)
 
 
+def used_layers(network: Network) -> set[str]:
+    """Return the names of the layers whose tensors a call or an output of a network takes."""
+    given = (
+        argument
+        for unit in network.units
+        for call in unit.calls
+        for argument in (*call.args, *call.kwargs.values())
+    )
+    return {
+        reference.layer
+        for argument in (*given, network.outputs)
+        for reference in references(argument)
+    }
+
+
+def prune(network: Network, may_go: Callable[[Unit], bool]) -> Network:
+    """Return a network without the units that may go and that nothing takes, or only such."""
+    while True:
+        used = used_layers(network)
+        units = tuple(unit for unit in network.units if unit.name in used or not may_go(unit))
+        if len(units) == len(network.units):
+            return network
+        network = replace(network, units=units)
+
+
 def replace_references(argument: Argument, change: Callable[[Reference], Argument]) -> Argument:
     """Return an argument with each tensor of it changed."""
     if isinstance(argument, Reference):

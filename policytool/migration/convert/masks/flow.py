@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert._walking import tensors
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
 from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope
-from policytool.migration.convert.masks.operations import HALVES, MaskOperations
+from policytool.migration.convert.masks.operations import MaskOperations
 from policytool.migration.convert.masks.propagation import (
-    attention_rule,
     fails,
     output_masks,
     read_masks,
     rule_of,
+    takes_mask_argument,
 )
 from policytool.migration.convert.ordering import calls_in_order
 from policytool.migration.convert.rewrites.calls import RECURRENT, named_arguments
 from policytool.model.tree import INPUT_CLASS
+from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
 from policytool.releases.releases import KERAS3, family_of
 
@@ -234,7 +235,7 @@ class MaskFlow:
         found: set[tuple[str, Mask]] = set()
         for name, reference in zip(_ATTENTION_INPUTS, inputs, strict=False):
             given = arguments.get(f"{name}_mask")
-            is_taken = isinstance(given, Reference) and attention_rule(name, rule)
+            is_taken = isinstance(given, Reference) and takes_mask_argument(name, rule)
             mask = (
                 self._operations.mask(given)
                 if is_taken and isinstance(given, Reference)

@@ -18,6 +18,7 @@ from policytool.migration.convert.masks.expressions import (
     ScopedTensor,
 )
 from policytool.migration.convert.traversal import references
+from policytool.releases.dtypes import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +36,6 @@ _LOGICAL: Final = frozenset({"LogicalAnd", "LogicalOr"})
 _REUSED: Final = _LOGICAL | {"NotEqual", "Any"}
 MASK_OPS: Final = _REUSED | {CAST, _COPY, "Concatenate", "ExpandDims", "OnesLike", "ZerosLike"}
 """The operations that the masks of Keras 3 consist of."""
-
-HALVES: Final = frozenset({"float16", "bfloat16"})
 
 
 class MaskOperations:

@@ -66,7 +66,7 @@ def fully_masked_result(
     )
 
 
-def attention_rule(name: str, rule: MaskRule | None) -> bool:
+def takes_mask_argument(name: str, rule: MaskRule | None) -> bool:
     """
     Return whether a MultiHeadAttention takes the mask of an input as an argument: one that clears
     the masks of its inputs looks up the query's only there (``call`` in

@@ -22,9 +22,9 @@ from policytool.migration.convert.rewrites._base import ConversionContext, Rewri
 from policytool.migration.convert.rewrites.calls import RECURRENT
 from policytool.migration.convert.traversal import below, map_units
 from policytool.model.tree import INPUT_CLASS
+from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
 
-_SIXTEEN: Final = frozenset({"float16", "bfloat16"})
 _PREFIXES: Final = {"layer": "forward_", "backward_layer": "backward_"}
 
 
@@ -122,7 +122,7 @@ def _judge(network: Network, situation: ConversionContext) -> None:
         if (
             unit.class_name not in RECURRENT
             or not isinstance(policy, Policy)
-            or policy.compute_dtype not in _SIXTEEN
+            or policy.compute_dtype not in HALVES
         ):
             continue
         states = [

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import Call, Reference, Role, Unit
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.expressions import MaskTable
 from policytool.migration.convert.masks.flow import (
@@ -30,7 +30,7 @@ from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.operations import MASK_OPS
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites.calls import RECURRENT, named_arguments
-from policytool.migration.convert.traversal import references, replace_references, walk
+from policytool.migration.convert.traversal import prune, references, replace_references, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,12 +49,13 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     table = MaskTable()
     needed = MaskFlow(root.network, source, table, is_source=True).used
     result = _without_arguments(root)
+    wrong = _differences(result, needed, target, table)
     for _ in range(_PASSES):
-        wrong = _differences(result, needed, target, table)
         if not wrong:
             break
         result = _with_masks(result, (), wrong, table)
-    for key, (had, has) in _differences(result, needed, target, table).items():
+        wrong = _differences(result, needed, target, table)
+    for key, (had, has) in wrong.items():
         unit = _unit(root, key)
         situation.log.refuse("mask", unit, _refusal(unit, had, has, situation))
     for unit in differing_attentions(root.network, needed, (source, target)):
@@ -247,29 +248,11 @@ def _without_unused(unit: Unit) -> Unit:
     if unit.network is None:
         return unit
     network = replace(unit.network, units=tuple(_without_unused(one) for one in unit.network.units))
-    return replace(unit, network=network if network.is_chain else _prune(network))
+    return replace(unit, network=network if network.is_chain else prune(network, _is_mask))
 
 
-def _prune(network: Network) -> Network:
-    while True:
-        used = {
-            reference.layer
-            for unit in network.units
-            for call in unit.calls
-            for item in (*call.args, *call.kwargs.values())
-            for reference in references(item)
-        }
-        used |= {reference.layer for reference in references(network.outputs)}
-        units = tuple(
-            unit
-            for unit in network.units
-            if unit.name in used
-            or unit.role is not Role.OPERATION
-            or unit.class_name not in MASK_OPS
-        )
-        if len(units) == len(network.units):
-            return network
-        network = replace(network, units=units)
+def _is_mask(unit: Unit) -> bool:
+    return unit.role is Role.OPERATION and unit.class_name in MASK_OPS
 
 
 REWRITE: Final = Rewrite(

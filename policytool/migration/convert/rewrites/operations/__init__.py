@@ -30,7 +30,7 @@ from policytool.migration.convert.rewrites.operations._building import (
 )
 from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLICING, module_of
 from policytool.migration.convert.rewrites.operations._dtypes import Dtypes, of_network
-from policytool.migration.convert.traversal import map_units, references
+from policytool.migration.convert.traversal import map_units, prune
 from policytool.releases import keras_operations
 from policytool.releases.releases import KERAS3, newest
 
@@ -181,28 +181,10 @@ def _without_shapes(network: Network) -> Network:
     Return the network without the shapes, and what is made of them alone, that nothing uses any
     more.
     """
-    while True:
-        used = {
-            r.layer
-            for unit in network.units
-            for call in unit.calls
-            for item in (*call.args, *call.kwargs.values())
-            for r in references(item)
-        }
-        used |= {
-            reference.layer
-            for argument in (network.inputs, network.outputs)
-            for reference in references(argument)
-        }
-        dead = [
-            unit
-            for unit in network.units
-            if unit.name not in used
-            and (str(unit.config.get("function")) in _SHAPES or unit.role is Role.OPERATION)
-        ]
-        if not dead:
-            return network
-        network = replace(network, units=tuple(unit for unit in network.units if unit not in dead))
+    return prune(
+        network,
+        lambda unit: str(unit.config.get("function")) in _SHAPES or unit.role is Role.OPERATION,
+    )
 
 
 def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool.migration.convert.architecture import Call, Reference, Role
-from policytool.migration.convert.traversal import references, replace_references
+from policytool.migration.convert.traversal import replace_references, used_layers
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases.policy import Policy
@@ -39,14 +39,7 @@ def drop_casts(
         if _source(unit) is not None and dtypes.of(_source(unit)) in names_of_dtypes.FLOATS
     }
     units = tuple(_rewire(unit, floats, first_alone=first_alone) for unit in network.units)
-    used = {
-        reference.layer
-        for unit in units
-        for call in unit.calls
-        for item in (*call.args, *call.kwargs.values())
-        for reference in references(item)
-    }
-    used |= {reference.layer for reference in references(network.outputs)}
+    used = used_layers(replace(network, units=units))
     gone = tuple(unit for name, unit in floats.items() if name not in used)
     names = {unit.name for unit in gone}
     return replace(network, units=tuple(unit for unit in units if unit.name not in names)), gone

@@ -19,7 +19,7 @@ from policytool.migration.convert.rewrites.operations import slicing
 from policytool.migration.convert.rewrites.operations._building import FLOAT32, UnsayableError
 from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLICING
 from policytool.migration.convert.rewrites.operations._node_table import FIRST, OPS, REST
-from policytool.migration.convert.traversal import references
+from policytool.migration.convert.traversal import references, used_layers
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
@@ -74,14 +74,7 @@ def modernize(network: Network) -> tuple[Network, dict[str, str]]:
 
 
 def _without_packs(network: Network, packs: frozenset[str]) -> Network:
-    used = {
-        r.layer
-        for unit in network.units
-        for call in unit.calls
-        for item in (*call.args, *call.kwargs.values())
-        for r in references(item)
-    }
-    used |= {reference.layer for reference in references(network.outputs)}
+    used = used_layers(network)
     return replace(
         network,
         units=tuple(unit for unit in network.units if unit.name in used or unit.name not in packs),
