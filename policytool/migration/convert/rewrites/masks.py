@@ -25,6 +25,7 @@ from policytool.migration.convert.masks.flow import (
     CallKey,
     MaskFlow,
     Used,
+    makes_mask,
 )
 from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.operations import MASK_OPS
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument
     from policytool.migration.convert.masks.expressions import Scope
 
+_GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
+
 _PASSES: Final = 3
 """How often masks are written: what one writes may end a mask that travelled before."""
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    if root.network is None:
+    if root.network is None or not _has_masks(root):
         return root
     source, target = situation.source_release, situation.target.loader
     table = MaskTable()
@@ -62,6 +65,15 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
     _tell_changes(root, result, situation)
     return _without_unused(result)
+
+
+def _has_masks(root: Unit) -> bool:
+    """Return whether a layer makes a mask, or a call is given one."""
+    return any(
+        makes_mask(unit)
+        or any(not _GIVEN_MASKS.isdisjoint(named_arguments(unit, call)) for call in unit.calls)
+        for unit in walk(root)
+    )
 
 
 def _differences(
@@ -230,9 +242,7 @@ def _tell_changes(before: Unit, after: Unit, situation: ConversionContext) -> No
         one = old.get((unit.path, unit.name))
         if one is None or one.calls == unit.calls:
             continue
-        is_given = any(
-            key in {*EXPLICIT, ATTENTION_MASK} for call in unit.calls for key in call.kwargs
-        )
+        is_given = any(key in _GIVEN_MASKS for call in unit.calls for key in call.kwargs)
         text = (
             f"its mask is an argument: in {situation.target.loader} another would travel with its "
             "input"
