@@ -145,6 +145,13 @@ LAYERS: Final = Limit(
     "layers",
     "A shared layer counts at every place. EfficientNetV2-L has 1,031 layers.",
 )
+LAYER_CALLS: Final = Limit(
+    "layer-calls",
+    100_000,
+    "calls",
+    "Of layers in a model that is converted; those in a nested model count as often as it is "
+    "called. EfficientNetV2-L has 1,031.",
+)
 PATH_CHARACTERS: Final = Limit(
     "path-characters",
     64 * 2**20,

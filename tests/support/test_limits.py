@@ -26,6 +26,7 @@ from policytool.support.limits import LIMITS
 from policytool.support.text import protobuf_messages
 from tests.conftest import MIXED_JSON, MIXED_YAML, Ended, run, run_process
 from tests.helpers import bundles
+from tests.helpers.convertible_models import input2, keras2, layer2
 from tests.helpers.marks import ALONE, THOROUGH
 from tests.helpers.paths import ROOT
 from tests.helpers.small_models import (
@@ -353,8 +354,8 @@ OBSERVED: Final = (
 )
 """What a report lacks, and says so, where a graph is beyond a limit."""
 
-OF_VALUES: Final = frozenset({"h5-ratio"})
-"""Limits on values, which only some commands read, with a test of its own below."""
+OF_VALUES: Final = frozenset({"h5-ratio", "layer-calls"})
+"""Limits on what only some commands read or follow, each with a test of its own below."""
 
 OF_PROCESSES: Final = frozenset(
     {
@@ -614,6 +615,25 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
         )
         assert ended.code == 3
         assert "--limit h5-ratio=" in ended.err
+
+
+def test_calls_of_nested_models_count_as_often_as_they_are_made(tmp_path: Path) -> None:
+    """A model that calls another twice, which calls another twice, stands for any number."""
+    model = keras2(input2("x", 3), layer2("Dense", "d", [["x", 0, 0, {}]], units=3))
+    for level in range(20):
+        inner = layer2("Functional", f"m{level}", [["x", 0, 0, {}]], [[f"m{level}", 1, 0, {}]]) | {
+            "config": {**model["config"], "name": f"m{level}"}
+        }
+        model = keras2(input2("x", 3), inner)
+        model["config"]["output_layers"] = [[f"m{level}", 2, 0]]
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model), encoding="utf-8")
+    ended = run("migrate", path, "--target", "keras3", "-o", tmp_path / "out.json")
+    assert ended.code == 3
+    found = OPTION.search(ended.err)
+    assert found is not None, ended.err
+    assert found[1] == found[3] == "layer-calls"
+    assert not (tmp_path / "out.json").exists()
 
 
 # Limits of other processes

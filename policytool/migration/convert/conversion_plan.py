@@ -21,6 +21,7 @@ from policytool.migration.convert.log import Log
 from policytool.migration.convert.proofs import proofs
 from policytool.migration.convert.rewrites import REWRITES, ConversionContext
 from policytool.migration.convert.target import Target
+from policytool.migration.convert.traversal import count_calls
 from policytool.migration.convert.variables import place_variables
 from policytool.migration.plan import Conversion, Plan, Refusal
 from policytool.migration.planning import notes as remarks
@@ -32,7 +33,8 @@ from policytool.model.model_cache import once_per_model
 from policytool.releases import layer_classes
 from policytool.releases.behaviour import Proof
 from policytool.releases.releases import KERAS3, get
-from policytool.support.errors import SpellingError, UsageError
+from policytool.support import limits
+from policytool.support.errors import LimitError, SpellingError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -270,7 +272,12 @@ def _attempt(
 def rewrite_model(root: Unit, situation: ConversionContext) -> Unit:
     """
     Return a file's model as the target has it; what it cannot have goes to the log as refusals.
+
+    :raises LimitError: where nested models that are called several times, one within the other,
+        stand for too many calls to follow.
     """
+    if beyond := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
+        raise LimitError(f"with each nested model as often as it is called, the model has {beyond}")
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)

@@ -50,6 +50,11 @@ def _in_value(value: Value) -> Iterator[Unit]:
         yield from _in_value(dict(value.config))
 
 
+def count_calls(unit: Unit) -> int:
+    """Return how many calls a model makes of itself and of the units below it."""
+    return max(len(unit.calls), 1) * (1 + sum(map(count_calls, below(unit))))
+
+
 def map_units(unit: Unit, change: Callable[[Unit], Unit]) -> Unit:
     """
     Return the unit with all below it changed, then changed itself: children first, as Keras builds
