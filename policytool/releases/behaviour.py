@@ -41,8 +41,8 @@ class Proof(StrEnum):
     Layers of its class and arguments were converted, run in both libraries, and gave the same.
     """
 
-    BEST_EFFORT = "best-effort"
-    """Nothing known speaks against it."""
+    UNTESTED = "untested"
+    """No measurement covers its class with its arguments."""
 
 
 def direction(*, to_keras3: bool) -> str:
@@ -58,7 +58,7 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
     """
     facts = measurements()[direction(to_keras3=to_keras3)].get(class_name)
     if facts is None or not any(agrees(case) for case in facts["cases"].values()):
-        return Proof.BEST_EFFORT
+        return Proof.UNTESTED
     shown = [case.get("arguments", {}) for case in facts["cases"].values() if agrees(case)]
     said = arguments(config, facts["default"])
     return (
@@ -66,7 +66,7 @@ def proof(class_name: str, config: Mapping[str, object], *, to_keras3: bool) -> 
         if all(
             any(key in one and one[key] == value for one in shown) for key, value in said.items()
         )
-        else Proof.BEST_EFFORT
+        else Proof.UNTESTED
     )
 
 

@@ -31,12 +31,12 @@ def proofs(root: Unit, situation: ConversionContext) -> tuple[tuple[str, Proof],
     for unit in walk(root):
         if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS:
             proof = (
-                Proof.BEST_EFFORT
+                Proof.UNTESTED
                 if unit.custom or unit.site is None
                 else _proof(unit.class_name, unit.site, situation)
             )
             found[unit.class_name] = (
-                proof if proof is Proof.BEST_EFFORT else found.get(unit.class_name, proof)
+                proof if proof is Proof.UNTESTED else found.get(unit.class_name, proof)
             )
     return tuple(sorted(found.items()))
 

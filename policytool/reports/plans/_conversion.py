@@ -53,7 +53,7 @@ def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
     for proof, words in _PROOFS.items():
         classes = sorted({name for name, found in conversion.proofs if found is proof})
         if classes:
-            yield words[0], f"{join_first(classes, 8)}: {words[1]}", words[2]
+            yield proof.value, words.format(join_first(classes, 8)), _STYLES[proof]
 
 
 def stored_values_words(conversion: Conversion) -> str:
@@ -89,18 +89,8 @@ def _way(placement: Placement) -> str:
 
 
 _PROOFS: Final = {
-    Proof.PROVEN: (
-        "proven",
-        "layers like these were converted, run in both libraries, and gave the same",
-        "",
-    ),
-    Proof.BEST_EFFORT: (
-        "best effort",
-        (
-            "nothing known speaks against it, and nobody ran such layers in both libraries; "
-            "--verify "
-            "does"
-        ),
-        "half",
-    ),
+    Proof.PROVEN: "{}: such layers were converted, run in both libraries, and gave the same",
+    Proof.UNTESTED: "no measurement covers {} with these options",
 }
+
+_STYLES: Final = {Proof.PROVEN: "", Proof.UNTESTED: "half"}

@@ -52,9 +52,9 @@ def config(**more: object) -> dict[str, object]:
     [
         (config(), Proof.PROVEN),
         (config(activation="gelu"), Proof.PROVEN),
-        (config(activation="odd"), Proof.BEST_EFFORT),
-        (config(activation="relu"), Proof.BEST_EFFORT),
-        (config(use_bias=False), Proof.BEST_EFFORT),
+        (config(activation="odd"), Proof.UNTESTED),
+        (config(activation="relu"), Proof.UNTESTED),
+        (config(use_bias=False), Proof.UNTESTED),
     ],
 )
 def test_a_layer_is_proven_where_each_of_its_arguments_was_measured(
@@ -66,7 +66,7 @@ def test_a_layer_is_proven_where_each_of_its_arguments_was_measured(
 
 def test_of_a_class_that_was_not_measured_nothing_is_known() -> None:
     """It is neither proven nor objected to."""
-    assert behaviour.proof("Dense", config(), to_keras3=False) is Proof.BEST_EFFORT
+    assert behaviour.proof("Dense", config(), to_keras3=False) is Proof.UNTESTED
     assert behaviour.objection("Dense", config(), to_keras3=False) is None
 
 
