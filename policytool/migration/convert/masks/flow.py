@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import tensors
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
 from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope
 from policytool.migration.convert.masks.operations import MaskOperations
 from policytool.migration.convert.masks.propagation import (
@@ -26,7 +27,6 @@ from policytool.migration.convert.masks.propagation import (
     takes_mask_argument,
 )
 from policytool.migration.convert.ordering import calls_in_order
-from policytool.migration.convert.rewrites.calls import RECURRENT, named_arguments
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument
     from policytool.releases.masks import MaskRule
 
-ATTENTION: Final = "MultiHeadAttention"
 ATTENTION_MASK: Final = "attention_mask"
 _ATTENTION_INPUTS: Final = ("query", "value", "key")
 EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in _ATTENTION_INPUTS))

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import tensors
 from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
-from policytool.migration.convert.masks.flow import ATTENTION
 from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.ordering import calls_in_order
-from policytool.migration.convert.rewrites.calls import RECURRENT, named_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,6 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Reference, Role, Unit
+from policytool.migration.convert.call_arguments import (
+    ATTENTION,
+    RECURRENT,
+    STATE,
+    VALUE,
+    argument_names,
+)
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import map_units
 
@@ -22,13 +29,7 @@ if TYPE_CHECKING:
 
     from policytool.migration.convert.architecture import Argument
 
-RECURRENT: Final = frozenset(
-    {"RNN", "SimpleRNN", "GRU", "LSTM", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
-)
-_ATTENTION: Final = "MultiHeadAttention"
-_VALUE: Final = "value"
 _ONE_STATE: Final = frozenset({"SimpleRNN", "GRU"})
-_STATE: Final = "initial_state"
 _CONSTANTS: Final = "constants"
 _TRAINING: Final = "training"
 """
@@ -37,47 +38,8 @@ layers whatever stands there (measured with Keras 3.15: a Dropout called with ``
 drops nothing in ``predict``). In Keras 2 what stands there holds.
 """
 
-_RECURRENT_NAMES: Final = ("sequences", _STATE, "mask", "training")
-_PLACES: Final = {
-    **dict.fromkeys(RECURRENT, _RECURRENT_NAMES),
-    _ATTENTION: (
-        "query",
-        _VALUE,
-        "key",
-        "query_mask",
-        "value_mask",
-        "key_mask",
-        "attention_mask",
-        "return_attention_scores",
-        "training",
-    ),
-    "Attention": ("inputs", "mask", "training", "return_attention_scores", "use_causal_mask"),
-    "AdditiveAttention": (
-        "inputs",
-        "mask",
-        "training",
-        "return_attention_scores",
-        "use_causal_mask",
-    ),
-    "Softmax": ("inputs", "mask"),
-    "BatchNormalization": ("inputs", "training", "mask"),
-    "GlobalAveragePooling1D": ("inputs", "mask"),
-    "TimeDistributed": ("inputs", "training", "mask"),
-    "CategoryEncoding": ("inputs", "count_weights"),
-    "Functional": ("inputs", "training", "mask"),
-    "Sequential": ("inputs", "training", "mask"),
-}
-"""The arguments of calls in Keras 3, in their order (keras/src/layers)."""
-
-_OTHERS: Final = ("inputs", "training")
-_NEUTRAL: Final = {"training": None, "mask": None, _STATE: None, _CONSTANTS: None}
+_NEUTRAL: Final = {"training": None, "mask": None, STATE: None, _CONSTANTS: None}
 """What Keras 2 writes, or Keras 3, where nothing is given."""
-
-
-def named_arguments(unit: Unit, call: Call) -> dict[str, Argument]:
-    """Return a call's arguments by their names, the first one's as Keras 3 calls it."""
-    names = _PLACES.get(unit.class_name, _OTHERS) if not unit.custom else _OTHERS
-    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
@@ -97,13 +59,8 @@ def _to_keras3(unit: Unit, call: Call, situation: ConversionContext) -> Call:
     }
     first = call.args[0] if call.args else None
     _tell_training(unit, kwargs, situation)
-    if (
-        unit.class_name == _ATTENTION
-        and not unit.custom
-        and len(call.args) == 1
-        and _VALUE in kwargs
-    ):
-        return Call(args=(*call.args, kwargs.pop(_VALUE)), kwargs=kwargs)
+    if unit.class_name == ATTENTION and not unit.custom and len(call.args) == 1 and VALUE in kwargs:
+        return Call(args=(*call.args, kwargs.pop(VALUE)), kwargs=kwargs)
     if unit.class_name not in RECURRENT or unit.custom or not isinstance(first, list | tuple):
         return Call(args=call.args, kwargs=kwargs)
     constants = unit.config.get("num_constants")
@@ -124,9 +81,9 @@ def _to_keras3(unit: Unit, call: Call, situation: ConversionContext) -> Call:
         return call
     if len(first) == 1:
         return Call(args=(first[0],), kwargs=kwargs)
-    situation.log.change("call", unit, f"the states in the first argument become {_STATE}")
+    situation.log.change("call", unit, f"the states in the first argument become {STATE}")
     states: Argument = list(first[1:]) if unit.class_name not in _ONE_STATE else first[1]
-    return Call(args=(first[0],), kwargs={_STATE: states, **kwargs})
+    return Call(args=(first[0],), kwargs={STATE: states, **kwargs})
 
 
 def _tell_training(
@@ -153,7 +110,7 @@ def _tell_training(
 
 
 def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
-    names = _PLACES.get(unit.class_name, _OTHERS) if not unit.custom else _OTHERS
+    names = argument_names(unit)
     kwargs = dict(call.kwargs)
     args = list(call.args)
     if not args and names[0] in kwargs:
@@ -170,10 +127,10 @@ def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
         kwargs.setdefault(name, value)
     kwargs = {key: value for key, value in kwargs.items() if value is not None and key != _TRAINING}
     args = args[:1]
-    if unit.class_name in RECURRENT and not unit.custom and _STATE in kwargs:
-        state = kwargs.pop(_STATE)
+    if unit.class_name in RECURRENT and not unit.custom and STATE in kwargs:
+        state = kwargs.pop(STATE)
         states = list(state) if isinstance(state, list | tuple) else [state]
-        situation.log.change("call", unit, f"{_STATE} goes into the first argument")
+        situation.log.change("call", unit, f"{STATE} goes into the first argument")
         if all(isinstance(one, Reference) for one in states):
             args = [[args[0], *states]]
         else:

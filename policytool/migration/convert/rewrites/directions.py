@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Final
 
 from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.call_arguments import RECURRENT
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.rewrites.calls import RECURRENT
 from policytool.migration.convert.traversal import below, map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES

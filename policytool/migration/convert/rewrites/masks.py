@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Reference, Role, Unit
+from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.expressions import MaskTable
 from policytool.migration.convert.masks.flow import (
-    ATTENTION,
     ATTENTION_MASK,
     EXPLICIT,
     TAKERS,
@@ -30,7 +30,6 @@ from policytool.migration.convert.masks.flow import (
 from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.operations import MASK_OPS
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.rewrites.calls import RECURRENT, named_arguments
 from policytool.migration.convert.traversal import prune, references, replace_references, walk
 
 if TYPE_CHECKING:
