@@ -27,7 +27,7 @@ from policytool.migration.planning.options import (
 )
 from policytool.numerics.verification import SECONDS
 from policytool.numerics.workers import Worker
-from policytool.releases.targets import descriptions, target_and_containers
+from policytool.releases.targets import descriptions, running_release, target_and_containers
 from policytool.reports.layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.support.errors import UsageError
@@ -209,6 +209,7 @@ def command(
         loss_scale=LossScales(loss_scale),
         optimizer=Optimizers(optimizer),
         target=loader,
+        running=running_release(target),
         containers=containers,
         retrace=retrace,
         allow_weight_rewrite=allow_weight_rewrite,

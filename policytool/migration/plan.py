@@ -85,6 +85,15 @@ class Conversion:
     proofs: tuple[tuple[str, Proof], ...] = ()
     """By class name, how sure its conversion is."""
 
+    agreeing: tuple[str, ...] = ()
+    """
+    The releases of the target's family that load the result and were measured to predict with it
+    what the target does; nothing if a layer was not measured.
+    """
+
+    agreeing_sources: tuple[str, ...] = ()
+    """The same of the source and the release that wrote it."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:

@@ -24,7 +24,7 @@ from policytool.numerics.predictions import (
     compare_predictions,
 )
 from policytool.numerics.reexport import ReexportComparison  # noqa: TC001  # for the codec
-from policytool.numerics.verification import installed_libraries, size_obstacle
+from policytool.numerics.verification import disagreeing_release, installed_libraries, size_obstacle
 from policytool.releases.releases import get
 from policytool.support.errors import BundleError, ModelFileError, PolicytoolError, WorkerError
 
@@ -250,7 +250,8 @@ class TensorFlowRun:
         """
         Compare the predictions of a result with the original's.
 
-        If nobody asked for it, what the child cannot do is noted as the obstacle. A result that the
+        If nobody asked for it, what the child cannot do is noted as the obstacle, and so are other
+        predictions of a release that was measured to compute otherwise. A result that the
         target itself cannot use is an error in any case.
 
         :raises ToleranceMissedError: if they are too far apart.
@@ -259,10 +260,26 @@ class TensorFlowRun:
         """
         try:
             self._compare(path)
+        except ToleranceMissedError as missed:
+            found = self._disagreeing_release(missed.comparison)
+            if self.tools.verify or found is None:
+                raise
+            self.comparison, self.obstacle = None, found
         except WorkerError as error:
             if self.tools.verify or self._is_unusable_in_target(error):
                 raise
             self.obstacle = str(error)
+
+    def _disagreeing_release(self, comparison: PredictionComparison) -> str | None:
+        """Return why predictions may differ: a release that ran computes otherwise."""
+        conversion = self.plan.conversion
+        if conversion is None:
+            return None
+        return disagreeing_release(
+            comparison.versions, conversion.agreeing_sources, side="source"
+        ) or disagreeing_release(
+            comparison.versions_after or {}, conversion.agreeing, side="target"
+        )
 
     def _is_unusable_in_target(self, error: WorkerError) -> bool:
         """Return whether the result is what fails, in the very release that it is for."""

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.predictions import WITHOUT_WEIGHTS
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
-from policytool.releases.releases import KERAS2
+from policytool.releases.layer_changes import measured_releases
+from policytool.releases.releases import KERAS2, family_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from policytool.model.model import Model
     from policytool.releases.releases import Release
@@ -117,6 +118,31 @@ def size_obstacle(model: Model) -> str | None:
     return (
         f"the weights take {size / _MOST:.1f} GiB, and from 1 GiB on only --verify compares "
         "predictions"
+    )
+
+
+def disagreeing_release(
+    versions: Mapping[str, str], agreeing: Sequence[str], *, side: str
+) -> str | None:
+    """
+    Return why predictions of a release do not count: it was measured to compute otherwise than the
+    release that a file is of; None if it was not.
+
+    :param versions: the library that ran, and its releases
+    :param agreeing: the releases that compute the same; nothing if they are not known
+    :param side: ``source`` or ``target``, of which the option names the interpreter
+    """
+    library = versions.get("library", "")
+    name = "tf_keras" if library.startswith("tf_keras") else "keras" if library == "keras" else "tf"
+    found = _major_and_minor(versions.get("tensorflow" if name == "tf" else "keras"))
+    if found is None or not agreeing:
+        return None
+    release = f"{name}{found[0]}.{found[1]}"
+    if release in agreeing or release not in measured_releases(family_of(release)):
+        return None
+    return (
+        f"{release} was run for the {side}, and computes otherwise than {agreeing[-1]} with such "
+        f"layers; name an interpreter that has it with --python {side}=PYTHON"
     )
 
 

@@ -83,6 +83,11 @@ def target_and_containers(name: str) -> tuple[str, tuple[str, ...]]:
     return before.id, () if formats == before.formats else formats
 
 
+def running_release(name: str | None) -> str | None:
+    """Return the release that a target's name means if files are written for it as for another."""
+    return name if name in _BETWEEN else None
+
+
 def descriptions() -> tuple[tuple[str, str], ...]:
     """Return each name that ``--target`` takes, and what it stands for."""
     aliases = (

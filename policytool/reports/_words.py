@@ -110,16 +110,18 @@ def _by_reason(label: str, found: Sequence[tuple[str, str]]) -> list[tuple[str, 
     ]
 
 
-def loader_ranges(loaders: Sequence[str]) -> str:
+def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str:
     """
-    Return loaders in words, neighbours of one family joined: ``TF 2.4 to 2.15, tf_keras 2.21``.
+    Return loaders in words, neighbours of one library joined: ``TF 2.4 to 2.15, tf_keras 2.21``.
+
+    :param among: all releases, of which neighbours stand side by side
     """
     parts: list[list[str]] = []
     for loader in loaders:
         last = parts[-1][-1] if parts else None
         if (
             last
-            and LOADERS.index(loader) == LOADERS.index(last) + 1
+            and among.index(loader) == among.index(last) + 1
             and get(loader).library == get(last).library
         ):
             parts[-1].append(loader)

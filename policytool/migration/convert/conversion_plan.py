@@ -16,6 +16,7 @@ from policytool.formats.edits import EditKind
 from policytool.formats.new_model import Content
 from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
+from policytool.migration.convert.agreeing_releases import agreeing_releases
 from policytool.migration.convert.compiled import compile_config
 from policytool.migration.convert.log import Log
 from policytool.migration.convert.proofs import proofs
@@ -31,7 +32,6 @@ from policytool.model.compatibility import training_incompatibilities
 from policytool.model.model import Obstacle
 from policytool.model.model_cache import once_per_model
 from policytool.releases import layer_classes
-from policytool.releases.behaviour import Proof
 from policytool.releases.releases import KERAS3, get
 from policytool.support import limits
 from policytool.support.errors import LimitError, SpellingError, UsageError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from policytool.migration.planning.options import Options
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Verdict
+    from policytool.releases.behaviour import Proof
 
 _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 """Formats of whole models that are written anew as they are; others become one of these."""
@@ -186,7 +187,12 @@ def _conversion_plan(
     base = planning.draft(loaded, plain)
     after = _load_edited(loaded, plain) if base.edits else loaded
     attempts = (
-        _attempt(after, options, Target(loader=target, container=container), base.casts)
+        _attempt(
+            after,
+            options,
+            Target(loader=target, container=container, running=options.running),
+            base.casts,
+        )
         for container in containers
     )
     first = next(attempts)
@@ -238,19 +244,18 @@ def _attempt(
     situation = ConversionContext(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
-    content, proven = (
-        Content(container=target.container, config=None),
-        tuple[tuple[str, Proof], ...](),
-    )
+    content = Content(container=target.container, config=None)
+    proven: tuple[tuple[str, Proof], ...] = ()
+    sources: tuple[str, ...] = ()
     try:
         root = decoding.decode(loaded)
     except SpellingError as error:
         log.refuse("config", None, str(error))
     else:
-        content, proven = (
-            _content(rewrite_model(root, situation), situation, casts),
-            proofs(root, situation),
-        )
+        proven = proofs(root, situation)
+        sources = agreeing_releases(root, situation.source_release, loaded.loaders)
+        root = rewrite_model(root, situation)
+        content = _content(root, situation, casts)
     conversion = Conversion(
         target=target.loader, content=content, changes=tuple(log.changes), proofs=proven
     )
@@ -261,9 +266,10 @@ def _attempt(
     loaders = reading.verdicts(
         creating.document(content, _path_in_container(loaded.document.path, target))
     )
+    agreeing = agreeing_releases(root, target.release, loaders)
     return _Attempt(
         log=log,
-        conversion=conversion,
+        conversion=replace(conversion, agreeing=agreeing, agreeing_sources=sources),
         refusals=tuple(_still_refused(loaders, target)),
         loaders=loaders,
     )

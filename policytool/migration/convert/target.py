@@ -20,6 +20,14 @@ class Target:
     container: str
     """``h5``, ``keras`` or ``json``."""
 
+    running: str | None = None
+    """The release that is to run the result, if it is written as for an older one, ``loader``."""
+
+    @property
+    def release(self) -> str:
+        """The release that is to run the result."""
+        return self.running or self.loader
+
     @property
     def family(self) -> str:
         """:data:`~policytool.releases.releases.KERAS2` or its ``KERAS3``."""

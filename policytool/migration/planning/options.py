@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import dtypes, policy
-from policytool.releases.targets import target_and_containers
+from policytool.releases.targets import running_release, target_and_containers
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ class Options:
     optimizer: Optimizers = Optimizers.FOLLOW
     target: str | None = None
     """The loader to write for, such as ``tf2.4``; None for the spelling of the newest."""
+
+    running: str | None = None
+    """The release that is to run the result, if it is written as for an older one, ``target``."""
 
     containers: tuple[str, ...] = ()
     """
@@ -148,6 +151,7 @@ def options_from_arguments(
         to=policy_name,
         assignments=pairs,
         target=loader,
+        running=running_release(target),
         containers=containers,
         allow_weight_rewrite=allow_weight_rewrite,
     )

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import TITLES
 from policytool.releases.behaviour import Proof
+from policytool.releases.layer_changes import measured_releases
+from policytool.releases.releases import family_of
+from policytool.reports._words import loader_ranges
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
@@ -54,6 +57,9 @@ def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
         classes = sorted({name for name, found in conversion.proofs if found is proof})
         if classes:
             yield proof.value, words.format(join_first(classes, 8)), _STYLES[proof]
+    if conversion.agreeing:
+        among = measured_releases(family_of(conversion.target))
+        yield "same in", loader_ranges(conversion.agreeing, among), ""
 
 
 def stored_values_words(conversion: Conversion) -> str:

@@ -74,6 +74,7 @@ def _conversion(conversion: Conversion) -> dict[str, Any]:
         "proofs": [
             {"class_name": class_name, "proof": proof} for class_name, proof in conversion.proofs
         ],
+        "agreeing": conversion.agreeing,
     }
 
 

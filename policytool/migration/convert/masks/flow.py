@@ -27,6 +27,7 @@ from policytool.migration.convert.masks.propagation import (
     takes_mask_argument,
 )
 from policytool.migration.convert.ordering import calls_in_order
+from policytool.migration.convert.traversal import walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
@@ -42,6 +43,9 @@ ATTENTION_MASK: Final = "attention_mask"
 _ATTENTION_INPUTS: Final = ("query", "value", "key")
 EXPLICIT: Final = ("mask", *(f"{name}_mask" for name in _ATTENTION_INPUTS))
 """The arguments of calls that say the mask of an input."""
+
+GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
+"""The arguments of calls that are masks."""
 
 TAKERS: Final = RECURRENT | {
     "AdditiveAttention",
@@ -292,6 +296,15 @@ class MaskFlow:
             if place < len(inputs):
                 first = self._first.get(inputs[place], inputs[place])
                 self._run.update(dict.fromkeys([first, *self._same[first]]))
+
+
+def has_masks(root: Unit) -> bool:
+    """Return whether a layer of a model makes a mask, or a call is given one."""
+    return any(
+        makes_mask(unit)
+        or any(not GIVEN_MASKS.isdisjoint(named_arguments(unit, call)) for call in unit.calls)
+        for unit in walk(root)
+    )
 
 
 def makes_mask(unit: Unit) -> bool:

@@ -50,7 +50,7 @@ def rule_of(
         return _NO_MASK
     return masks.mask_rule(
         unit.class_name,
-        _plain(unit),
+        plain_config(unit),
         release,
         inputs=min(inputs, _MEASURED_INPUTS),
         call=_true_arguments(arguments),
@@ -62,7 +62,7 @@ def fully_masked_result(
 ) -> FullyMaskedResult | None:
     """Return what a release gives for the steps of an attention that may attend to none."""
     return masks.fully_masked_result(
-        unit.class_name, _plain(unit), release, call=_true_arguments(arguments)
+        unit.class_name, plain_config(unit), release, call=_true_arguments(arguments)
     )
 
 
@@ -154,12 +154,12 @@ def _true_arguments(arguments: Mapping[str, Argument]) -> list[str]:
     return [name for name, value in arguments.items() if value is True]
 
 
-def _plain(unit: Unit) -> dict[str, object]:
+def plain_config(unit: Unit) -> dict[str, object]:
     """Return a config in the form of a file: layers in it as their class and config."""
     return {key: _plain_value(value) for key, value in unit.config.items()}
 
 
 def _plain_value(value: Value) -> object:
     if isinstance(value, Unit) and value.role is not Role.OPERATION:
-        return {"class_name": value.class_name, "config": _plain(value)}
+        return {"class_name": value.class_name, "config": plain_config(value)}
     return value

@@ -21,11 +21,12 @@ from policytool.migration.convert.masks.expressions import MaskTable
 from policytool.migration.convert.masks.flow import (
     ATTENTION_MASK,
     EXPLICIT,
+    GIVEN_MASKS,
     TAKERS,
     CallKey,
     MaskFlow,
     Used,
-    makes_mask,
+    has_masks,
 )
 from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.operations import MASK_OPS
@@ -38,16 +39,14 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument
     from policytool.migration.convert.masks.expressions import Scope
 
-_GIVEN_MASKS: Final = frozenset({*EXPLICIT, ATTENTION_MASK})
-
 _PASSES: Final = 3
 """How often masks are written: what one writes may end a mask that travelled before."""
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    if root.network is None or not _has_masks(root):
+    if root.network is None or not has_masks(root):
         return root
-    source, target = situation.source_release, situation.target.loader
+    source, target = situation.source_release, situation.target.release
     table = MaskTable()
     needed = MaskFlow(root.network, source, table, is_source=True).used
     result = _without_arguments(root)
@@ -64,15 +63,6 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
     _tell_changes(root, result, situation)
     return _without_unused(result)
-
-
-def _has_masks(root: Unit) -> bool:
-    """Return whether a layer makes a mask, or a call is given one."""
-    return any(
-        makes_mask(unit)
-        or any(not _GIVEN_MASKS.isdisjoint(named_arguments(unit, call)) for call in unit.calls)
-        for unit in walk(root)
-    )
 
 
 def _differences(
@@ -217,7 +207,7 @@ def _refusal(unit: Unit, had: Used, has: Used, situation: ConversionContext) -> 
     )
     return (
         f"{what}{before} in {situation.source_release}, and with {after} in "
-        f"{situation.target.loader}, which no argument can change: make no mask there "
+        f"{situation.target.release}, which no argument can change: make no mask there "
         "(mask_zero=False), or give the layer its mask as an argument in the source"
     )
 
@@ -225,7 +215,7 @@ def _refusal(unit: Unit, had: Used, has: Used, situation: ConversionContext) -> 
 def _refusal_of_rows(unit: Unit, situation: ConversionContext) -> str:
     return (
         f"{unit.path} ({unit.class_name}) has steps that may attend to none, whose values reach an "
-        f"output and differ between {situation.source_release} and {situation.target.loader}: use "
+        f"output and differ between {situation.source_release} and {situation.target.release}: use "
         "dropout 0 and no attention scores, or leave padding out behind it"
     )
 
@@ -241,13 +231,13 @@ def _tell_changes(before: Unit, after: Unit, situation: ConversionContext) -> No
         one = old.get((unit.path, unit.name))
         if one is None or one.calls == unit.calls:
             continue
-        is_given = any(key in _GIVEN_MASKS for call in unit.calls for key in call.kwargs)
+        is_given = any(key in GIVEN_MASKS for call in unit.calls for key in call.kwargs)
         text = (
-            f"its mask is an argument: in {situation.target.loader} another would travel with its "
+            f"its mask is an argument: in {situation.target.release} another would travel with its "
             "input"
             if is_given
             else "its mask is no argument any more: it travels with the tensor in "
-            f"{situation.target.loader}"
+            f"{situation.target.release}"
         )
         situation.log.change("mask", unit, text)
 

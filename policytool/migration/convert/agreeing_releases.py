@@ -1,0 +1,78 @@
+"""
+The releases in which a model predicts the same, as far as that was measured.
+
+Releases of one library differ in what some layers compute
+(:mod:`policytool.releases.layer_changes`), and in where masks travel
+(:mod:`policytool.migration.convert.masks`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.migration.convert.architecture import Role
+from policytool.migration.convert.masks.expressions import MaskTable
+from policytool.migration.convert.masks.flow import MaskFlow, has_masks
+from policytool.migration.convert.masks.fully_masked import differing_attentions
+from policytool.migration.convert.masks.propagation import plain_config
+from policytool.migration.convert.traversal import walk
+from policytool.model.tree import INPUT_CLASS
+from policytool.releases import layer_changes, targets
+from policytool.releases.releases import family_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from policytool.migration.convert.architecture import Unit
+    from policytool.model.model import Verdict
+
+
+def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """
+    Return the releases of one family, oldest first, that load a model and were measured to predict
+    with it what one of them does; nothing if one of its layers was not measured.
+
+    :param root: the model as the release has it
+    :param verdicts: what each loader makes of the file
+    """
+    releases = layer_changes.measured_releases(family_of(release))
+    changes = _changes(root, family_of(release))
+    if release not in releases or changes is None:
+        return ()
+    loading = {verdict.loader for verdict in verdicts if verdict.reason is None}
+    return tuple(
+        name
+        for name in _unchanged_around(releases, releases.index(release), changes)
+        if targets.target_and_containers(name)[0] in loading and _masks_agree(root, release, name)
+    )
+
+
+def _changes(root: Unit, family: str) -> frozenset[str] | None:
+    """Return the releases that compute a layer of a model otherwise; None if one is unmeasured."""
+    found: set[str] = set()
+    for unit in walk(root):
+        if unit.role is Role.LAYER and unit.class_name != INPUT_CLASS and not unit.custom:
+            changes = layer_changes.changing_releases(unit.class_name, plain_config(unit), family)
+            if changes is None:
+                return None
+            found |= changes
+    return frozenset(found)
+
+
+def _unchanged_around(
+    releases: Sequence[str], place: int, changes: Collection[str]
+) -> Sequence[str]:
+    """Return the releases around one between which nothing changes."""
+    starts = [index for index, name in enumerate(releases) if name in changes]
+    first = max((index for index in starts if index <= place), default=0)
+    end = min((index for index in starts if index > place), default=len(releases))
+    return releases[first:end]
+
+
+def _masks_agree(root: Unit, release: str, other: str) -> bool:
+    """Return whether each call computes with the same masks in two releases, and rows of them."""
+    if root.network is None or release == other or not has_masks(root):
+        return True
+    table = MaskTable()
+    one, two = (MaskFlow(root.network, name, table).used for name in (release, other))
+    return one == two and not any(differing_attentions(root.network, one, (release, other)))

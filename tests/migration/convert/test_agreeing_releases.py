@@ -1,0 +1,141 @@
+"""Which releases predict with a model what the release does that it is written for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.migration.convert.agreeing_releases import agreeing_releases
+from policytool.model.model import Verdict
+from policytool.numerics.verification import disagreeing_release
+from policytool.releases import layer_changes
+from policytool.releases.releases import LOADERS
+from tests.helpers.convertible_models import converted, input2, keras2, layer2
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.migration.convert.architecture import Unit
+
+RELEASES: Final = ["tf2.15", "tf_keras2.21", *(f"keras3.{minor}" for minor in range(16))]
+TABLE: Final[dict[str, Any]] = {
+    "releases": RELEASES,
+    "classes": {
+        "Dense": {
+            "Dense[relu]": {"arguments": {"activation": "relu"}, "releases": {"keras3.5": 9}},
+            "Dense[elu]": {
+                "arguments": {"activation": "elu"},
+                "releases": {"keras3.2": 9, "keras3.12": "ValueError: no"},
+            },
+        },
+        "Flatten": {"Flatten": {"arguments": {}, "releases": {"keras3.15": 9}}},
+    },
+}
+LOADING: Final = tuple(Verdict(loader=name, reason=None) for name in LOADERS)
+
+
+@pytest.fixture(autouse=True)
+def _table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_changes, "_table", lambda: TABLE)
+
+
+def keras3(folder: Path, *layers: dict[str, Any]) -> Unit:
+    """Return a model as Keras 3.15 has it."""
+    return converted(folder, keras2(input2("x", 3, 4), *layers), "keras3.15")[1]
+
+
+def dense(activation: str) -> dict[str, Any]:
+    """Return a Dense layer of Keras 2."""
+    return layer2("Dense", "dense", [["x", 0, 0, {}]], units=2, activation=activation)
+
+
+class TestLayers:
+    def test_all_agree_where_nothing_changed(self, tmp_path: Path) -> None:
+        found = agreeing_releases(keras3(tmp_path, dense("tanh")), "keras3.15", LOADING)
+        assert found == tuple(RELEASES[2:])
+
+    def test_a_change_ends_them_before_the_release(self, tmp_path: Path) -> None:
+        found = agreeing_releases(keras3(tmp_path, dense("relu")), "keras3.15", LOADING)
+        assert found == tuple(f"keras3.{minor}" for minor in range(5, 16))
+
+    def test_of_the_releases_between_two_changes_those_around_the_target(
+        self, tmp_path: Path
+    ) -> None:
+        model = keras3(tmp_path, dense("elu"))
+        middle = tuple(f"keras3.{minor}" for minor in range(2, 12))
+        assert agreeing_releases(model, "keras3.6", LOADING) == middle
+        assert agreeing_releases(model, "keras3.1", LOADING) == ("keras3.0", "keras3.1")
+
+    def test_what_the_target_changed_leaves_it_alone(self, tmp_path: Path) -> None:
+        model = keras3(tmp_path, layer2("Flatten", "flatten", [["x", 0, 0, {}]]))
+        assert agreeing_releases(model, "keras3.15", LOADING) == ("keras3.15",)
+
+    def test_nothing_is_said_of_layers_that_were_not_measured(self, tmp_path: Path) -> None:
+        wrapped = layer2("Dense", "dense", [["x", 0, 0, {}]], units=2)
+        model = keras3(tmp_path, wrapped | {"class_name": "Discretization"})
+        assert layer_changes.changing_releases("NoSuchLayer", {}, "keras3") is None
+        assert agreeing_releases(model, "tf2.3", LOADING) == ()
+
+    def test_releases_that_refuse_the_file_are_left_out(self, tmp_path: Path) -> None:
+        verdicts = tuple(
+            Verdict(loader=name, reason="too old" if name == "keras3.0" else None)
+            for name in LOADERS
+        )
+        found = agreeing_releases(keras3(tmp_path, dense("tanh")), "keras3.15", verdicts)
+        assert found == tuple(f"keras3.{minor}" for minor in range(3, 16))
+
+
+class TestMasks:
+    def test_releases_that_hand_on_another_mask_are_left_out(self, tmp_path: Path) -> None:
+        """Up to 3.3 a layer that merges has no mask in Keras 3; the layer behind it is a mask's."""
+        layers = [
+            layer2("Masking", "masking", [["x", 0, 0, {}]], mask_value=0.0),
+            layer2("Add", "add", [["masking", 0, 0, {}], ["masking", 0, 0, {}]]),
+            layer2("GlobalAveragePooling1D", "pool", [["add", 0, 0, {}]]),
+        ]
+        found = agreeing_releases(keras3(tmp_path, *layers), "keras3.15", LOADING)
+        assert found[-1] == "keras3.15"
+        assert "keras3.3" not in found
+
+
+class TestReleasesThatRan:
+    AGREEING: Final = ("keras3.0", "keras3.1", "keras3.2", "keras3.3")
+
+    def test_one_that_computes_otherwise_does_not_count(self) -> None:
+        found = disagreeing_release(
+            {"library": "keras", "keras": "3.15.1"}, self.AGREEING, side="target"
+        )
+        assert found is not None
+        assert "keras3.15 was run for the target" in found
+        assert "--python target=PYTHON" in found
+
+    @pytest.mark.parametrize(
+        "versions",
+        [
+            {"library": "keras", "keras": "3.3.3"},
+            {"library": "keras", "keras": "4.0.0"},
+            {"library": "keras", "keras": "unknown"},
+            {},
+        ],
+    )
+    def test_one_that_agrees_or_was_not_measured_does(self, versions: dict[str, str]) -> None:
+        assert disagreeing_release(versions, self.AGREEING, side="target") is None
+
+    def test_nothing_is_known_without_measured_layers(self) -> None:
+        versions = {"library": "keras", "keras": "3.15.1"}
+        assert disagreeing_release(versions, (), side="source") is None
+
+    @pytest.mark.parametrize(
+        ("versions", "name"),
+        [
+            ({"library": "tf_keras.src", "keras": "2.21.0"}, "tf_keras2.21"),
+            ({"library": "keras.api._v2.keras", "tensorflow": "2.15.1"}, "tf2.15"),
+        ],
+    )
+    def test_releases_of_keras2_are_named_as_loaders(
+        self, versions: dict[str, str], name: str
+    ) -> None:
+        found = disagreeing_release(versions, ("tf2.4",), side="source")
+        assert found is not None
+        assert found.startswith(f"{name} was run for the source")
