@@ -25,7 +25,7 @@ SEED ?= 0
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures docs clean fuzz-convert
+.PHONY: help demo quick test test-slow count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -120,6 +120,9 @@ fuzz: $(VENV)/.fuzz  ## Fuzz every reader and the tool for FUZZ_SECONDS, and add
 fuzz-convert: $(VENV)/.dev  ## Convert N random models of each library from SEED on, and judge the results; ARGUMENTS=--shrink finds small ones
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m tests.random_models -n $(N) --seed $(SEED) $(ARGUMENTS)
+
+release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with every script that asks releases, and update every table
+	$(BIN)/python fixtures/release_data.py --venvs $(VENVS) $(RELEASE)
 
 docs: $(VENV)/.dev  ## Rewrite the generated parts of the documentation
 	$(BIN)/python docs/generate.py
