@@ -5,21 +5,18 @@ Which fixtures are converted for which of the newest libraries, and what came of
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.compat.cases import LIBRARIES
-from tests.helpers.paths import ROOT
+from tests.helpers.scripts import fixture_script
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
-_FIXTURES: Final = ROOT / "fixtures"
 WORDS: Final = ("same", "near", "loads", "undecided", "refused", "failed")
 """How what came of a conversion begins; ``fixtures/conversions.py`` says what each means."""
 
@@ -42,15 +39,6 @@ class Converted:
         return self.outcome.split()[0].rstrip(":")
 
 
-def module() -> Any:  # a script of the fixtures, which has no package
-    """Return ``fixtures/conversions.py``, whose imports are found beside it."""
-    sys.path.insert(0, str(_FIXTURES))
-    try:
-        return importlib.import_module("conversions")
-    finally:
-        sys.path.remove(str(_FIXTURES))
-
-
 def measured(python: Path, scratch: Path, *, everything: bool) -> tuple[Converted, ...]:
     """
     Return what came of the fixtures, each library with processes of its own beside the other's.
@@ -58,7 +46,7 @@ def measured(python: Path, scratch: Path, *, everything: bool) -> tuple[Converte
     :param everything: whether each fixture goes to both libraries; else a spread of them, from one
         library to the other
     """
-    conversions = module()
+    conversions = fixture_script("conversions")
     venvs = scratch / "venvs"
     venvs.mkdir()
     for library in LIBRARIES:

@@ -1,0 +1,187 @@
+"""
+``fixtures/release_data.py`` adds a release to every table: here a release is taken out of the real
+tables, and its recorded answers are added again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.releases.releases import KERAS2, KERAS3, newest
+from tests.helpers.paths import FIXTURES, PACKAGE
+from tests.helpers.scripts import fixture_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DATA: Final = PACKAGE / "releases" / "data"
+script: Final = fixture_script("release_data")
+NEWEST: Final = (newest(KERAS2).id, newest(KERAS3).id)
+ROWS: Final[dict[str, Any]] = json.loads((FIXTURES / "releases.json").read_text(encoding="utf-8"))
+
+
+def test_every_table_has_a_script_or_a_person() -> None:
+    """A table that is added is measured for new releases too, or says why it is not."""
+    written = [table for step in script.STEPS for table in step.tables]
+    by_hand = [*script.BY_HAND, script.DECLARATIONS.name]
+    there = [path.name for folder in (DATA, FIXTURES) for path in folder.glob("*.json")]
+    assert sorted([*written, *by_hand]) == sorted(there)
+
+
+def test_every_script_that_asks_releases_is_a_step() -> None:
+    """A script that is added runs for new releases too."""
+    asking = {
+        path.name
+        for path in FIXTURES.glob("*.py")
+        if "from release_process import" in path.read_text(encoding="utf-8")
+    }
+    left = {"applications.py", "tfjs.py"}  # takes hours; converts with one release
+    assert asking - left <= {step.script for step in script.STEPS}
+    assert not left & {step.script for step in script.STEPS}
+
+
+@pytest.mark.parametrize("step", script.STEPS, ids=lambda step: step.script)
+def test_scripts_name_the_tables_that_they_write(step: Any) -> None:
+    """What a step is said to write stands in its source."""
+    text = (FIXTURES / step.script).read_text(encoding="utf-8")
+    assert not [table for table in step.tables if table not in text]
+
+
+def without(words: dict[str, str], name: str) -> dict[str, str]:
+    """Return outcomes with their releases, one of which is left out."""
+    left = {key: [one for one in names.split() if one != name] for key, names in words.items()}
+    return {key: " ".join(names) for key, names in left.items() if names}
+
+
+@pytest.mark.parametrize("name", [*NEWEST, "keras3.7", "tf2.4"])
+def test_masks_of_a_release_are_removed_and_added_back(name: str) -> None:
+    """The table is the same, byte for byte, and is another in between."""
+    masks = fixture_script("layer_masks")
+    text = masks.DATA.read_text(encoding="utf-8")
+    found = masks.recorded()
+    rows = found.pop(name)
+    removed = masks.text_of(found)
+    assert masks.text_of({**found, name: rows}) == text
+    assert removed != text
+
+
+@pytest.mark.parametrize("name", [*NEWEST, "keras3.0"])
+def test_loads_of_a_release_are_removed_and_added_back(name: str, tmp_path: Path) -> None:
+    """What it loads, and who loads its files: errors are numbered again."""
+    loads = fixture_script("loads")
+    text, files = loads.LOADS.read_text(encoding="utf-8"), loads.fixtures()
+    outcomes = loads.read(loads.LOADS)
+    own = {key for key in outcomes if name == key[1] or key[0].startswith(f"{name}/")}
+    record = tmp_path / "loads.json"
+    for kept in (outcomes.keys() - own, outcomes.keys()):
+        found = {**loads.read(record), **{key: outcomes[key] for key in kept}}
+        record.write_text(
+            loads.render(loads.document(found, files), loads.LINES) + "\n", encoding="utf-8"
+        )
+        assert (record.read_text(encoding="utf-8") == text) == (kept == outcomes.keys())
+
+
+@pytest.mark.parametrize("name", [*NEWEST, "keras3.0"])
+def test_training_state_of_a_release_is_removed_and_added_back(name: str) -> None:
+    """Each outcome keeps its releases in order."""
+    states = fixture_script("training_state")
+    record = states.read()
+    left = {
+        file: {kind: without(words, name) for kind, words in row.items()}
+        for file, row in record.items()
+    }
+    answers = {
+        file: {
+            kind: outcome
+            for kind in row
+            for outcome, names in row[kind].items()
+            if name in names.split()
+        }
+        for file, row in record.items()
+    }
+    answers = {file: said for file, said in answers.items() if said}
+    assert left != record
+    assert states.merged(left, name, answers, states.compiled()) == record
+
+
+@pytest.mark.parametrize("name", [*NEWEST, "keras3.11"])
+def test_attacks_on_a_release_are_removed_and_added_back(name: str) -> None:
+    """Each outcome keeps its releases in order."""
+    attacks = fixture_script("attacks")
+    record = json.loads(attacks.RECORD.read_text(encoding="utf-8"))
+    left = json.loads(json.dumps(record))
+    del left["releases"][name]
+    answers = {}
+    for attack, row in left["attacks"].items():
+        for use, words in row["outcomes"].items():
+            (answers[attack, use],) = (key for key, names in words.items() if name in names.split())
+            row["outcomes"][use] = without(words, name)
+    made = attacks.merged(left, name, record["releases"][name], answers)
+    assert attacks.render(made, attacks.LINES) == attacks.render(record, attacks.LINES)
+
+
+@pytest.mark.parametrize("name", NEWEST)
+def test_a_release_is_declared_as_it_was(name: str) -> None:
+    """Its pins follow the newest TensorFlow that is left, and its row the release before it."""
+    rows = {key: row for key, row in ROWS.items() if key != name}
+    made = script.declaration(name, rows)
+    own = re.escape(name.removeprefix("tf_").removeprefix("keras"))
+    pins = [re.sub(rf"(=={own})\.\d+$", r"\1.*", pin) for pin in ROWS[name]["requirements"]]
+    assert pins != ROWS[name]["requirements"]
+    assert made == {**ROWS[name], "requirements": pins}
+    text = script.add_declaration(rows, name, ROWS[name])
+    assert text == script.DECLARATIONS.read_text(encoding="utf-8")
+    table = script.TABLE.read_text(encoding="utf-8")
+    lines = table.splitlines(keepends=True)
+    left = "".join(line for line in lines if not line.startswith(f'    Release("{name}",'))
+    assert len(left) < len(table)
+    assert script.add_row(left, name) == table
+
+
+def test_a_declared_release_stays_as_it_is() -> None:
+    """It is measured again with its own pins."""
+    assert all(
+        script.declaration(name, ROWS) == row
+        for name, row in ROWS.items()
+        if "generate" in row["scripts"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "name the release: make release-data RELEASE="),
+        (["torch2.5"], "torch2.5 cannot be added"),
+        (["keras3"], "keras3 cannot be added"),
+        (["keras3.9"], "keras3.9 cannot be added"),
+        (["tf2.13"], "tf2.13 cannot be added"),
+        (["tf2.99"], "the package index has no tf-keras==2.99.*"),
+        (["keras3.99"], "the package index has no keras==3.99.*"),
+    ],
+)
+def test_what_cannot_be_measured_changes_nothing(
+    arguments: list[str],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One sentence, an exit status, and every table as it was; no script runs."""
+
+    def install(release: Any, venvs: Path) -> Path:
+        wanted = release.requirements[1]
+        raise script.GenerationError(f"{venvs}: No matching distribution found for {wanted}\n")
+
+    monkeypatch.setattr(script, "environment", install)
+    monkeypatch.setattr(script, "run_step", lambda *_: pytest.fail("a script was run"))
+    monkeypatch.setattr("sys.argv", ["release_data.py", *arguments])
+    before = [path.read_bytes() for path in (script.DECLARATIONS, script.TABLE)]
+    assert script.main() == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert problem in said
+    assert said.count("\n") == 1
+    assert before == [path.read_bytes() for path in (script.DECLARATIONS, script.TABLE)]
