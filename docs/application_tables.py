@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from policytool.reports._markdown import code, row
+from policytool.reports._words import generation_words
 
 RECORD: Final = Path(__file__).parent.parent / "fixtures" / "applications.json"
-_OTHER: Final = {"tf_keras2.21": "Keras 3.15", "keras3.15": "tf_keras 2.21"}
 _NO_MODEL: Final = "model"
 _OWN: Final = "own"
 _CALMED: Final = "calmed"
@@ -40,7 +40,7 @@ def applications_page() -> str:
     """Return the page."""
     record: dict[str, dict[str, dict[str, str]]] = json.loads(RECORD.read_text(encoding="utf-8"))
     lines = [_TITLE]
-    for release, other in _OTHER.items():
+    for release, other in zip(record, reversed(record), strict=True):
         reasons: dict[str, int] = {}
         found = {name: cells for name, cells in record[release].items() if _NO_MODEL not in cells}
         rows = [
@@ -53,7 +53,7 @@ def applications_page() -> str:
             for name, cells in found.items()
         ]
         without = sorted(name for name, cells in record[release].items() if _NO_MODEL in cells)
-        lines += [f"## From {release} to {other}", ""]
+        lines += [f"## From {release} to {generation_words(other)}", ""]
         lines += [
             row(("model", "HDF5", "`.keras`", "own")),
             row(("---", "---:", "---:", "---:")),

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.migration.convert.rewrites import REWRITES
 from policytool.releases import behaviour
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import KERAS2, KERAS3, LOADERS, newest
 from policytool.releases.targets import descriptions
 from policytool.reports import rule_reference
 from policytool.reports._markdown import code, prose, row
+from policytool.reports._words import generation_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -163,6 +164,11 @@ _PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
 }
 
 
+def _newest() -> Iterator[str]:
+    for family in (KERAS2, KERAS3):
+        yield generation_words(newest(family).id)
+
+
 def behaviour_page() -> str:
     """Return what was measured of every layer, converted in both directions, as Markdown."""
     ulp, eps = behaviour.ULP, behaviour.EPS
@@ -171,7 +177,7 @@ def behaviour_page() -> str:
         "",
         (
             "Written by `make docs` from `policytool/releases/data/layer_behaviour.json`, which "
-            "`fixtures/layer_behaviour.py` has from tf_keras 2.21 and Keras 3.15:"
+            f"`fixtures/layer_behaviour.py` has from {' and '.join(_newest())}:"
         ),
         (
             "a layer is built in one library with random weights, converted as `migrate --target` "
