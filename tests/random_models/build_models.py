@@ -49,19 +49,18 @@ def _build(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
         recipe.graph.structure, [spec.name for spec in recipe.graph.inputs], arrays
     )
     predict(model, inputs)
-    randomize(model.weights, recipe.seed)
+    randomize(model, recipe.seed)
     if recipe.training is not None:
         train(keras, model, recipe.training, inputs)
     outputs = predict(model, inputs)
     model.save(job["path"], **({"save_format": "tf"} if recipe.container == "tf" else {}))
-    own, outputs = _own_load(keras, job["path"], inputs, outputs)
+    own, outputs, dtypes = _own_load(keras, job["path"], model, inputs, outputs)
     folder = Path(job["folder"])
     save_arrays(folder / "inputs.npz", {str(n): one for n, one in enumerate(arrays)})
     save_arrays(folder / "outputs.npz", outputs)
     state = optimizer_variables(model)
     save_arrays(folder / "state.npz", {str(n): one for n, one in enumerate(state)})
-    dtypes = layer_dtypes(model)
-    computed = {compute for compute, _ in dtypes.values()}
+    computed = {compute for compute, _ in layer_dtypes(model).values()}
     eps = max((_EPS.get(name, 2.0**-24) for name in computed), default=2.0**-24)
     return {
         "dtypes": dtypes,
@@ -73,22 +72,33 @@ def _build(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_load(
-    keras: Any, path: str, inputs: Any, outputs: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
+    keras: Any, path: str, model: Any, inputs: Any, outputs: dict[str, Any]
+) -> tuple[str, dict[str, Any], dict[str, list[str]]]:
     """
-    Return why the library itself does not load what it saved, and what the file predicts there.
+    Return why the library itself does not load what it saved, what the file predicts there, and the
+    dtypes of its layers: Keras 3 does not store what a SpatialDropout computes in.
     """
     try:
-        again = predict(keras.models.load_model(path), inputs)
+        loaded = keras.models.load_model(path)
+        again = predict(loaded, inputs)
     except Exception:  # noqa: BLE001  # what the library says is the result
-        return reason(), outputs
+        return reason(), outputs, _stored_dtypes(model)
     same = all(
         np.array_equal(one, outputs[name], equal_nan=one.dtype.kind == "f")
         if one.dtype.kind != "f"
         else np.allclose(one, outputs[name], rtol=1e-3, atol=1e-5, equal_nan=True)
         for name, one in again.items()
     )
-    return ("" if same else "predicts something else once its own library has loaded it"), again
+    said = "" if same else "predicts something else once its own library has loaded it"
+    return said, again, layer_dtypes(loaded)
+
+
+def _stored_dtypes(model: Any) -> dict[str, list[str]]:
+    """Return the dtypes that a file of a model says, which its library does not load."""
+    try:
+        return layer_dtypes(type(model).from_config(model.get_config()))
+    except Exception:  # noqa: BLE001  # then only the model itself says them
+        return layer_dtypes(model)
 
 
 def _noise(model: Any, inputs: Any, outputs: dict[str, Any], eps: float) -> float:

@@ -45,7 +45,8 @@ def decorate(draw: Draw, graph: Graph, policy: str) -> Graph:
 
 
 def _name_layers(draw: Draw, graph: Graph) -> Graph:
-    every = _NAMES if draw.keras3 else (*_NAMES, *_TF_KERAS_NAMES)
+    is_subclassed = graph.kind == "subclassed"  # a class of a user has its names in its code
+    every = _NAMES if draw.keras3 or is_subclassed else (*_NAMES, *_TF_KERAS_NAMES)
     odd = draw.keras3 and draw.chance(0.1)  # seldom: each one hides what else may be wrong
     names = [name for name in every if odd or _SCOPE.fullmatch(name)]
     draw.random.shuffle(names)

@@ -92,15 +92,17 @@ def differing_dtypes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str
     return "; ".join(found[:3])
 
 
-def judge_state(before: list[Any], after: list[Any]) -> str:
+def judge_state(before: list[Any], after: list[Any], rounding: float) -> str:
     """
     Return what is wrong with the variables of an optimizer; nothing if all are kept.
 
     Slots have another order in the other library, so each array must occur.
+
+    :param rounding: how far values may be off
     """
     wanted = [one for one in before if one.size > 1 and np.any(one)]
     kept = [
-        any(one.shape == other.shape and np.allclose(one, other, rtol=1e-3, equal_nan=True)
+        any(one.shape == other.shape and np.allclose(one, other, rtol=rounding, equal_nan=True)
             for other in after)
         for one in wanted
     ]  # fmt: skip

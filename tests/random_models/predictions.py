@@ -9,6 +9,7 @@ import numpy as np
 from tests.random_models.weights import to_array
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -45,21 +46,27 @@ def _tensor(array: Any) -> Any:
 
 
 def layer_dtypes(model: Any) -> dict[str, list[str]]:
-    """Return the compute and the variable dtype of each layer of a model by its name."""
-    found: dict[str, list[str]] = {}
-    for layer in _layers(model, set()):
-        if type(layer).__name__ not in _WITHOUT_DTYPE:
-            found[layer.name] = [str(layer.compute_dtype), str(layer.variable_dtype)]
-    return found
+    """Return the compute and the variable dtype of each layer of a model by its path."""
+    return {
+        path: [str(layer.compute_dtype), str(layer.variable_dtype)]
+        for path, layer in _layers(model, "")
+        if type(layer).__name__ not in _WITHOUT_DTYPE
+    }
 
 
-def _layers(model: Any, seen: set[int]) -> list[Any]:
-    found: list[Any] = []
-    for layer in model._flatten_layers(include_self=False):  # noqa: SLF001  # public in neither library
-        if id(layer) not in seen:
-            seen.add(id(layer))
-            found.append(layer)
-    return found
+def _layers(model: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """
+    Yield the layers of a model with their paths. Layers that other layers make count by their
+    classes: the names that libraries make up for them may be those of others.
+    """
+    for layer in model.layers:
+        below = f"{path}{layer.name}/"
+        yield below, layer
+        if hasattr(layer, "layers"):
+            yield from _layers(layer, below)
+            continue
+        for number, part in enumerate(layer._flatten_layers(include_self=False)):  # noqa: SLF001  # public in neither library
+            yield f"{below}{type(part).__name__}/{number}", part
 
 
 def optimizer_variables(model: Any) -> list[Any]:

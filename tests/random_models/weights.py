@@ -18,10 +18,13 @@ def to_array(value: Any) -> Any:
     return array.astype("float32") if array.dtype.name in {"bfloat16", "float16"} else array
 
 
-def randomize(variables: list[Any], seed: int) -> None:
-    """Give variables of floats random values; those that a layer counts with stay as they are."""
+def randomize(model: Any, seed: int) -> None:
+    """
+    Give a model's variables of floats random values; those that a layer counts with stay as they
+    are.
+    """
     random = np.random.default_rng(seed)
-    for variable in variables:
+    for variable in model.weights:
         if "float" not in str(variable.dtype):
             continue
         name, shape = name_of(variable), tuple(variable.shape)
@@ -35,6 +38,9 @@ def randomize(variables: list[Any], seed: int) -> None:
             fan = max(1, int(np.prod(shape[:-1])))
             values = random.normal(0, min(0.6, 1 / np.sqrt(fan)), shape)
         variable.assign(values.astype("float32"))
+    for layer in model._flatten_layers(include_self=False):  # noqa: SLF001  # public in neither library
+        if type(layer).__name__ == "Normalization":
+            layer.finalize_state()  # which computes with what its variables were before
 
 
 def perturb(variables: list[Any], eps: float, seed: int) -> list[Any]:
