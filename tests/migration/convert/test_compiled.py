@@ -5,7 +5,7 @@ told, where the state goes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -49,11 +49,19 @@ class Converted:
         return self.found.config
 
 
-def converted(file: str, loader: str, container: str) -> Converted:
+def converted(file: str, loader: str, container: str, dtype: str | None = None) -> Converted:
     """
-    Return what becomes of a fixture; the weights keep their places, which matter to nothing here.
+    Return what becomes of a fixture, with its floats in another dtype if one is given; the weights
+    keep their places, which matter to nothing here.
     """
-    loaded = reading.load_model(format_detection.document(FIXTURES / file, file))
+    document = format_detection.document(FIXTURES / file, file)
+    if dtype is not None:
+        tensors = tuple(
+            replace(one, dtype=dtype) if one.dtype == "float32" else one
+            for one in document.tensors or ()
+        )
+        document = replace(document, tensors=tensors)
+    loaded = reading.load_model(document)
     log = Log()
     root = decoding.decode(loaded)
     weights = [
@@ -119,6 +127,23 @@ def test_slots_of_an_archive_get_the_names_of_hdf5() -> None:
     assert {"use_ema", "weight_decay", "loss_scale_factor"}.isdisjoint(
         one.config["optimizer_config"]["config"]
     )
+
+
+@pytest.mark.parametrize(
+    ("loader", "container", "stored"),
+    [
+        ("tf_keras2.21", "h5", "float32"),
+        ("tf_keras2.21", "keras", "float32"),
+        ("keras3.14", "keras", "bfloat16"),
+    ],
+)
+def test_slots_in_bfloat16_are_widened_as_weights_are(
+    loader: str, container: str, stored: str
+) -> None:
+    """Keras reads bfloat16 from archives of Keras 3 only."""
+    one = converted(f"keras3.15/{PLAIN}.keras", loader, container, "bfloat16")
+    slots = [placement.dtype for placement in one.found.state if placement.shape]
+    assert slots == [stored] * 4
 
 
 def test_keras3_restores_no_slots_from_hdf5() -> None:

@@ -17,6 +17,7 @@ from policytool.migration.convert.compiled import names, optimizer, state, train
 from policytool.migration.convert.compiled.losses import LeftOutError, LossWriter
 from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, LostError, Style
 from policytool.migration.convert.traversal import references
+from policytool.migration.convert.variables import stored_dtype
 from policytool.model import optimizer_config
 from policytool.releases.policy import Dynamic
 
@@ -217,8 +218,16 @@ def _state(
                 "kind from HDF5",
             )
             return ()
-        return tuple(replace(one, path=tuple(one.path[0].split("/"))) for one in variables)
+        return tuple(
+            replace(one, path=tuple(one.path[0].split("/")))
+            for one in _with_stored_dtypes(variables, target)
+        )
+    variables = _with_stored_dtypes(variables, target)
     return _in_archive(found, stored, variables, target)
+
+
+def _with_stored_dtypes(variables: Sequence[Placement], target: Target) -> list[Placement]:
+    return [replace(one, dtype=stored_dtype(one.dtype, target)) for one in variables]
 
 
 def _had_state(situation: ConversionContext) -> bool:

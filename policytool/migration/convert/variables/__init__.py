@@ -65,6 +65,16 @@ def place_variables(
     return found
 
 
+def stored_dtype(dtype: str, target: Target) -> str:
+    """
+    Return what a variable of a dtype is stored in: bfloat16 in archives of Keras 3 only, and
+    elsewhere as float32, of which each loader fills it.
+    """
+    if dtype not in _BFLOAT16:
+        return dtype
+    return "bfloat16" if target.is_keras3 and target.container == "keras" else "float32"
+
+
 def _tell_of_rounding(holder: Holder, situation: ConversionContext) -> None:
     """
     Tell of a layer whose variables the source's library keeps in more bits than the policy says,
@@ -103,17 +113,16 @@ class _Maker:
         """Return the placement of a variable."""
         cast = self.casts.get(stored.source.path) if stored.source is not None else None
         dtype, through = (stored.dtype, None) if cast is None else (cast.after, cast.through)
-        if dtype in _BFLOAT16:
-            keeps = self.target.is_keras3 and self.target.container == "keras"
-            if not keeps and cast is not None:
+        stored_as = stored_dtype(dtype, self.target)
+        if dtype in _BFLOAT16 and stored_as == "float32":
+            if cast is not None:
                 through = "bfloat16"
-            elif not keeps:
+            else:
                 self.widened += 1
-            dtype = "bfloat16" if keeps else "float32"
         return Placement(
             path=path,
             shape=stored.shape,
-            dtype=dtype,
+            dtype=stored_as,
             source=stored.source,
             made_of=stored.made_of,
             through=through,
