@@ -416,3 +416,98 @@ class TestOtherMasks:
         config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), masking, lstm), K2)
         assert not log.refusals
         assert named(config, "lstm")["inbound_nodes"] == [[["masking", 0, 0, {}]]]
+
+
+MIXED2: Final = {"class_name": "Policy", "config": {"name": "mixed_bfloat16"}}
+
+
+def nested2(source: str, *layers: Config, name: str = "inner") -> Config:
+    """Return a model of Keras 2 as a layer of another."""
+    return {
+        "class_name": "Functional",
+        "name": name,
+        "config": {**keras2(*layers)["config"], "name": name},
+        "inbound_nodes": [[[source, 0, 0, {}]]],
+    }
+
+
+def nested3(source: str, *layers: Config, name: str = "inner") -> Config:
+    """Return a model of Keras 3 as a layer of another."""
+    model = keras3(*layers)
+    return {
+        **model,
+        "config": {**model["config"], "name": name},
+        "name": name,
+        "inbound_nodes": [{"args": [tensor(source)], "kwargs": {}}],
+    }
+
+
+class TestBordersOfNestedModels:
+    """Keras 2 casts what enters a nested model to the dtype of its input, and loses its mask."""
+
+    def masking3(self) -> Config:
+        return layer3(
+            "Masking", "masking", tensor("x"), mask_value=0.0, dtype=policy("mixed_bfloat16")
+        )
+
+    def test_keras2_gets_a_layer_that_casts_before(self, tmp_path: Path) -> None:
+        lstm = layer3("LSTM", "lstm", tensor("z"), units=2, dtype=policy("mixed_bfloat16"))
+        model = keras3(
+            input3("x", 3, 4), self.masking3(), nested3("masking", input3("z", 3, 4), lstm)
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        cast = named(config, "inner_cast")
+        assert (cast["class_name"], cast["config"]["activation"]) == ("Activation", "linear")
+        assert cast["inbound_nodes"] == [[["masking", 0, 0, {}]]]
+        assert named(config, "inner")["inbound_nodes"] == [[["inner_cast", 0, 0, {}]]]
+
+    def test_one_that_reads_no_mask_is_called_as_it_was(self, tmp_path: Path) -> None:
+        dense = layer3("Dense", "dense", tensor("z"), units=2, dtype=policy("mixed_bfloat16"))
+        model = keras3(
+            input3("x", 3, 4), self.masking3(), nested3("masking", input3("z", 3, 4), dense)
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert named(config, "inner")["inbound_nodes"] == [[["masking", 0, 0, {}]]]
+
+    @pytest.mark.parametrize("is_chain", [False, True])
+    def test_keras3_gets_a_copy(self, tmp_path: Path, *, is_chain: bool) -> None:
+        masking = layer2("Masking", "masking", [["x", 0, 0, {}]], mask_value=0.0, dtype=MIXED2)
+        lstm = layer2("LSTM", "lstm", [["z", 0, 0, {}]], units=2, dtype=MIXED2)
+        nested = nested2("masking", input2("z", 3, 4), lstm)
+        if is_chain:
+            layers = [
+                {"class_name": one["class_name"], "config": one["config"]}
+                for one in (input2("z", 3, 4), lstm)
+            ]
+            nested |= {"class_name": "Sequential", "config": {"name": "inner", "layers": layers}}
+        config, _, log = converted(tmp_path, keras2(input2("x", 3, 4), masking, nested), K3)
+        assert not log.refusals
+        copy = history(arguments(config, "inner")[0][0])
+        assert class_names(config, copy) == ["Copy"]
+
+    @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+    def test_what_attention_clears_inside_is_cleared_outside(
+        self, tmp_path: Path, dtype: str
+    ) -> None:
+        """But for a tensor that was cast at the border, which is another inside."""
+        mha = layer3("MultiHeadAttention", "mha", tensor("z"), tensor("z"), num_heads=2, key_dim=2)
+        embedding = embedding3("x", "a")
+        embedding["config"]["dtype"] = policy(dtype)
+        attended = layer3("AdditiveAttention", "attention", [tensor("inner"), tensor("a")])
+        model = keras3(input3("x", 3), embedding, nested3("a", input3("z", 3, 4), mha), attended)
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        *_, call = named(config, "attention")["inbound_nodes"][0][0]
+        assert (call["mask"][-1] is None) is (dtype == "float32")
+
+    def test_what_a_linear_activation_hands_on_is_the_same_tensor(self, tmp_path: Path) -> None:
+        mha = layer3("MultiHeadAttention", "mha", tensor("same"), tensor("same"))
+        mha["config"] |= {"num_heads": 2, "key_dim": 2}
+        linear = layer3("Activation", "same", tensor("a"), activation="linear")
+        attended = layer3("AdditiveAttention", "attention", [tensor("mha"), tensor("a")])
+        model = keras3(input3("x", 3), embedding3("x", "a"), linear, mha, attended)
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert "mask" in named(config, "attention")["inbound_nodes"][0][0][3]

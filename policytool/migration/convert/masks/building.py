@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
@@ -14,6 +15,7 @@ from policytool.migration.convert.masks.expressions import (
 )
 from policytool.migration.convert.masks.operations import CAST, MaskOperations
 from policytool.releases.keras_operations import MODULES
+from policytool.releases.policy import policy_from_name
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -49,6 +51,12 @@ class MaskBuilder:
     def copy(self, tensor: Reference, taker: Unit) -> Reference:
         """Return a tensor's values without its mask."""
         return self._operation("Copy", taker, (tensor,))
+
+    def cast(self, tensor: Reference, dtype: str, taker: Unit) -> Reference:
+        """Return a tensor in another dtype, with its mask."""
+        policy = policy_from_name(dtype)
+        config: dict[str, Value] = {"trainable": True, "dtype": policy, "activation": "linear"}
+        return self._add(Unit(class_name="Activation", name=CAST, config=config), taker, (tensor,))
 
     def attention_mask(
         self,
@@ -131,19 +139,19 @@ class MaskBuilder:
         module: str = _NUMPY,
         **config: Value,
     ) -> Reference:
-        name = f"{taker.name}_{class_name.lower()}"
+        made = Unit(
+            class_name=class_name,
+            name=class_name,
+            config=dict(config),
+            role=Role.OPERATION,
+            module=module,
+        )
+        return self._add(made, taker, args)
+
+    def _add(self, unit: Unit, taker: Unit, args: tuple[Argument, ...]) -> Reference:
+        name = f"{taker.name}_{unit.name.lower()}"
         while name in self._names:
             name = f"{name}_"
         self._names.add(name)
-        self.added.append(
-            Unit(
-                class_name=class_name,
-                name=name,
-                config=dict(config),
-                role=Role.OPERATION,
-                module=module,
-                path=taker.path,
-                calls=(Call(args=args),),
-            )
-        )
+        self.added.append(replace(unit, name=name, path=taker.path, calls=(Call(args=args),)))
         return Reference(layer=name)

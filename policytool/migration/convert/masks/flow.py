@@ -6,6 +6,9 @@ functional model is built, and then a layer with an argument ``mask`` gets it as
 call; and while the model runs, which counts for all other layers (``Layer.__call__`` in
 keras/src/layers/layer.py). A nested model of Keras 3 is built without masks, so that they enter and
 leave it only while it runs; so does MultiHeadAttention clear the masks of its inputs only then.
+Those of a nested model it clears for the model around it, too: they are the same tensors. Keras 2
+loses the mask of a tensor that an input of a nested model casts (``_conform_to_reference_input`` in
+tf_keras/src/engine/functional.py).
 """
 
 from __future__ import annotations
@@ -17,6 +20,13 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert._walking import tensors
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
+from policytool.migration.convert.masks.borders import (
+    BEFORE_CHAIN,
+    compute_dtype,
+    entries,
+    entry_dtypes,
+    tensor_dtype,
+)
 from policytool.migration.convert.masks.expressions import Mask, MaskOp, MaskTable, Scope
 from policytool.migration.convert.masks.operations import MaskOperations
 from policytool.migration.convert.masks.propagation import (
@@ -27,10 +37,10 @@ from policytool.migration.convert.masks.propagation import (
     takes_mask_argument,
 )
 from policytool.migration.convert.ordering import calls_in_order
+from policytool.migration.convert.rewrites.activations import function
 from policytool.migration.convert.traversal import walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
-from policytool.releases.policy import Policy
 from policytool.releases.releases import KERAS3, family_of
 
 if TYPE_CHECKING:
@@ -113,7 +123,11 @@ class MaskFlow:
             it gives
         """
         self.used: dict[CallKey, Used] = {}
-        """What each call computes with, of nested models too."""
+        """
+        What each call computes with, in nested models too; of calls of nested models what enters
+        them.
+        """
+        self._network = network
         self._release = release
         self._table = table
         self._is_source = is_source
@@ -137,8 +151,7 @@ class MaskFlow:
     def _follow_graph(
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
-        for reference, mask in zip(tensors(network.inputs), entering, strict=False):
-            self._run[reference] = mask
+        self._run.update(zip(entries(network), entering, strict=False))
         for name, number in calls_in_order(network):
             unit = self._operations.units[name]
             if unit.role is not Role.OPERATION and unit.class_name != INPUT_CLASS and unit.calls:
@@ -148,7 +161,7 @@ class MaskFlow:
     def _follow_chain(
         self, network: Network, entering: Sequence[Mask | None]
     ) -> tuple[Mask | None, ...]:
-        before = Reference(layer="")  # no layer has this name
+        before = BEFORE_CHAIN
         self._run[before] = next(iter(entering), None)
         for unit in network.units:
             if unit.class_name != INPUT_CLASS:
@@ -162,7 +175,7 @@ class MaskFlow:
         inputs = _input_tensors(unit, arguments)
         masks = self._input_masks(unit, arguments, inputs)
         if unit.network is not None:
-            self._enter(unit, number, masks)
+            self._enter(unit, number, inputs, masks)
             return
         rule = rule_of(unit, arguments, len(masks.run), self._release)
         key = (self._scope, unit.name, number)
@@ -258,8 +271,7 @@ class MaskFlow:
         tensor = self._operations.tensor(self._operations.before_cast(inputs[0]))
         if unit.class_name == "Embedding":
             return self._table.mask(MaskOp.NONZERO, tensor, 0.0)
-        policy = unit.config.get("dtype")
-        dtype = policy.compute_dtype if isinstance(policy, Policy) else None
+        dtype = compute_dtype(unit)
         value = unit.config.get("mask_value", 0.0)
         compared = float(value) if isinstance(value, int | float) else 0.0
         cast = (dtype,) if dtype in HALVES else ()
@@ -267,35 +279,76 @@ class MaskFlow:
             MaskOp.ANY, self._table.mask(MaskOp.NONZERO, tensor, compared, *cast)
         )
 
-    def _enter(self, unit: Unit, number: int, masks: _InputMasks) -> None:
+    def _enter(
+        self, unit: Unit, number: int, inputs: Sequence[Reference], masks: _InputMasks
+    ) -> None:
         """Follow the masks through a nested model."""
         if unit.network is None:
             return
+        casts = self._casts(unit.network, inputs)
+        entering = [
+            None if cast and not self._is_keras3 else mask
+            for mask, cast in zip(masks.run, casts, strict=True)
+        ]
         inner = MaskFlow(
             unit.network,
             self._release,
             self._table,
             is_source=self._is_source,
             scope=(*self._scope, f"{unit.name}:{number}"),
-            entering=masks.run,
+            entering=entering,
         )
         self.used.update(inner.used)
+        self.used[self._scope, unit.name, number] = frozenset(
+            (str(place), mask) for place, mask in enumerate(entering) if mask is not None
+        )
         for output, mask in enumerate(inner.leaving):
             self._run[Reference(layer=unit.name, call=number, output=output)] = mask
+        for entry, tensor, mask, cast in zip(
+            entries(unit.network), inputs, entering, casts, strict=False
+        ):
+            if mask is not None and not cast and inner.mask(entry) is None:
+                self._lose(tensor)
+
+    def _casts(self, network: Network, inputs: Sequence[Reference]) -> list[bool]:
+        """Return which of the tensors that a nested model is called on it casts."""
+        wanted = [*entry_dtypes(network), *[None] * len(inputs)]
+        found = (tensor_dtype(self._network, one) for one in inputs)
+        return [
+            None not in (before, after) and before != after
+            for before, after in zip(found, wanted, strict=False)
+        ]
+
+    def mask(self, tensor: Reference) -> Mask | None:
+        """Return the mask that a tensor has when the model has run."""
+        return self._run.get(tensor)
 
     def _clear(
         self, unit: Unit, number: int, inputs: Sequence[Reference], rule: MaskRule | None
     ) -> None:
         """Take the masks off the inputs that a call clears, under all of their names."""
-        if unit.class_name in _RETURNS_ITS_INPUT and inputs:
+        if inputs and self._returns_its_input(unit, inputs[0]):
             first = self._first.get(inputs[0], inputs[0])
             output = Reference(layer=unit.name, call=number)
             self._first[output] = first
             self._same[first].append(output)
         for place in rule.attached_clears if rule is not None else ():
             if place < len(inputs):
-                first = self._first.get(inputs[place], inputs[place])
-                self._run.update(dict.fromkeys([first, *self._same[first]]))
+                self._lose(inputs[place])
+
+    def _returns_its_input(self, unit: Unit, tensor: Reference) -> bool:
+        """Return whether the output of a layer is the very tensor that it was given."""
+        is_linear = (
+            unit.class_name == "Activation" and function(unit.config.get("activation")) == "linear"
+        )
+        if unit.custom or not (is_linear or unit.class_name in _RETURNS_ITS_INPUT):
+            return False
+        before, after = tensor_dtype(self._network, tensor), compute_dtype(unit)
+        return None in (before, after) or before == after
+
+    def _lose(self, tensor: Reference) -> None:
+        first = self._first.get(tensor, tensor)
+        self._run.update(dict.fromkeys([first, *self._same[first]]))
 
 
 def has_masks(root: Unit) -> bool:

@@ -14,8 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Call, Reference, Role, Unit
+from policytool.migration.convert._walking import tensors
+from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
+from policytool.migration.convert.masks.borders import entry_dtypes
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.expressions import MaskTable
 from policytool.migration.convert.masks.flow import (
@@ -58,6 +60,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         wrong = _differences(result, needed, target, table)
     for key, (had, has) in wrong.items():
         unit = _unit(root, key)
+        if unit.network is not None:
+            continue  # a layer in it is refused
         situation.log.refuse("mask", unit, _refusal(unit, had, has, situation))
     for unit in differing_attentions(root.network, needed, (source, target)):
         situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
@@ -72,11 +76,24 @@ def _differences(
     if root.network is None:
         return {}
     found = MaskFlow(root.network, release, table).used
-    return {
+    differing = {
         key: (masks, found.get(key, frozenset()))
         for key, masks in needed.items()
         if masks != found.get(key, frozenset())
     }
+    computing = {key for key in differing if _unit(root, key).network is None}
+    return {
+        key: masks
+        for key, masks in differing.items()
+        if key in computing or any(_is_inside(one, key) for one in computing)
+    }
+
+
+def _is_inside(key: CallKey, model: CallKey) -> bool:
+    """Return whether a call is one of a layer in a call of a nested model."""
+    scope, name, number = model
+    inner = (*scope, f"{name}:{number}")
+    return key[0][: len(inner)] == inner
 
 
 def _without_arguments(unit: Unit) -> Unit:
@@ -121,7 +138,8 @@ def _with_masks(
         )
         units += [*builder.added, replace(one, calls=calls)]
         builder.added.clear()
-        if len(one.calls) == 1:  # what is called more often cannot be changed for one call
+        enters_so = (scope, one.name, 0) not in wrong
+        if len(one.calls) == 1 and enters_so:  # what is called more often has one graph for all
             units[-1] = _with_masks(units[-1], (*scope, f"{one.name}:0"), wrong, table)
     return replace(unit, network=replace(network, units=tuple(units)))
 
@@ -133,22 +151,50 @@ def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: Mask
 
     :param masks: those that it needs, and those that it has
     """
-    needed, _ = masks
+    needed, has = masks
+    if unit.network is not None:
+        return _entering_call(unit, unit.network, call, masks, builder)
     if unit.class_name == ATTENTION and not unit.custom:
         return _masked_attention(unit, call, masks, builder)
     arguments = named_arguments(unit, call)
     first = next(iter(arguments.values()), None)
+    inputs = list(references(first))
     if not needed:
-        return _copy_tensors(unit, call, set(references(first)), builder)
-    if unit.class_name not in TAKERS or unit.custom:
-        return call
-    found = {place: builder.put(mask, unit) for place, mask in needed}
-    if None in found.values():
-        return call
+        return _copy_tensors(unit, call, set(inputs), builder)
+    takes = unit.class_name in TAKERS and not unit.custom
+    found = {place: builder.put(mask, unit) for place, mask in needed} if takes else {}
+    if not takes or None in found.values():
+        unwanted = [place for place, _ in has - needed] if needed < has else []
+        places = [int(place) for place in unwanted if int(place) < len(inputs)]
+        return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
     mask: Argument = found.get("0")
     if isinstance(first, list | tuple) and unit.class_name not in RECURRENT:
         mask = [found.get(str(place)) for place, _ in enumerate(first)]
     return replace(call, kwargs={**call.kwargs, "mask": mask})
+
+
+def _entering_call(
+    unit: Unit, network: Network, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
+) -> Call:
+    """
+    Return a call of a nested model without the masks that shall not enter it. Before inputs that
+    would cast a tensor, and in Keras 2 lose its mask, stands a layer that casts it.
+    """
+    needed, found = masks
+    inputs = dict(enumerate(tensors(call.args[:1])))
+    unwanted = {int(place) for place, _ in found} - {int(place) for place, _ in needed}
+    missing = {int(place) for place, _ in needed} - {int(place) for place, _ in found}
+    dtypes = dict(enumerate(entry_dtypes(network)))
+    casts = {
+        inputs[place]: builder.cast(inputs[place], dtype, unit)
+        for place, dtype in dtypes.items()
+        if place in missing & inputs.keys() and dtype is not None
+    }
+    changed = Call(
+        args=tuple(replace_references(one, lambda one: casts.get(one, one)) for one in call.args),
+        kwargs=call.kwargs,
+    )
+    return _copy_tensors(unit, changed, {inputs[place] for place in unwanted}, builder)
 
 
 def _masked_attention(
