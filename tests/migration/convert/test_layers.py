@@ -56,6 +56,43 @@ class TestHardSigmoid:
         assert named(config, "dense_scale")["config"]["scale"] == pytest.approx(1 / 1.2)
         assert config["config"]["output_layers"] == [["dense_hard_sigmoid", 0, 0]]
 
+    @pytest.mark.parametrize("class_name", ["Activation", "Dense"])
+    def test_behind_a_mask_a_sum_keeps_the_mask_in_keras2(
+        self, tmp_path: Path, class_name: str
+    ) -> None:
+        """A Rescaling would lose it."""
+        masking = layer3("Masking", "masking", tensor("x"), mask_value=0.0)
+        units = {} if class_name == "Activation" else {"units": 2}
+        hard = layer3(class_name, "hard", tensor("masking"), activation="hard_sigmoid", **units)
+        config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), masking, hard), K2)
+        assert not log.refusals
+        assert named(config, "hard")["config"]["activation"] == "linear"
+        assert named(config, "hard_scale")["config"]["scale"] == pytest.approx(1 / 1.2 - 1)
+        parts = named(config, "hard_sum")["inbound_nodes"][0]
+        assert [part[0] for part in parts] == ["hard", "hard_scale"]
+        assert config["config"]["output_layers"] == [["hard_hard_sigmoid", 0, 0]]
+
+    @pytest.mark.parametrize("wrapped", [False, True])
+    def test_behind_a_mask_in_a_sequential_it_is_refused(
+        self, tmp_path: Path, *, wrapped: bool
+    ) -> None:
+        masking = layer3("Masking", "masking", mask_value=0.0)
+        hard = layer3("Activation", "hard", activation="hard_sigmoid")
+        if wrapped:
+            hard = layer3("TimeDistributed", "each", layer=hard)
+        layers = [
+            {key: value for key, value in one.items() if key not in {"name", "inbound_nodes"}}
+            for one in (input3("x", 3, 4), masking, hard)
+        ]
+        model = {
+            "module": "keras",
+            "class_name": "Sequential",
+            "config": {"name": "model", "trainable": True, "layers": layers},
+            "registered_name": None,
+            "build_config": {"input_shape": [None, 3, 4]},
+        }
+        assert "where a mask would be lost" in told(converted(tmp_path, model, K2)[2])
+
     def test_in_a_time_distributed_it_is_split_off_outside(self, tmp_path: Path) -> None:
         inner = {
             "class_name": "Dense",

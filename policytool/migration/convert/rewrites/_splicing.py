@@ -27,9 +27,10 @@ class Split:
 
     before: tuple[Unit, ...] = ()
     after: tuple[Unit, ...] = ()
-    product: bool = False
+    joint: int | None = None
     """
-    Whether the last layer takes the output of :attr:`unit` too, beside that of the one before it.
+    The place in :attr:`after` of the layer that takes the output of :attr:`unit` too, beside that
+    of the one before it.
     """
 
 
@@ -49,7 +50,7 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
     them works on each element by itself.
 
     Layers that stand in the config of others (cells, directions of a Bidirectional) are left alone,
-    and so are products in a chain.
+    and so are joints in a chain.
     """
 
     def change(unit: Unit) -> Unit:
@@ -60,7 +61,7 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
         splits = {}
         for member in network.units:
             found = _through(member, split)
-            if found is not None and not (found.product and network.is_chain):
+            if found is not None and not (found.joint is not None and network.is_chain):
                 splits[member.name] = _with_unique_names(found, names)
         if not splits:
             return unit
@@ -161,7 +162,7 @@ def _with_calls(unit: Unit, split: Split) -> tuple[Unit, ...]:
     after: list[Unit] = []
     previous = unit.name
     for number, one in enumerate(split.after):
-        both = split.product and number == len(split.after) - 1
+        both = split.joint == number
         found = [Reference(layer=previous, call=index) for index in range(calls)]
         taken = tuple(
             Call(args=([Reference(layer=unit.name, call=index), reference] if both else reference,))

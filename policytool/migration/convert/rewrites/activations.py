@@ -80,6 +80,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     masks = any(
         unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
     )
+    if masks and situation.crosses and not situation.to_keras3:
+        _refuse_in_chains(root, situation)
     root = splice(root, lambda unit: _split(unit, situation, masks=masks))
     return map_units(root, lambda unit: _rescale_or_refuse(unit, situation))
 
@@ -129,30 +131,52 @@ def _layer_apart(
     return Split(unit=unit.with_config(activation="linear"), after=(own,))
 
 
-def _hard_sigmoid(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | None:
-    """Return a layer before whose ``hard_sigmoid`` its input is multiplied."""
-    if masks and not situation.to_keras3:
-        situation.log.refuse(
-            "activation",
-            unit,
-            f"{_what(unit)} applies hard_sigmoid, which needs a Rescaling before it in Keras 2, "
-            "where a mask would be lost",
-        )
-        return None
+def _hard_sigmoid(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split:
+    """
+    Return a layer before whose ``hard_sigmoid`` its input is multiplied.
+
+    A Rescaling of Keras 2 loses the mask of its input, a sum of it and the input does not.
+    """
     factor = KERAS3_STEEPNESS if situation.to_keras3 else 1 / KERAS3_STEEPNESS
-    scaling = layer_beside(unit, "Rescaling", "scale", scale=factor, offset=0.0)
     situation.log.change(
         "hard-sigmoid",
         unit,
         f"hard_sigmoid is another function in {situation.target.loader}: it is given {factor:.4g} "
         "times its input",
     )
+    plain = unit.with_config(activation="linear")
+    hard = layer_beside(unit, "Activation", HARD, activation=HARD)
+    if masks and not situation.to_keras3:
+        difference = layer_beside(unit, "Rescaling", "scale", scale=factor - 1, offset=0.0)
+        return Split(
+            unit=plain, after=(difference, layer_beside(unit, "Add", "sum"), hard), joint=1
+        )
+    scaling = layer_beside(unit, "Rescaling", "scale", scale=factor, offset=0.0)
     if unit.class_name == "Activation":
         return Split(unit=unit, before=(scaling,))
-    return Split(
-        unit=unit.with_config(activation="linear"),
-        after=(scaling, layer_beside(unit, "Activation", HARD, activation=HARD)),
-    )
+    return Split(unit=plain, after=(scaling, hard))
+
+
+def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
+    """Refuse what is multiplied by two layers side by side, where each layer takes one tensor."""
+    for model in walk(root):
+        for member in model.network.units if model.network and model.network.is_chain else ():
+            unit: Value = member
+            while isinstance(unit, Unit) and unit.class_name == "TimeDistributed":
+                unit = unit.config.get("layer")
+            if (
+                isinstance(unit, Unit)
+                and unit.class_name in _SPLIT
+                and not unit.custom
+                and function(unit.config.get("activation")) == HARD
+            ):
+                situation.log.refuse(
+                    "activation",
+                    unit,
+                    f"{_what(unit)} applies hard_sigmoid, which needs a Rescaling before it in "
+                    "Keras 2, where a mask would be lost; build the Sequential as a functional "
+                    "model",
+                )
 
 
 def _other_layer(
@@ -171,7 +195,11 @@ def _other_layer(
         f"activation {name}, which {situation.target.loader} has not, becomes "
         f"{' and '.join(one.class_name for one in layers)}",
     )
-    return Split(unit=unit.with_config(activation="linear"), after=layers, product=len(layers) > 1)
+    return Split(
+        unit=unit.with_config(activation="linear"),
+        after=layers,
+        joint=len(layers) - 1 if len(layers) > 1 else None,
+    )
 
 
 def _layers(unit: Unit, name: str, situation: ConversionContext) -> tuple[Unit, ...] | None:
