@@ -171,7 +171,7 @@ def _judge(case: Case, found: Mapping[str, Any]) -> None:
     place = case.folder / "loaded"
     before = arrays(case.folder / "outputs.npz")
     for file in sorted(place.glob("outputs*.npz")):
-        case.predictions = judge_predictions(before, arrays(file), case.truth)
+        case.predictions = judge_predictions(before, arrays(file), case.truth, case.notes)
         if case.predictions[0] not in GOOD:
             case.end(case.predictions[0], case.predictions[1])
             return
@@ -214,6 +214,7 @@ def _load_back(cases: Sequence[Case], python: Path) -> None:
             case.back = _convert(
                 trial, case.there, TARGETS[OTHER[library]], case.folder / f"back{suffix}"
             )
+            case.notes |= trial.notes
             if case.back is None and trial.outcome is not None:
                 word = "NO WAY BACK" if "refused" in trial.outcome.word else "ROUND TRIP"
                 case.end(word, f"{trial.outcome.word}: {trial.outcome.reason}")
@@ -231,6 +232,7 @@ def _load_back(cases: Sequence[Case], python: Path) -> None:
             arrays(case.folder / "outputs.npz"),
             arrays(case.folder / "returned" / "outputs.npz"),
             case.truth,
+            case.notes,
         )
         if word in GOOD:
             case.end(*case.predictions)

@@ -7,7 +7,7 @@ Descriptions are pure data that JSON can hold. ``live.py`` builds them, in eithe
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -160,6 +160,23 @@ def graph_from_json(found: Any) -> Graph:
         for one in found["nodes"]
     )
     return Graph(**{**found, "inputs": inputs, "nodes": nodes, "outputs": tuple(found["outputs"])})
+
+
+def without_policies(graph: Graph) -> Graph:
+    """Return a graph whose layers have the global policy."""
+    nodes = tuple(
+        replace(
+            node,
+            config={
+                key: value
+                for key, value in node.config.items()
+                if key != "dtype" or node.kind == "op"
+            },
+            graph=without_policies(node.graph) if node.graph is not None else None,
+        )
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
 
 
 def short_form(recipe: Recipe) -> Any:

@@ -19,6 +19,12 @@ The difference, of the largest magnitude of the output, below which float64 and 
 _NEAR: Final = 16
 """How many times as far as the `same` model, with weights off by one rounding, is `near`."""
 
+_CONSTANTS: Final = 1e-7
+"""The difference that the note ``float32-constant`` tells of a model in float64."""
+
+_NORMALIZED: Final = 2.0**-4
+"""That of ``normalized-in-half``, after a few layers."""
+
 GOOD: Final = frozenset({"same", "near"})
 BAD: Final = (
     *("DIFFERS", "DOES NOT LOAD", "DOES NOT LOAD (compiled)", "DTYPES", "STATE", "ROUND TRIP"),
@@ -52,14 +58,25 @@ def arrays(path: Path) -> dict[str, Any]:
 
 
 def judge_predictions(
-    before: Mapping[str, Any], after: Mapping[str, Any], truth: Mapping[str, Any]
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    truth: Mapping[str, Any],
+    notes: frozenset[str] = frozenset(),
 ) -> tuple[str, str]:
-    """Return the word for predictions before and after, and how far they are off."""
+    """
+    Return the word for predictions before and after, and how far they are off.
+
+    :param notes: the codes of what the conversion told
+    """
     if len(before) != len(after):
         return "DIFFERS", f"{len(before)} outputs became {len(after)}"
     names = before if set(before) == set(after) else dict(zip(before, after, strict=True))
     same = SAME.get(truth["eps"], 16 * truth["eps"])
     near = max(_NEAR * truth["noise"], 16 * same if truth["eps"] in SAME else same)
+    if "float32-constant" in notes:
+        near = max(near, _CONSTANTS)
+    if "normalized-in-half" in notes:
+        near = max(near, _NORMALIZED)
     worst = 0.0
     for name in names:
         one = before[name]
@@ -98,13 +115,17 @@ def judge_state(before: list[Any], after: list[Any], rounding: float) -> str:
 
     Slots have another order in the other library, so each array must occur.
 
-    :param rounding: how far values may be off
+    :param rounding: how far values may be off, relative and, for float16, absolute
     """
+    tiny = rounding * 2.0**-16
     wanted = [one for one in before if one.size > 1 and np.any(one)]
     kept = [
-        any(one.shape == other.shape and np.allclose(one, other, rtol=rounding, equal_nan=True)
-            for other in after)
+        any(
+            one.shape == other.shape
+            and np.allclose(one, other, rtol=rounding, atol=tiny, equal_nan=True)
+            for other in after
+        )
         for one in wanted
-    ]  # fmt: skip
+    ]
     lost = len(kept) - sum(kept)
     return f"{lost} of {len(kept)} variables of the optimizer are lost unreported" if lost else ""

@@ -38,9 +38,14 @@ def randomize(model: Any, seed: int) -> None:
             fan = max(1, int(np.prod(shape[:-1])))
             values = random.normal(0, min(0.6, 1 / np.sqrt(fan)), shape)
         variable.assign(values.astype("float32"))
+    refresh(model)
+
+
+def refresh(model: Any) -> None:
+    """Let layers compute with the values of their variables that they keep elsewhere as well."""
     for layer in model._flatten_layers(include_self=False):  # noqa: SLF001  # public in neither library
         if type(layer).__name__ == "Normalization":
-            layer.finalize_state()  # which computes with what its variables were before
+            layer.finalize_state()
 
 
 def perturb(variables: list[Any], eps: float, seed: int) -> list[Any]:

@@ -62,7 +62,7 @@ class TestHardSigmoid:
     ) -> None:
         """A Rescaling would lose it."""
         masking = layer3("Masking", "masking", tensor("x"), mask_value=0.0)
-        units = {} if class_name == "Activation" else {"units": 2}
+        units: Config = {} if class_name == "Activation" else {"units": 2}
         hard = layer3(class_name, "hard", tensor("masking"), activation="hard_sigmoid", **units)
         config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), masking, hard), K2)
         assert not log.refusals

@@ -70,3 +70,17 @@ def test_constants_in_float32_are_told_of_float64_layers(
     layer["config"]["dtype"] = policy
     found = codes(tmp_path / "model.h5", keras2(input2("x", 1), layer))
     assert ("float32-constant" in found) is told
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"), [("mixed_bfloat16", True), ("float16", True), ("float32", False)]
+)
+def test_normalization_in_half_precision_is_told_of(
+    tmp_path: Path, policy: str, *, told: bool
+) -> None:
+    """Keras 3 has float32 in it."""
+    layer = layer2("LayerNormalization", "layer", ONE, axis=[-1])
+    layer["config"]["dtype"] = {"class_name": "Policy", "config": {"name": policy}}
+    weights = dict.fromkeys(("gamma", "beta"), (4,))
+    found = codes(tmp_path / "model.h5", keras2(input2("x", 4), layer), **weights)
+    assert ("normalized-in-half" in found) is told

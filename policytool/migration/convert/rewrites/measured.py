@@ -4,6 +4,7 @@ does (:mod:`policytool.releases.behaviour`).
 
 In float64 some agree only to the precision of float32, because a library makes a float32 constant
 of a Python number and casts that (``ops.cast(number, dtype)`` in Keras 3, ``tf.cast`` in Keras 2).
+In 16 bits some agree to a few roundings.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import walk
 from policytool.releases import behaviour
+from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
@@ -29,11 +31,19 @@ not in tf_keras 2.21; both have a Rescaling so, which conversion puts before ``h
 """
 
 
+_IN_HALF: Final = frozenset({"GroupNormalization", "LayerNormalization"})
+"""
+Layers that Keras 3 computes in float32 under all policies of 16 bits, and Keras 2 in part in 16:
+the result is up to 15 roundings off, that of Keras 3 one (tf_keras 2.21, Keras 3.15).
+"""
+
+
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     loaded = situation.loaded
     told = {refusal.path for refusal in situation.log.refusals}
     for unit in walk(root):
         _tell_of_constants(unit, situation)
+        _tell_of_halves(unit, situation)
         if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
             continue
         class_name = loaded.sites[unit.site].class_name or unit.class_name
@@ -67,6 +77,19 @@ def _tell_of_constants(unit: Unit, situation: ConversionContext) -> None:
         f"{unit.path} ({unit.class_name}) computes in float64, and one library has {what} in "
         "float32: predictions agree to about 1e-8 of the largest value",
     )
+
+
+def _tell_of_halves(unit: Unit, situation: ConversionContext) -> None:
+    policy = unit.config.get("dtype")
+    if unit.class_name not in _IN_HALF or unit.custom or not isinstance(policy, Policy):
+        return
+    if policy.compute_dtype in HALVES:
+        situation.log.note(
+            "normalized-in-half",
+            unit,
+            f"{unit.path} ({unit.class_name}) is computed in {policy.compute_dtype} by Keras 2 and "
+            "in float32 by Keras 3: its values agree to about ten roundings",
+        )
 
 
 REWRITE: Final = Rewrite(name="measured", applies=lambda situation: situation.crosses, apply=_apply)
