@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.helpers.convertible_models import Config
 
 K2, K3 = "tf_keras2.21", "keras3.15"
+NUMPY = "keras.src.ops.numpy"
 ONE = [["x", 0, 0, {}]]
 
 
@@ -610,3 +611,38 @@ class TestDirections:
         assert "float32 states" in told(
             converted(tmp_path, keras3(input3("x", 3, 4), input3("h", 2), gru), K2)[2]
         )
+
+
+class TestProductsOfTransposedMatrices:
+    def model(self, *swaps: Config, first: str, second: str) -> Config:
+        product = layer3("Matmul", "product", tensor(first), tensor(second), module=NUMPY)
+        return keras3(input3("x", 3, 4), input3("y", 3, 4), *swaps, product)
+
+    def swap(self, name: str, source: str, **axes: Any) -> Config:
+        return layer3("Swapaxes", name, tensor(source), module=NUMPY, **axes)
+
+    def test_keras2_has_flags_for_them(self, tmp_path: Path) -> None:
+        swap = self.swap("swap", "y", axis1=-1, axis2=-2)
+        config, _, log = converted(tmp_path, self.model(swap, first="x", second="swap"), K2)
+        assert not log.refusals
+        call = named(config, "product")["inbound_nodes"][0]
+        assert call[:3] == ["x", 0, 0]
+        assert call[3]["b"] == ["y", 0, 0]
+        assert call[3]["transpose_b"] is True
+        assert "transpose_a" not in call[3]
+        assert [one["config"]["name"] for one in config["config"]["layers"]] == [
+            "x",
+            "y",
+            "product",
+        ]
+
+    def test_other_axes_are_refused(self, tmp_path: Path) -> None:
+        swap = self.swap("swap", "y", axis1=1, axis2=2)
+        log = converted(tmp_path, self.model(swap, first="x", second="swap"), K2)[2]
+        assert "swaps axes of a tensor" in told(log)
+
+    def test_what_others_take_too_is_refused(self, tmp_path: Path) -> None:
+        swap = self.swap("swap", "y", axis1=-1, axis2=-2)
+        again = self.swap("again", "swap", axis1=-2, axis2=-3)
+        log = converted(tmp_path, self.model(swap, again, first="swap", second="again"), K2)[2]
+        assert "again swaps axes" in told(log)

@@ -23,6 +23,7 @@ from policytool.migration.convert.rewrites.operations import (
     slicing,
     to_keras2,
     to_keras3,
+    transposing,
 )
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
@@ -35,6 +36,8 @@ from policytool.releases import keras_operations
 from policytool.releases.releases import KERAS3, newest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from policytool.migration.convert.architecture import Call, Value
 
 FUNCTIONS: Final = frozenset({*_table.BY_FUNCTION, *composed.COMPOSED, slicing.FUNCTION})
@@ -60,6 +63,9 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
 def _network(network: Network, situation: ConversionContext) -> Network:
     if situation.crosses and situation.to_keras3:
         network = _modernize(network, situation)
+    swaps: Mapping[str, Mapping[str, bool]] = {}
+    if situation.crosses and not situation.to_keras3:
+        network, swaps = transposing.fold_swaps(network)
     dtypes = of_network(network)
     if (
         situation.from_keras3
@@ -79,7 +85,9 @@ def _network(network: Network, situation: ConversionContext) -> Network:
         network = replace(
             network,
             units=tuple(
-                new for unit in network.units for new in _convert(unit, names, dtypes, situation)
+                transposing.with_flags(new, swaps[new.name]) if new.name in swaps else new
+                for unit in network.units
+                for new in _convert(unit, names, dtypes, situation)
             ),
         )
         network = _without_shapes(network)
