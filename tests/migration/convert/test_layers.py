@@ -646,3 +646,28 @@ class TestProductsOfTransposedMatrices:
         again = self.swap("again", "swap", axis1=-2, axis2=-3)
         log = converted(tmp_path, self.model(swap, again, first="swap", second="again"), K2)[2]
         assert "again swaps axes" in told(log)
+
+
+class TestConvLSTM:
+    """Keras 3 builds it for one size of images only."""
+
+    @pytest.mark.parametrize(
+        ("size", "before", "is_refused"),
+        [
+            ((None, 8), (), True),
+            ((8, 8), (), False),
+            ((None, 8), ("Activation", {"activation": "relu"}), True),
+            ((8, 8), ("Activation", {"activation": "relu"}), False),
+            ((None, 8), ("Reshape", {"target_shape": [2, 4, 4, 1]}), False),
+        ],
+    )
+    def test_images_of_any_size_are_refused(
+        self, tmp_path: Path, size: Any, before: Any, *, is_refused: bool
+    ) -> None:
+        layers = [layer2(before[0], "before", ONE, **before[1])] if before else []
+        node: list[object] = [["before" if before else "x", 0, 0, {}]]
+        arguments = {"filters": 2, "kernel_size": [2, 2], "recurrent_activation": "sigmoid"}
+        lstm = layer2("ConvLSTM2D", "lstm", node, **arguments)
+        model = keras2(input2("x", None, *size, 1), *layers, lstm)
+        log = converted(tmp_path, model, K3)[2]
+        assert ("gets images of any size" in told(log)) is is_refused

@@ -18,7 +18,7 @@ def input_shape(unit: Unit, network: Network) -> Value:
     shape = (unit.build or {}).get("input_shape") or _config_shape(unit)
     if shape is not None:
         return shape
-    before = _before(unit, network)
+    before = layer_before(unit, network)
     return (
         _config_shape(before) if before is not None and before.class_name == INPUT_CLASS else None
     )
@@ -28,7 +28,7 @@ def _config_shape(unit: Unit) -> Value:
     return next((unit.config[key] for key in _SHAPES if key in unit.config), None)
 
 
-def _before(unit: Unit, network: Network) -> Unit | None:
+def layer_before(unit: Unit, network: Network) -> Unit | None:
     """Return the layer that the first call of a layer takes its first tensor of."""
     if network.is_chain:
         place = network.units.index(unit)

@@ -1,0 +1,62 @@
+"""
+ConvLSTM layers of Keras 2 on images of any size, which Keras 3 does not build (``build`` in
+keras/src/layers/rnn/conv_lstm.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policytool.migration.convert.architecture import Network, Role, Unit
+from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._shapes import input_shape, layer_before
+from policytool.migration.convert.traversal import walk
+from policytool.model.tree import INPUT_CLASS
+
+_CLASSES: Final = frozenset({"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
+_SIZING: Final = frozenset({"CenterCrop", "Lambda", "RandomCrop", "Reshape", "Resizing"})
+"""Layers whose output may have a known size where their input has none."""
+
+
+def _apply(root: Unit, situation: ConversionContext) -> Unit:
+    for model in walk(root):
+        for unit in model.network.units if model.network is not None else ():
+            if model.network is not None and _is_open(unit, model.network):
+                situation.log.refuse(
+                    "argument",
+                    unit,
+                    f"{unit.path} ({unit.class_name}) gets images of any size, and "
+                    f"{situation.target.loader} builds it for one size only: say the size in the "
+                    "shape of the model's input, and save again",
+                )
+    return root
+
+
+def _is_open(unit: Unit, network: Network) -> bool:
+    """Return whether a layer is a ConvLSTM that gets a size which the model leaves open."""
+    inner = unit.config.get("layer") if unit.class_name == "Bidirectional" else unit
+    if not isinstance(inner, Unit) or inner.class_name not in _CLASSES or inner.custom:
+        return False
+    sizes = slice(3, None) if inner.config.get("data_format") == "channels_first" else slice(2, -1)
+    before: Unit | None = unit
+    while before is not None:
+        shape = input_shape(before, network)
+        if isinstance(shape, list):
+            return None in shape[sizes]
+        before = layer_before(before, network)
+        if before is not None and _may_size(before):
+            return False
+    return False
+
+
+def _may_size(unit: Unit) -> bool:
+    is_layer = unit.role is Role.LAYER and unit.network is None and unit.class_name != INPUT_CLASS
+    return not is_layer or unit.custom or unit.class_name in _SIZING
+
+
+REWRITE: Final = Rewrite(
+    name="convlstm",
+    after=("inputs",),  # has the shapes of inputs where Keras 3 has them
+    applies=lambda situation: situation.crosses and situation.to_keras3,
+    apply=_apply,
+)
