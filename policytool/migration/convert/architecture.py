@@ -248,3 +248,20 @@ class Unit:
         return replace(
             self, config={key: value for key, value in self.config.items() if key not in keys}
         )
+
+
+def function_name(value: Value) -> str | None:
+    """
+    Return the name of an activation that is one of Keras' functions; None for someone else's, and
+    for layers.
+    """
+    if isinstance(value, str):
+        return value
+    if (
+        isinstance(value, Thing)
+        and value.kind is ObjectKind.FUNCTION
+        and value.package is None
+        and isinstance(value.config, str)
+    ):
+        return value.config
+    return None

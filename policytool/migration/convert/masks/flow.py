@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import tensors
-from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import (
+    Call,
+    Network,
+    Reference,
+    Role,
+    Unit,
+    function_name,
+)
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
 from policytool.migration.convert.masks.borders import (
     BEFORE_CHAIN,
@@ -37,7 +44,6 @@ from policytool.migration.convert.masks.propagation import (
     takes_mask_argument,
 )
 from policytool.migration.convert.ordering import calls_in_order
-from policytool.migration.convert.rewrites.activations import function
 from policytool.migration.convert.traversal import walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
@@ -339,7 +345,8 @@ class MaskFlow:
     def _returns_its_input(self, unit: Unit, tensor: Reference) -> bool:
         """Return whether the output of a layer is the very tensor that it was given."""
         is_linear = (
-            unit.class_name == "Activation" and function(unit.config.get("activation")) == "linear"
+            unit.class_name == "Activation"
+            and function_name(unit.config.get("activation")) == "linear"
         )
         if unit.custom or not (is_linear or unit.class_name in _RETURNS_ITS_INPUT):
             return False

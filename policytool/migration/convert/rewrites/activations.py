@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import ObjectKind, Role, Thing, Unit
+from policytool.migration.convert.architecture import Role, Thing, Unit, function_name
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
 from policytool.migration.convert.traversal import map_units, walk
@@ -59,23 +59,6 @@ _ACTIVATED: Final = {"c", "h"}
 """The columns that go through ``activation``; the others go through ``recurrent_activation``."""
 
 
-def function(value: Value) -> str | None:
-    """
-    Return the name of an activation that is one of Keras' functions; None for someone else's, and
-    for layers.
-    """
-    if isinstance(value, str):
-        return value
-    if (
-        isinstance(value, Thing)
-        and value.kind is ObjectKind.FUNCTION
-        and value.package is None
-        and isinstance(value.config, str)
-    ):
-        return value.config
-    return None
-
-
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     masks = any(
         unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
@@ -96,9 +79,9 @@ def _split(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | 
     ):
         return None
     activation = unit.config["activation"]
-    if isinstance(activation, Unit | Thing) and function(activation) is None:
+    if isinstance(activation, Unit | Thing) and function_name(activation) is None:
         return _layer_apart(unit, activation, situation)
-    name = function(activation)
+    name = function_name(activation)
     if name == HARD and situation.crosses:
         return _hard_sigmoid(unit, situation, masks=masks)
     if name is None or not _is_missing(name, situation):
@@ -168,7 +151,7 @@ def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
                 isinstance(unit, Unit)
                 and unit.class_name in _SPLIT
                 and not unit.custom
-                and function(unit.config.get("activation")) == HARD
+                and function_name(unit.config.get("activation")) == HARD
             ):
                 situation.log.refuse(
                     "activation",
@@ -227,7 +210,7 @@ def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
     if unit.role is not Role.LAYER or unit.custom:
         return unit
     for key in ("activation", "recurrent_activation"):
-        name = function(unit.config.get(key))
+        name = function_name(unit.config.get(key))
         if name is not None and _is_missing(name, situation):
             situation.log.refuse(
                 "activation",
@@ -238,7 +221,7 @@ def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
     hard = [
         key
         for key in ("activation", "recurrent_activation")
-        if function(unit.config.get(key)) == HARD
+        if function_name(unit.config.get(key)) == HARD
     ]
     if gates is None or not hard or not situation.crosses:
         return unit
