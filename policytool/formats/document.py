@@ -229,8 +229,8 @@ class Document:
 
     layer_names: Mapping[str, str] = field(default_factory=dict)
     """
-    Storage path of a layer to the layer's name: of weights alone, where the file records it (Keras
-    3.6 on).
+    Storage path of a layer to its name, if no config lists the layers and the file records it
+    (Keras 3.6 on).
     """
 
     vocabularies: Mapping[tuple[str, ...], str] = field(default_factory=dict)

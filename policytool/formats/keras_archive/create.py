@@ -54,19 +54,26 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
 
 def document(content: Content, path: str) -> Document:
     """Return the document that reading the file gives."""
+    parts = {
+        layout.CONFIG: read_back(content.config, layout.CONFIG),
+        layout.METADATA: read_back(_metadata(content), layout.METADATA),
+    }
+    names = {
+        "/".join(flat(group.path)[:-1]): group.name
+        for group in content.groups
+        if group.name is not None
+    }
     return Document(
         path=path,
         format="keras",
-        parts={
-            layout.CONFIG: read_back(content.config, layout.CONFIG),
-            layout.METADATA: read_back(_metadata(content), layout.METADATA),
-        },
+        parts=parts,
         config_part=layout.CONFIG,
         layout=Layout.OBJECT_PATHS,
         tensors=walk_order(
             Tensor(path=flat(placement.path), shape=placement.shape, dtype=placement.dtype)
             for placement in _placements(content)
         ),
+        layer_names=names if layout.needs_layer_names(parts) else {},
         writer=Writer(keras=content.keras_version or None),
     )
 

@@ -11,7 +11,7 @@ from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from policytool.formats.hdf5.library import Contents
     from policytool.formats.keras_archive.npz import Arrays
@@ -28,31 +28,47 @@ NPZ_SUFFIX: Final = ".weights.npz"
 """``model.weights.npz``, which Keras reads if there is no ``model.weights.h5``."""
 
 
-def document(
-    probe: Probe,
-    texts: dict[str, bytes],
-    weights: Sequence[Contents],
-    observations: list[Observation],
-    arrays: Sequence[tuple[str, Arrays]] = (),
-) -> Document:
-    """
-    Return the document of one model from its JSON members, the walks through its weights files, and
-    its weights in NumPy's format by their names.
-    """
+_LISTING: Final = frozenset({"Functional", "Model", "Sequential"})
+"""Classes whose configs list the layers of the model."""
+
+
+def read_parts(
+    probe: Probe, texts: dict[str, bytes], observations: list[Observation]
+) -> dict[str, Json]:
+    """Return the JSON of a model's members by their names."""
     if CONFIG not in texts:
         raise probe.failure(
             "no-config",
             f"has no {CONFIG}: expected a .keras model, which holds {CONFIG}, {METADATA} and "
             "model.weights.h5",
         )
-    parts: dict[str, Json] = {
-        name: parse_json(probe, text, name, observations) for name, text in texts.items()
-    }
+    return {name: parse_json(probe, text, name, observations) for name, text in texts.items()}
+
+
+def needs_layer_names(parts: Mapping[str, Json]) -> bool:
+    """Return whether the config does not list the layers of the model."""
+    config = parts[CONFIG]
+    return isinstance(config, dict) and config.get("class_name") not in _LISTING
+
+
+def document(
+    probe: Probe,
+    parts: Mapping[str, Json],
+    weights: Sequence[Contents],
+    observations: list[Observation],
+    arrays: Sequence[tuple[str, Arrays]] = (),
+) -> Document:
+    """
+    Return the document of one model from its JSON parts, the walks through its weights files, and
+    its weights in NumPy's format by their names.
+    """
     metadata = parts.get(METADATA)
     version = metadata.get("keras_version") if isinstance(metadata, dict) else None
     tensors: list[Tensor] = []
+    names: dict[str, str] = {}
     for contents in weights:
         tensors += contents.tensors
+        names |= contents.names
         observations += contents.observations
     if arrays:
         from policytool.formats.keras_archive import npz  # NumPy costs 60 ms at start
@@ -67,6 +83,7 @@ def document(
         config_part=CONFIG,
         layout=Layout.OBJECT_PATHS,
         tensors=tuple(tensors) if known else None,
+        layer_names=names,
         writer=Writer(keras=version if isinstance(version, str) else None),
         observations=tuple(observations),
     )

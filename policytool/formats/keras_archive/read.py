@@ -80,9 +80,11 @@ def read(probe: Probe) -> Document:
             for name in (_keras.CONFIG, _keras.METADATA)
             if name in members
         }
+        parts = _keras.read_parts(probe, texts, observations)
         vocabularies = _vocabularies(probe, archive, members)
+        named = _keras.needs_layer_names(parts)
         weights = [
-            _walk(probe, archive, info, stream)
+            _walk(probe, archive, info, stream, named=named)
             for info in _weights(probe, weights_members(archive))
         ]
         arrays = [
@@ -90,7 +92,7 @@ def read(probe: Probe) -> Document:
             for info in _weights(probe, npz_members(archive))
         ]
     return replace(
-        _keras.document(probe, texts, weights, observations, arrays), vocabularies=vocabularies
+        _keras.document(probe, parts, weights, observations, arrays), vocabularies=vocabularies
     )
 
 
@@ -341,7 +343,12 @@ def weights_source(
 
 
 def _walk(
-    probe: Probe, archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: BinaryIO
+    probe: Probe,
+    archive: zipfile.ZipFile,
+    info: zipfile.ZipInfo,
+    stream: BinaryIO,
+    *,
+    named: bool,
 ) -> Contents:
     from policytool.formats.hdf5 import library as _hdf5  # h5py costs 80 ms at start
 
@@ -349,7 +356,7 @@ def _walk(
         weights_source(probe, archive, info, stream) as source,
         _hdf5.open_checked(probe, source, info.filename) as file,
     ):
-        return _hdf5.walk(probe, file)
+        return _hdf5.walk(probe, file, attributes=named)
 
 
 def _arrays(

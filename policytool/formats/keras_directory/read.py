@@ -51,15 +51,18 @@ def read(probe: Probe) -> Document:
         name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
         for name in (_keras.CONFIG, _keras.METADATA)
     }
+    observations: list[Observation] = []
+    parts = _keras.read_parts(probe, texts, observations)
+    named = _keras.needs_layer_names(parts)
     weights = []
     for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
         with _hdf5.open_checked(probe, str(probe.path / name), name) as file:
-            weights.append(_hdf5.walk(probe, file))
+            weights.append(_hdf5.walk(probe, file, attributes=named))
     return _keras.document(
         probe,
-        texts,
+        parts,
         weights,
-        list(_assets(probe)),
+        [*_assets(probe), *observations],
         [
             (name, _arrays(probe, name))
             for name in sorted(probe.names)

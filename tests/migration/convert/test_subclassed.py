@@ -17,6 +17,7 @@ import policytool
 from tests.helpers.small_models import keras_zip
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from policytool.commands.migrate import Migration
@@ -26,18 +27,26 @@ NORM = ((3,), (3,), (3,), (3,))
 
 
 def write_archive(
-    path: Path, keras: str, build: object, **groups: tuple[tuple[int, ...], ...]
+    path: Path,
+    keras: str,
+    build: object,
+    groups: Mapping[str, tuple[tuple[int, ...], ...]],
+    *,
+    names: Mapping[str, str] | None = None,
+    inner: Mapping[str, object] | None = None,
 ) -> None:
     """Write a subclassed model with layers in these groups; ``__`` stands for a slash."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
+        for place, name in (names or {}).items():
+            file.create_group(f"{place}/vars").attrs["name"] = name
         for name, shapes in groups.items():
             for number, shape in enumerate(shapes):
                 file[f"{name.replace('__', '/')}/vars/{number}"] = np.ones(shape, "float32")
     config = {
         "module": None,
         "class_name": "Net",
-        "config": {"units": 3},
+        "config": {"units": 3, **(inner or {})},
         "registered_name": "pt>Net",
         "build_config": build,
     }
@@ -60,7 +69,7 @@ def test_keras3_gets_the_places_of_keras2_and_the_shape(tmp_path: Path) -> None:
     """It looks in the list for what it does not find below an attribute."""
     source = tmp_path / "source.keras"
     shape = {"input_shape": [2, 4]}
-    write_archive(source, "2.21.0", shape, layers__dense=DENSE, norm=NORM)
+    write_archive(source, "2.21.0", shape, {"layers__dense": DENSE, "norm": NORM})
     conversion = convert(source, "keras3").plan.conversion
     assert conversion is not None
     content = conversion.content
@@ -72,7 +81,6 @@ def test_keras3_gets_the_places_of_keras2_and_the_shape(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keras", "target", "groups", "text"),
     [
-        ("3.15.1", "tf_keras", {"a": DENSE, "layers__dense": DENSE}, "no file says"),
         ("2.21.0", "keras3", {"zed": DENSE, "layers__dense": DENSE}, "where it stands"),
         ("2.21.0", "keras3", {"parts__dense": DENSE, "layers__dense": DENSE}, "where it stands"),
     ],
@@ -86,7 +94,7 @@ def test_unknown_places_are_refused_by_the_class(
 ) -> None:
     """Keras 3 stores attributes before ``layers`` by their names, Keras 2 those behind it."""
     source = tmp_path / "source.keras"
-    write_archive(source, keras, {"input_shape": [2, 4]}, **groups)
+    write_archive(source, keras, {"input_shape": [2, 4]}, groups)
     (refusal,) = convert(source, target).plan.refusals
     assert "(Net)" in refusal.message
     assert text in refusal.message
@@ -96,7 +104,7 @@ def test_unknown_places_are_refused_by_the_class(
 def test_a_model_that_the_target_cannot_build_is_refused(tmp_path: Path, build: object) -> None:
     """It would load no variables, and say nothing."""
     source = tmp_path / "source.keras"
-    write_archive(source, "3.15.1", build, **{"": DENSE})
+    write_archive(source, "3.15.1", build, {"": DENSE})
     (refusal,) = convert(source, "tf_keras").plan.refusals
     assert "has no input shape" in refusal.message
 
@@ -105,5 +113,134 @@ def test_several_listed_layers_of_one_class_are_warned_of(tmp_path: Path) -> Non
     """Those of a dict stand in another order in Keras 3."""
     source = tmp_path / "source.keras"
     groups = {"layers__dense": DENSE, "layers__dense_1": DENSE}
-    write_archive(source, "2.21.0", {"input_shape": [2, 4]}, **groups)
+    write_archive(source, "2.21.0", {"input_shape": [2, 4]}, groups)
     assert "layer-order" in {note.code for note in convert(source, "keras3").plan.notes}
+
+
+SHAPE = {"input_shape": [2, 4]}
+LSTM = ((3, 16), (4, 16), (16,))
+CELL = {"a__cell": LSTM}
+BLOCK = {"a__norm": NORM, "a__steps__dense": DENSE}
+
+
+@pytest.mark.parametrize(
+    ("groups", "names", "places"),
+    [
+        ({"a": DENSE}, {"a": "dense_4"}, {"layers/dense": "a"}),
+        (
+            {"a": DENSE, "b": DENSE, "c": NORM},
+            {"a": "dense_5", "b": "dense_4", "c": "batch_normalization"},
+            {"layers/dense_1": "a", "layers/dense": "b", "layers/batch_normalization": "c"},
+        ),
+        (
+            {"all__dense": DENSE, "all__dense_1": DENSE},
+            {"all/dense": "x", "all/dense_1": "head"},
+            {"layers/dense": "all/dense", "layers/dense_1": "all/dense_1"},
+        ),
+        (CELL, {"a": "lstm", "a/cell": "lstm_cell"}, {"layers/lstm/cell": "a/cell"}),
+        (
+            BLOCK,
+            {"a": "block", "a/norm": "batch_normalization", "a/steps/dense": "dense"},
+            {"layers/block/norm": "a/norm", "layers/block/steps/dense": "a/steps/dense"},
+        ),
+        (
+            {"a": DENSE, "b": DENSE},
+            {"a": "linear", "b": "linear_1"},
+            {"layers/linear": "a", "layers/linear_1": "b"},
+        ),
+        (
+            {"a": NORM[:2], "c": NORM[:2]},
+            {f"{one}": f"layer_normalization_{2 + n}" for n, one in enumerate("abc")},
+            {"layers/layer_normalization": "a", "layers/layer_normalization_2": "c"},
+        ),
+        ({"a": DENSE}, {"a": "dense", "b": "dense_7"}, {"layers/dense": "a"}),
+        ({"a__layer": DENSE}, {"a": "time_distributed"}, {"layers/time_distributed/layer": "a"}),
+        ({"": DENSE}, {}, {"": ""}),
+    ],
+)
+def test_layers_of_keras3_move_where_keras2_lists_them(
+    tmp_path: Path,
+    groups: dict[str, tuple[tuple[int, ...], ...]],
+    names: dict[str, str],
+    places: dict[str, str],
+) -> None:
+    """Their default names say their classes and their order, where shapes agree."""
+    source = tmp_path / "source.keras"
+    write_archive(source, "3.15.1", SHAPE, groups, names={".": "net", **names})
+    plan = convert(source, "tf_keras").plan
+    assert plan.conversion is not None, plan.refusals
+    found = {"/".join(one.path[:-2]) for one in plan.conversion.content.placements}
+    assert found == set(places)
+    several = len(places) > 1 and "cell" not in str(places)
+    assert ("layer-order" in {note.code for note in plan.notes}) == several
+
+
+@pytest.mark.parametrize(
+    ("groups", "names", "text"),
+    [
+        ({"a": DENSE, "layers__dense": DENSE}, {"a": "dense", "layers/dense": "dense_1"}, "layers"),
+        ({"a": DENSE}, {"a": "score"}, "class of a (score) is not known"),
+        ({"a": DENSE}, {"a": "out_0"}, "does not say its class"),
+        ({"a": NORM}, {"a": "dense_7"}, "does not have the variables of a Dense"),
+        (CELL, {"a": "gru"}, "does not have the variables of a GRU"),
+        ({"a": ((4,),)}, {"a": "rms_normalization"}, "which tf_keras2.21 does not have"),
+        ({"a": DENSE, "b": DENSE}, {"a": "dense", "b": "dense_7"}, "order of a (dense), b"),
+        ({"a": DENSE}, {"b": "dense"}, "a has no name"),
+        (BLOCK, {"a": "block", "b": "score"}, "class of a (block) is not known"),
+        (
+            {**BLOCK, "b__norm": NORM, "b__steps__dense": DENSE},
+            {"a": "block", "b": "own"},
+            "class of a (block) is not known",
+        ),
+        ({"a__layers__dense": DENSE}, {"a": "net"}, "class of a (net) is not known"),
+    ],
+)
+def test_layers_without_default_names_are_refused(
+    tmp_path: Path,
+    groups: dict[str, tuple[tuple[int, ...], ...]],
+    names: dict[str, str],
+    text: str,
+) -> None:
+    """Keras 2 would look for them elsewhere, or take one for another."""
+    source = tmp_path / "source.keras"
+    write_archive(source, "3.15.1", SHAPE, groups, names={".": "net", **names})
+    (refusal,) = convert(source, "tf_keras").plan.refusals
+    assert text in refusal.message
+
+
+def test_an_archive_of_a_release_that_writes_no_names_is_refused(tmp_path: Path) -> None:
+    """Keras 3.0 to 3.5 write none, so its layers may be anything."""
+    source = tmp_path / "source.keras"
+    write_archive(source, "3.3.0", SHAPE, {"a": DENSE})
+    (refusal,) = convert(source, "tf_keras").plan.refusals
+    assert "no names of layers" in refusal.message
+
+
+def test_a_converted_archive_goes_back(tmp_path: Path) -> None:
+    """It has the places of Keras 2, and no names of layers that tell otherwise."""
+    source = tmp_path / "source.keras"
+    groups = {"layers__dense": DENSE, "layers__dense_1": DENSE, "norm": NORM}
+    write_archive(source, "2.21.0", SHAPE, groups)
+    convert(source, "keras3")
+    back = policytool.migrate(
+        source.with_name("converted.keras"), target="tf_keras", output=tmp_path / "back.keras"
+    )
+    assert back.plan.conversion is not None, back.plan.refusals
+    found = {"/".join(one.path[:-2]) for one in back.plan.conversion.content.placements}
+    assert found == {"layers/dense", "layers/dense_1", "norm"}
+
+
+def test_layers_that_a_model_is_given_have_no_order(tmp_path: Path) -> None:
+    """Its class can set them in another order than the one in which they were made."""
+    source = tmp_path / "source.keras"
+    dense = {
+        "module": "keras.layers",
+        "class_name": "Dense",
+        "config": {"name": "dense", "trainable": True, "units": 3},
+        "registered_name": None,
+    }
+    names = {".": "net", "a": "dense", "b": "dense_1"}
+    groups = {"a": DENSE, "b": DENSE}
+    write_archive(source, "3.15.1", SHAPE, groups, names=names, inner={"encoder": dense})
+    (refusal,) = convert(source, "tf_keras").plan.refusals
+    assert "it is given layers" in refusal.message

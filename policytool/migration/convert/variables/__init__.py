@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Placement, StoredGroup
-from policytool.migration.convert.variables import _archive, _hdf5
+from policytool.migration.convert.variables import _archive, _hdf5, _subclassed
 from policytool.migration.convert.variables._building import HolderBuilder
 from policytool.migration.convert.variables._holders import walk
 from policytool.migration.convert.variables._sources import Sources
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from policytool.migration.convert.variables._holders import Holder, Stored
 
 _BFLOAT16: Final = frozenset({"bfloat16", "opaque16"})
-_NAMED_SINCE: Final = "keras3.6"
-"""The first release that writes a layer's name beside its ``vars``."""
 
 
 def place_variables(
@@ -137,7 +135,7 @@ def _archive_layout(
 ) -> tuple[tuple[StoredGroup, ...], tuple[Placement, ...]]:
     groups: dict[tuple[str, ...], StoredGroup] = {}
     placements: list[Placement] = []
-    names = maker.target.is_keras3 and maker.target.since(_NAMED_SINCE)
+    names = maker.target.is_keras3 and maker.target.since(_subclassed.NAMED_SINCE)
     for path, holder in _archive.places(root, maker.target):
         for place, name in _archive.groups(path, holder):
             groups.setdefault(place, StoredGroup(path=place, name=name if names else None))

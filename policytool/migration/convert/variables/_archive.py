@@ -38,9 +38,10 @@ def places(root: Holder, target: Target) -> Iterator[tuple[tuple[str, ...], Hold
     yield from _places(root, (), target)
 
 
-def groups(path: tuple[str, ...], holder: Holder) -> Iterator[tuple[tuple[str, ...], str]]:
+def groups(path: tuple[str, ...], holder: Holder) -> Iterator[tuple[tuple[str, ...], str | None]]:
     """
-    Yield the ``vars`` of a layer and of those that it makes, with their names.
+    Yield the ``vars`` of a layer and of those that it makes, with their names, which the file does
+    not say of layers that a class of someone else's holds.
 
     Each has one, if it holds nothing: TF 2.12 to 2.15 and tf_keras look for it in every group that
     they find (``H5IOStore.get``).
@@ -51,7 +52,11 @@ def groups(path: tuple[str, ...], holder: Holder) -> Iterator[tuple[tuple[str, .
             scopes = stored.slot.scopes
             yield (
                 (*path, *stored.slot.within[:end], VARS),
-                scopes[end - 1] if end <= len(scopes) else holder.name,
+                None
+                if holder.unit.custom
+                else scopes[end - 1]
+                if end <= len(scopes)
+                else holder.name,
             )
 
 

@@ -105,6 +105,15 @@ def class_slots(class_name: str) -> frozenset[tuple[tuple[str, ...], int]]:
     )
 
 
+def may_lack_variables(class_name: str, release: str) -> bool:
+    """Return whether some config of a class leaves out all variables that its layers can have."""
+    record = _record(class_name, _measured_release(release))
+    if record is None or not record["slots"]:
+        return False
+    absent = {position for _, positions in record.get("absent", ()) for position in positions}
+    return len(absent) == len(record["slots"])
+
+
 def _of_cell(
     class_name: str, release: str, config: Mapping[str, object]
 ) -> tuple[VariableSlot, ...] | None:

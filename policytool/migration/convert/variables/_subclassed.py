@@ -10,7 +10,7 @@ keras/src/saving/saving_lib.py).
 
 Keras 3 tries both places when it loads, so it finds what Keras 2 wrote, unless a layer of one class
 stands in the list and another below its name: Keras 3 counts both, Keras 2 only the former.
-Keras 2 tries one place.
+Keras 2 tries one place, so layers of Keras 3 move into the list (:mod:`._listing`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
+from policytool.migration.convert.traversal import below
+from policytool.migration.convert.variables._listing import UnlistedError, list_layers
 from policytool.migration.convert.variables._slots import class_slots, plain
 from policytool.model.tree import LAYERS
 from policytool.releases import layer_classes
 from policytool.releases.naming import snake_case
+from policytool.releases.releases import is_since
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
     """Variables by the attributes that lead to each, and its number."""
 
     Group = dict[tuple[Within, str], Tensor]
+
+NAMED_SINCE: Final = "keras3.6"
+"""The first release that writes a layer's name beside its ``vars``."""
 
 _NESTED: Final = re.compile(r"container(?:_\d+)?")
 _NUMBERED: Final = re.compile(r"(?P<base>.*?)(?:_\d+)?")
@@ -81,16 +87,61 @@ def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | Non
     within = {path for path, _ in pool}
     if any(_NESTED.fullmatch(name) for path in within for name in path):
         return "holds layers in lists within lists, which Keras 2 neither stores nor loads"
-    if not any(within) or not (
-        is_subclassed_model(unit) or any(LAYERS in path[:1] for path in within)
-    ):
+    if is_subclassed_model(unit):
+        reason = _reason_against_listing(unit, pool, situation)
+    else:
+        reason = "its class may be a model" if any(LAYERS in path[:1] for path in within) else None
+    if reason is None:
         return None
     return (
         "is a model that holds layers in attributes: Keras 3 stores some below the names of the "
-        "attributes and the others by class and count, and Keras 2 the other way round, which no "
-        "file says: build it from its class in the target, and set the weights of its layers one "
-        "by one"
+        "attributes and the others by class and count, and Keras 2 the other way round, which this "
+        f"file does not say ({reason}): build it from its class in the target, and set the "
+        "weights of its layers one by one"
     )
+
+
+def _reason_against_listing(unit: Unit, pool: Pool, situation: ConversionContext) -> str | None:
+    """Return why Keras 2 would not find the layers of a subclassed model; None if it does."""
+    if not any(within for within, _ in pool) or _is_laid_out_as_keras2(situation):
+        return None
+    names = situation.loaded.document.layer_names
+    if not names:
+        return "it has no names of layers"
+    try:
+        listing = list_layers(pool, names, situation.target.loader)
+    except UnlistedError as error:
+        return str(error)
+    if listing.assumed and any(below(unit)):
+        return "it is given layers, which it need not set in the order in which they were made"
+    return None
+
+
+def _is_laid_out_as_keras2(situation: ConversionContext) -> bool:
+    """
+    Return whether a conversion wrote an archive of Keras 3: it keeps the places of Keras 2, and
+    knows no names of layers, which Keras 3.6 and later write.
+    """
+    return is_since(
+        situation.source_release, NAMED_SINCE
+    ) and situation.loaded.document.layer_names.keys() <= {""}
+
+
+def _listed_in_keras2(unit: Unit, pool: Pool, situation: ConversionContext) -> Pool:
+    """Return variables of a subclassed model of Keras 3 by where Keras 2 lists its layers."""
+    if not any(within for within, _ in pool) or _is_laid_out_as_keras2(situation):
+        return pool
+    names = situation.loaded.document.layer_names
+    listing = list_layers(pool, names, situation.target.loader)
+    if listing.assumed:
+        situation.log.caution(
+            "layer-order",
+            unit,
+            f"{unit.path} ({unit.class_name}) holds {', '.join(listing.assumed)} in attributes: "
+            f"{situation.target.loader} finds them if their names are the default names of their "
+            "classes, and the model sets them in this order: compare predictions",
+        )
+    return {(listing.move(within), number): tensor for (within, number), tensor in pool.items()}
 
 
 def across_archives(unit: Unit, pool: Pool, situation: ConversionContext) -> Pool:
@@ -99,7 +150,8 @@ def across_archives(unit: Unit, pool: Pool, situation: ConversionContext) -> Poo
     can list layers otherwise.
     """
     if not situation.to_keras3:
-        return _places_in_keras2(pool)
+        listed = _listed_in_keras2(unit, pool, situation) if is_subclassed_model(unit) else pool
+        return _places_in_keras2(listed)
     several = _repeated_class(pool) if is_model(unit) else None
     if several is not None:
         situation.log.caution(
