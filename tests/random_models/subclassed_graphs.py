@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tests.random_models import layers_dense
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 _IN_SUBCLASSES: Final = ("Dense", "LayerNormalization", "BatchNormalization", "ReLU", "Dropout")
 """Layers with the same arguments in both libraries."""
+
+_LEAST_EPSILON: Final = 1.001e-5
+"""What Keras 2 makes of a smaller one, in layers that a class makes by itself."""
 
 
 def subclassed_graph(draw: Draw) -> Graph:
@@ -36,7 +40,17 @@ def subclassed_graph(draw: Draw) -> Graph:
             )
         else:
             made = layers_dense.MAKERS[draw.pick(_IN_SUBCLASSES)](draw, value)
-            step = made or Step(what="custom:Gated", shape=value.shape)
+            step = _alike(made or Step(what="custom:Gated", shape=value.shape))
         nodes.append(node_from_step(draw, step, value))
         value = step_result(step, value, nodes[-1].id)
     return Graph(kind="subclassed", inputs=(entry.spec,), nodes=tuple(nodes), outputs=(value.ref,))
+
+
+def _alike(step: Step) -> Step:
+    """Return a layer that computes the same in both libraries: no config says what it is."""
+    config = dict(step.config)
+    if config.get("activation") == "hard_sigmoid":
+        config["activation"] = "sigmoid"
+    if "epsilon" in config:
+        config["epsilon"] = max(config["epsilon"], _LEAST_EPSILON)
+    return replace(step, config=config)
