@@ -166,6 +166,15 @@ def own_model_within(keras: Any) -> Built:
     return keras.Model(inputs, keras.layers.Dense(2)(_own(keras, "Plain")(inputs))), floats(2, 4)
 
 
+@case(tf_keras=NONE)  # tf_keras cannot build it
+def encoded_in_mixed_precision(keras: Any) -> Built:
+    """Return a layer that gives what it counts in the dtype of variables."""
+    layers = keras.layers
+    inputs = keras.Input((4,), dtype="int32")
+    found = layers.CategoryEncoding(5, output_mode="count", dtype="mixed_bfloat16")(inputs)
+    return keras.Model(inputs, layers.Dense(3)(found)), ids(2, 4) % 5
+
+
 @case(keras=NONE)  # Keras 3 does not build it either
 def concatenated_masks(keras: Any) -> Built:
     """Return a Concatenate of masked inputs that has its default name."""

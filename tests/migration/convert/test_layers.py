@@ -671,3 +671,21 @@ class TestConvLSTM:
         model = keras2(input2("x", None, *size, 1), *layers, lstm)
         log = converted(tmp_path, model, K3)[2]
         assert ("gets images of any size" in told(log)) is is_refused
+
+
+class TestEncodersUnderMixedPolicies:
+    @pytest.mark.parametrize("name", ["mixed_float16", "mixed_bfloat16"])
+    def test_they_give_the_dtype_of_variables_to_keras2(self, tmp_path: Path, name: str) -> None:
+        layer = layer3("CategoryEncoding", "encode", tensor("x"), num_tokens=3, output_mode="count")
+        layer["config"]["dtype"] = policy(name)
+        config, _, log = converted(tmp_path, keras3(input3("x", 4), layer), K2)
+        assert not log.refusals
+        assert "float32" in str(named(config, "encode")["config"]["dtype"])
+
+    def test_an_encoder_of_integers_has_none(self, tmp_path: Path) -> None:
+        layer = layer3(
+            "Discretization", "bins", tensor("x"), bin_boundaries=[0.0], output_mode="int"
+        )
+        layer["config"]["dtype"] = policy("mixed_float16")
+        config, _, _ = converted(tmp_path, keras3(input3("x", 4), layer), K2)
+        assert "dtype" not in named(config, "bins")["config"]

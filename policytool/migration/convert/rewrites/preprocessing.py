@@ -20,6 +20,7 @@ from policytool.migration.convert.rewrites._normalization import normalization
 from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import known_arguments
+from policytool.releases.policy import Policy, policy_from_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,7 +125,7 @@ def _encoder(
     """Return a layer that makes numbers of categories, in the target's words."""
     if _is_missing(unit.class_name, situation):
         return unit  # refused where classes are judged, and for that alone
-    modern = _without_dtype(_modern(unit), situation)
+    modern = _in_stored_dtype(_without_dtype(_modern(unit), situation), situation)
     if unit.class_name in _LOOKUPS:
         modern = _vocabularies.with_vocabulary(modern, situation, vocabularies.get(unit.path))
     if (
@@ -233,6 +234,27 @@ def _without_dtype(unit: Unit, situation: ConversionContext) -> Unit:
         f"the dtype of {unit.class_name} is left out: what it gives does not depend on it",
     )
     return unit.without("dtype")
+
+
+def _in_stored_dtype(unit: Unit, situation: ConversionContext) -> Unit:
+    """
+    Return the layer with the dtype that it gives under a mixed policy: in Keras 3 that of its
+    variables, and Keras 2 cannot count in 16 bits.
+    """
+    policy = unit.config.get("dtype")
+    if (
+        not situation.from_keras3
+        or situation.to_keras3
+        or not isinstance(policy, Policy)
+        or policy.variable_dtype in (None, policy.compute_dtype)
+    ):
+        return unit
+    situation.log.change(
+        "dtype",
+        unit,
+        f"{policy.name} becomes {policy.variable_dtype}, the dtype of what {unit.class_name} gives",
+    )
+    return unit.with_config(dtype=policy_from_name(str(policy.variable_dtype)))
 
 
 def _rescaling(unit: Unit, situation: ConversionContext) -> Unit:
