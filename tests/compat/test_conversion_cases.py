@@ -48,8 +48,7 @@ REFUSED: Final[dict[tuple[str, str], str]] = {
         )
     },
     **{
-        (library, f"attention_{name}_shown"): "steps that may attend to none"
-        for library in TARGETS
+        ("keras", f"attention_{name}_shown"): "steps that may attend to none"
         for name in ("dropout", "scores")
     },
     **{

@@ -75,4 +75,5 @@ def _masks_agree(root: Unit, release: str, other: str) -> bool:
         return True
     table = MaskTable()
     one, two = (MaskFlow(root.network, name, table).used for name in (release, other))
-    return one == two and not any(differing_attentions(root.network, one, (release, other)))
+    differing = differing_attentions(root.network, one, (release, other), table)
+    return one == two and not any(differing)

@@ -282,9 +282,28 @@ class TestFullyMaskedSteps:
     def test_they_are_refused_if_they_reach_an_output(
         self, tmp_path: Path, behind: list[Config]
     ) -> None:
-        assert "steps that may attend to none" in told(
-            converted(tmp_path, self.model(*behind), K3)[2]
+        model = self.model(*behind)
+        named({"config": model["config"]}, "mha")["inbound_nodes"][0][0][3]["use_causal_mask"] = (
+            True
         )
+        assert "steps that may attend to none" in told(converted(tmp_path, model, K3)[2])
+
+    @pytest.mark.parametrize("value", ["a", "b"])
+    def test_they_get_the_average_of_keras2_if_they_reach_an_output(
+        self, tmp_path: Path, value: str
+    ) -> None:
+        """A second call of the layer on the mean of the values gives it."""
+        dense = layer2("Dense", "dense", [["mha", 0, 0, {}]], units=2)
+        config, _, log = converted(tmp_path, self.model(dense, value=value), K3)
+        assert not log.refusals
+        first, second = named(config, "mha")["inbound_nodes"]
+        assert class_names(config, *(history(one) for one in second["args"])) == ["Copy", "Mean"]
+        chosen = history(arguments(config, "dense")[0][0])
+        (condition, *others), _ = arguments(config, chosen)
+        assert class_names(config, chosen, history(condition)) == ["Where", "Any"]
+        assert [one["config"]["keras_history"] for one in others] == [["mha", 0, 0], ["mha", 1, 0]]
+        assert not converted(tmp_path, config, K2)[2].refusals
+        assert history(first["args"][0]) == "a"
 
     @pytest.mark.parametrize(
         "behind",
@@ -304,13 +323,29 @@ class TestFullyMaskedSteps:
         assert not converted(tmp_path, self.model(*behind), K3)[2].refusals
 
     def test_another_padding_of_the_values_counts(self, tmp_path: Path) -> None:
-        model = self.model(lstm2("mha"), value="b")
-        assert "steps that may attend to none" in told(converted(tmp_path, model, K3)[2])
+        config, _, log = converted(tmp_path, self.model(lstm2("mha"), value="b"), K3)
+        assert not log.refusals
+        assert class_names(config, history(arguments(config, "lstm")[0][0])) == ["Where"]
 
     def test_scores_count(self, tmp_path: Path) -> None:
         mha = attention2("mha", "a", "a", return_attention_scores=True)
         model = keras2(input2("x", 3), embedding2("x", "a"), mha, lstm2("mha"))
         model["config"]["output_layers"] = [["lstm", 0, 0], ["mha", 0, 1]]
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        chosen = config["config"]["output_layers"][1][0]
+        (_, scores, alike), _ = arguments(config, chosen)
+        assert scores["config"]["keras_history"] == ["mha", 0, 1]
+        assert class_names(config, history(alike)) == ["Softmax"]
+        assert not converted(tmp_path, config, K2)[2].refusals
+
+    @pytest.mark.parametrize(
+        "changed", [{"dtype": "float64"}, {"attention_axes": [2]}, {"query_shape": [None, 3, 2, 4]}]
+    )
+    def test_other_attentions_are_refused(self, tmp_path: Path, changed: Config) -> None:
+        """Keras 2 does not give an average in float64, and other axes have other means."""
+        model = self.model()
+        named({"config": model["config"]}, "mha")["config"] |= changed
         assert "steps that may attend to none" in told(converted(tmp_path, model, K3)[2])
 
     def test_releases_that_do_the_same_convert_it(self, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class MaskBuilder:
 
     def copy(self, tensor: Reference, taker: Unit) -> Reference:
         """Return a tensor's values without its mask."""
-        return self._operation("Copy", taker, (tensor,))
+        return self.operation("Copy", taker, (tensor,))
 
     def cast(self, tensor: Reference, dtype: str, taker: Unit) -> Reference:
         """Return a tensor in another dtype, with its mask."""
@@ -81,7 +81,7 @@ class MaskBuilder:
                 return None
             if place != "full":
                 axis = -1 if place == "rows" else 1
-                reference = self._operation("ExpandDims", taker, (reference,), axis=axis)
+                reference = self.operation("ExpandDims", taker, (reference,), axis=axis)
             found.append(reference)
         return self._fold("LogicalAnd", taker, found)
 
@@ -103,9 +103,9 @@ class MaskBuilder:
             return None
         if mask.op is MaskOp.JOIN:
             items: list[Argument] = [*known]
-            return self._operation("Concatenate", taker, (items,), axis=1)
+            return self.operation("Concatenate", taker, (items,), axis=1)
         if mask.op is MaskOp.ANY:
-            return self._operation("Any", taker, (known[0],), axis=-1, keepdims=False)
+            return self.operation("Any", taker, (known[0],), axis=-1, keepdims=False)
         name = "LogicalOr" if mask.op is MaskOp.EITHER else "LogicalAnd"
         return self._fold(name, taker, known)
 
@@ -114,24 +114,24 @@ class MaskBuilder:
     ) -> Reference:
         value, *dtype = others
         if dtype:
-            tensor = self._operation(CAST, taker, (tensor,), _CORE, dtype=str(dtype[0]))
+            tensor = self.operation(CAST, taker, (tensor,), _CORE, dtype=str(dtype[0]))
         number = value if isinstance(value, float) else 0.0
         compared = int(number) if number.is_integer() else number
-        return self._operation("NotEqual", taker, (tensor, compared))
+        return self.operation("NotEqual", taker, (tensor, compared))
 
     def _put_ones(self, tensor: Reference, taker: Unit) -> Reference:
-        zero = self._operation("Equal", taker, (tensor, 0))
-        other = self._operation("NotEqual", taker, (tensor, 0))
-        either = self._operation("LogicalOr", taker, (zero, other))  # NaN is other than 0, too
-        return self._operation("Any", taker, (either,), axis=-1, keepdims=False)
+        zero = self.operation("Equal", taker, (tensor, 0))
+        other = self.operation("NotEqual", taker, (tensor, 0))
+        either = self.operation("LogicalOr", taker, (zero, other))  # NaN is other than 0, too
+        return self.operation("Any", taker, (either,), axis=-1, keepdims=False)
 
     def _fold(self, name: str, taker: Unit, tensors: list[Reference]) -> Reference:
         result = tensors[0]
         for one in tensors[1:]:
-            result = self._operation(name, taker, (result, one))
+            result = self.operation(name, taker, (result, one))
         return result
 
-    def _operation(
+    def operation(
         self,
         class_name: str,
         taker: Unit,
@@ -139,6 +139,7 @@ class MaskBuilder:
         module: str = _NUMPY,
         **config: Value,
     ) -> Reference:
+        """Put an operation into the network, and return what it gives."""
         made = Unit(
             class_name=class_name,
             name=class_name,

@@ -10,17 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import tensors
-from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.architecture import Network, Reference, Role, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
+from policytool.migration.convert.masks.operations import MaskOperations
 from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.ordering import calls_in_order
+from policytool.migration.convert.traversal import references
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.migration.convert.architecture import Argument
-    from policytool.migration.convert.masks.expressions import Scope
+    from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
 
 _STEPWISE: Final = frozenset(
@@ -51,25 +53,30 @@ _ANYWHERE: Final[Differing] = frozenset({None})
 
 
 def differing_attentions(
-    network: Network, used: Mapping[CallKey, Used], releases: tuple[str, str], scope: Scope = ()
-) -> Iterator[Unit]:
+    network: Network,
+    used: Mapping[CallKey, Used],
+    releases: tuple[str, str],
+    table: MaskTable,
+    scope: Scope = (),
+) -> Iterator[tuple[Scope, Unit]]:
     """
-    Yield the attention layers whose fully masked steps differ between two releases, if such values
-    reach an output of the network.
+    Yield the attention layers whose fully masked steps differ between two releases, with the nested
+    models around each, if such values reach an output of the network.
     """
     origins: list[Unit] = []
     for unit in network.units:
         if unit.network is not None:
             for number in range(len(unit.calls)):
                 inner = (*scope, f"{unit.name}:{number}")
-                yield from differing_attentions(unit.network, used, releases, inner)
+                yield from differing_attentions(unit.network, used, releases, table, inner)
         elif any(
             _differs(unit, number, used.get((scope, unit.name, number), frozenset()), releases)
             for number in range(len(unit.calls))
         ):
             origins.append(unit)
-    if origins and _Differences(network, used, scope).reach_outputs(origins):
-        yield from origins
+    operations = MaskOperations(network, scope, table)
+    if origins and _Differences(network, used, operations, scope).reach_outputs(origins):
+        yield from ((scope, one) for one in origins)
 
 
 def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) -> bool:
@@ -90,9 +97,16 @@ def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) ->
 class _Differences:
     """Where the values of a network differ if an attention differs at its fully masked steps."""
 
-    def __init__(self, network: Network, used: Mapping[CallKey, Used], scope: Scope) -> None:
+    def __init__(
+        self,
+        network: Network,
+        used: Mapping[CallKey, Used],
+        operations: MaskOperations,
+        scope: Scope,
+    ) -> None:
         self._network = network
         self._used = used
+        self._operations = operations
         self._scope = scope
         self._found: dict[Reference, Differing] = {}
 
@@ -122,6 +136,10 @@ class _Differences:
 
     def _outcome(self, unit: Unit, arguments: Mapping[str, Argument], own: Used) -> Differing:
         """Return where the first output of a call differs because of its inputs."""
+        if unit.role is Role.OPERATION and unit.class_name == "ZerosLike":
+            return _NOWHERE
+        if unit.role is Role.OPERATION and unit.class_name == "Where":
+            arguments = self._without_selected(list(arguments.values()))
         places = {name: self._of(value) for name, value in arguments.items()}
         first, *others = places.values() or (_NOWHERE,)
         everything = first.union(*others)
@@ -138,6 +156,28 @@ class _Differences:
         if leaves_out and not unit.custom and not any(others) and _is_left_out(first, masks):
             return _NOWHERE
         return _ANYWHERE
+
+    def _without_selected(self, arguments: list[Argument]) -> Mapping[str, Argument]:
+        """
+        Return the arguments of a selection, without the output of an attention if it is selected
+        only for steps that may attend to some.
+        """
+        condition, chosen, *others = [*arguments, None, None][:3]
+        if not isinstance(condition, Reference) or not isinstance(chosen, Reference):
+            return dict(zip(("condition", "x", "y"), arguments, strict=False))
+        used = self._used.get((self._scope, chosen.layer, chosen.call))
+        if used and self._attended(condition) == used:
+            return dict(zip("xy", others, strict=False))
+        return dict(zip(("condition", "x", "y"), arguments, strict=False))
+
+    def _attended(self, condition: Reference) -> Used | None:
+        """Return the masks of an attention whose steps may attend to some if a tensor is true."""
+        unit = self._operations.units.get(condition.layer)
+        if unit is not None and unit.class_name == "ExpandDims" and unit.config.get("axis") == 1:
+            return self._attended(next(references(list(unit.calls[0].args))))
+        if unit is None or unit.class_name != "Any" or unit.config.get("keepdims") is not True:
+            return None
+        return frozenset(self._operations.attention(next(references(list(unit.calls[0].args)))))
 
     def _of(self, value: Argument) -> Differing:
         return frozenset[Mask | None]().union(*(self._at(one) for one in tensors(value)))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert._walking import tensors
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
+from policytool.migration.convert.masks.averages import can_average, with_averages
 from policytool.migration.convert.masks.borders import entry_dtypes
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.expressions import MaskTable
@@ -52,6 +53,13 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     table = MaskTable()
     needed = MaskFlow(root.network, source, table, is_source=True).used
     result = _without_arguments(root)
+    averaged = {}
+    for scope, unit in differing_attentions(root.network, needed, (source, target), table):
+        if _is_averaged(root, scope, unit, needed, situation):
+            averaged[scope, unit.name] = unit
+        else:
+            situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
+    result = with_averages(result, averaged, needed, table)
     wrong = _differences(result, needed, target, table)
     for _ in range(_PASSES):
         if not wrong:
@@ -63,10 +71,28 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         if unit.network is not None:
             continue  # a layer in it is refused
         situation.log.refuse("mask", unit, _refusal(unit, had, has, situation))
-    for unit in differing_attentions(root.network, needed, (source, target)):
-        situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
     _tell_changes(root, result, situation)
     return _without_unused(result)
+
+
+def _is_averaged(
+    root: Unit,
+    scope: Scope,
+    unit: Unit,
+    needed: Mapping[CallKey, Used],
+    situation: ConversionContext,
+) -> bool:
+    """Return whether an attention of Keras 2 gets its averages for steps without any other."""
+    around = [
+        _unit(root, (scope[:end], one.rpartition(":")[0], 0)) for end, one in enumerate(scope)
+    ]
+    called_once = all(len(one.calls) == 1 for one in around)
+    return (
+        situation.crosses
+        and situation.to_keras3
+        and called_once
+        and can_average(unit, needed[scope, unit.name, 0])
+    )
 
 
 def _differences(
