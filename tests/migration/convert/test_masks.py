@@ -282,7 +282,7 @@ class TestFullyMaskedSteps:
     def test_they_are_refused_if_they_reach_an_output(
         self, tmp_path: Path, behind: list[Config]
     ) -> None:
-        model = self.model(*behind)
+        model = self.model(*behind, value="b")
         named({"config": model["config"]}, "mha")["inbound_nodes"][0][0][3]["use_causal_mask"] = (
             True
         )

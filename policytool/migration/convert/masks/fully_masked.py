@@ -21,7 +21,7 @@ from policytool.migration.convert.traversal import references
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.architecture import Argument, Call
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
 
@@ -33,6 +33,7 @@ _STEPWISE: Final = frozenset(
 )
 """Layers that compute each step of their output from the same step of their inputs."""
 
+_CAUSAL: Final = "use_causal_mask"
 _FAILS: Final = "error"
 """What is said of releases that cannot call an attention on such masks, so that nothing differs."""
 
@@ -166,7 +167,8 @@ class _Differences:
         if not isinstance(condition, Reference) or not isinstance(chosen, Reference):
             return dict(zip(("condition", "x", "y"), arguments, strict=False))
         used = self._used.get((self._scope, chosen.layer, chosen.call))
-        if used and self._attended(condition) == used:
+        call = self._operations.units[chosen.layer].calls[chosen.call] if used else None
+        if used and call is not None and self._attended(condition) == attending_masks(call, used):
             return dict(zip("xy", others, strict=False))
         return dict(zip(("condition", "x", "y"), arguments, strict=False))
 
@@ -194,14 +196,31 @@ class _Differences:
         return found | _at_masked_rows(own) if _is_left_out(values, columns) else _ANYWHERE
 
 
+def attending_masks(call: Call, masks: Used) -> Used | None:
+    """
+    Return the masks that say which steps of an attention may attend to some: those of its query, if
+    its values are masked as its query is; None where other masks hide steps, too.
+    """
+    rows = _deciding_rows(masks)
+    hides_others = call.kwargs.get(_CAUSAL) or any(place == "full" for place, _ in masks)
+    return rows or (None if hides_others else masks)
+
+
+def _deciding_rows(masks: Used) -> Used:
+    """
+    Return the masks of a query, if its values are masked as it is, or not at all: a step that it
+    does not mask may attend to itself or to the first one, with a causal mask too.
+    """
+    rows = frozenset(part for part in masks if part[0] == "rows")
+    return rows if {mask for _, mask in masks} <= {mask for _, mask in rows} else frozenset()
+
+
 def _at_masked_rows(own: Used) -> Differing:
     """
     Return where an attention has steps that may attend to none: those that its query masks, if its
     values are masked as its query is.
     """
-    rows = {mask for place, mask in own if place == "rows"}
-    others = {mask for place, mask in own if place != "rows"}
-    return frozenset(rows) if rows and others <= rows else _ANYWHERE
+    return frozenset(mask for _, mask in _deciding_rows(own)) or _ANYWHERE
 
 
 def _is_left_out(places: Differing, masks: set[Mask]) -> bool:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert._walking import tensors
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
-from policytool.migration.convert.masks.averages import can_average, with_averages
 from policytool.migration.convert.masks.borders import entry_dtypes
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.expressions import MaskTable
@@ -33,6 +32,8 @@ from policytool.migration.convert.masks.flow import (
 )
 from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.operations import MASK_OPS
+from policytool.migration.convert.masks.propagation import fully_masked_result
+from policytool.migration.convert.masks.unattended import can_select, with_selections
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import prune, references, replace_references, walk
 
@@ -53,13 +54,15 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     table = MaskTable()
     needed = MaskFlow(root.network, source, table, is_source=True).used
     result = _without_arguments(root)
-    averaged = {}
+    selected = {}
     for scope, unit in differing_attentions(root.network, needed, (source, target), table):
-        if _is_averaged(root, scope, unit, needed, situation):
-            averaged[scope, unit.name] = unit
-        else:
+        masks = needed[scope, unit.name, 0]
+        given = _given_unattended(root, scope, unit, masks, situation)
+        if given is None:
             situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
-    result = with_averages(result, averaged, needed, table)
+        else:
+            selected[scope, unit.name] = given
+    result = with_selections(result, selected, needed, table)
     wrong = _differences(result, needed, target, table)
     for _ in range(_PASSES):
         if not wrong:
@@ -75,24 +78,21 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     return _without_unused(result)
 
 
-def _is_averaged(
-    root: Unit,
-    scope: Scope,
-    unit: Unit,
-    needed: Mapping[CallKey, Used],
-    situation: ConversionContext,
-) -> bool:
-    """Return whether an attention of Keras 2 gets its averages for steps without any other."""
+def _given_unattended(
+    root: Unit, scope: Scope, unit: Unit, masks: Used, situation: ConversionContext
+) -> str | None:
+    """
+    Return what an attention gives in the source for steps that may attend to none; None where that
+    cannot be written for the target.
+    """
     around = [
         _unit(root, (scope[:end], one.rpartition(":")[0], 0)) for end, one in enumerate(scope)
     ]
-    called_once = all(len(one.calls) == 1 for one in around)
-    return (
-        situation.crosses
-        and situation.to_keras3
-        and called_once
-        and can_average(unit, needed[scope, unit.name, 0])
-    )
+    if not situation.crosses or any(len(one.calls) > 1 for one in around):
+        return None
+    arguments = named_arguments(unit, unit.calls[0])
+    found = fully_masked_result(unit, arguments, situation.source_release)
+    return found.value if found is not None and can_select(unit, masks, found.value) else None
 
 
 def _differences(
