@@ -114,15 +114,14 @@ class _Differences:
     def reach_outputs(self, origins: Sequence[Unit]) -> bool:
         """Return whether differences of some layers reach an output."""
         names = {unit.name for unit in origins}
-        units = {unit.name: unit for unit in self._network.units}
         for name, number in calls_in_order(self._network):
-            unit = units[name]
+            unit = self._operations.units[name]
             if not unit.calls:
                 continue
-            arguments = named_arguments(unit, unit.calls[number])
+            arguments = _arguments(unit, unit.calls[number])
             own = self._used.get((self._scope, name, number), frozenset())
             found = self._outcome(unit, arguments, own)
-            if name in names:
+            if name in names and own:
                 self._found[Reference(layer=name, call=number, output=1)] = _ANYWHERE  # the scores
                 found |= _at_masked_rows(own)
             self._found[Reference(layer=name, call=number)] = found
@@ -194,6 +193,13 @@ class _Differences:
         if not values:
             return found
         return found | _at_masked_rows(own) if _is_left_out(values, columns) else _ANYWHERE
+
+
+def _arguments(unit: Unit, call: Call) -> Mapping[str, Argument]:
+    """Return the arguments of a call by their names, those of an operation by their places."""
+    if unit.role is not Role.OPERATION:
+        return named_arguments(unit, call)
+    return {**{str(place): value for place, value in enumerate(call.args)}, **call.kwargs}
 
 
 def attending_masks(call: Call, masks: Used) -> Used | None:

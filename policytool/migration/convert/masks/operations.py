@@ -7,9 +7,10 @@ a Concatenate a chain that ends in ``Any`` (``compute_mask`` of each in keras/sr
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Reference, Role, Unit
+from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
 from policytool.migration.convert.masks.expressions import (
     Mask,
     MaskOp,
@@ -38,11 +39,31 @@ MASK_OPS: Final = _REUSED | {CAST, _COPY, "Concatenate", "ExpandDims", "OnesLike
 """The operations that the masks of Keras 3 consist of."""
 
 
+_LAMBDA: Final = "TFOpLambda"
+_BY_FUNCTION: Final = {
+    "cast": CAST,
+    "expand_dims": "ExpandDims",
+    "math.equal": "Equal",
+    "math.logical_and": "LogicalAnd",
+    "math.logical_or": "LogicalOr",
+    "math.not_equal": "NotEqual",
+    "math.reduce_any": "Any",
+    "where": "Where",
+    "zeros_like": "ZerosLike",
+}
+"""By a function of TensorFlow that op layers of Keras 2 call, the operation of Keras 3."""
+
+_TENSORS: Final = frozenset({"x", "y"})
+_CONFIG: Final = frozenset({"axis", "dtype", "keepdims"})
+
+
 class MaskOperations:
-    """What the operations of one network say as masks."""
+    """What the operations of one network say as masks, as Keras 3 or Keras 2 writes them."""
 
     def __init__(self, network: Network, scope: Scope, table: MaskTable) -> None:
-        self.units = {unit.name: unit for unit in network.units}
+        self.units = {unit.name: _as_operation(unit) for unit in network.units}
+        """The units of the network, op layers of Keras 2 as the operations of Keras 3."""
+
         self._scope = scope
         self._table = table
         self._masks: dict[str, Mask] = {}
@@ -219,3 +240,19 @@ class MaskOperations:
 
 def _arguments(unit: Unit | None) -> list[Argument]:
     return [*unit.calls[0].args, *unit.calls[0].kwargs.values()] if unit is not None else []
+
+
+def _as_operation(unit: Unit) -> Unit:
+    """Return an op layer as the operation that does the same; any other unit as it is."""
+    name = _BY_FUNCTION.get(str(unit.config.get("function")))
+    if name is None or unit.class_name != _LAMBDA or unit.custom or len(unit.calls) != 1:
+        return unit
+    kwargs = unit.calls[0].kwargs
+    others = (value for key, value in sorted(kwargs.items()) if key in _TENSORS)
+    config = {
+        key: value
+        for key, value in kwargs.items()
+        if key in _CONFIG and isinstance(value, bool | int | str)
+    }
+    call = Call(args=(*unit.calls[0].args, *others))
+    return replace(unit, class_name=name, role=Role.OPERATION, config=config, calls=(call,))
