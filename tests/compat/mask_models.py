@@ -106,10 +106,13 @@ def averaged_attention(keras: Any, **options: Any) -> Built:
     return keras.Model(given, keras.layers.LSTM(3)(_attention(keras, **options)(x, x))), _ids()
 
 
-def shown_attention(keras: Any, *, scores: bool = False, **options: Any) -> Built:
+def shown_attention(
+    keras: Any, *, scores: bool = False, causal: bool = False, **options: Any
+) -> Built:
     """Return an attention whose fully masked steps are in an output."""
     given, x = _embedded(keras, "ids")
-    y = _attention(keras, **options)(x, x, return_attention_scores=scores)
+    layer = _attention(keras, bias_initializer="random_normal", **options)
+    y = layer(x, x, return_attention_scores=scores, use_causal_mask=causal)
     return keras.Model(given, list(y) if scores else y), _ids()
 
 
@@ -136,6 +139,8 @@ MODELS: Final[dict[str, Callable[[Any], Built]]] = {
     "attention_dropout_unseen": partial(averaged_attention, dropout=0.5),
     "attention_dropout_shown": partial(shown_attention, dropout=0.5),
     "attention_scores_shown": partial(shown_attention, scores=True),
+    "attention_causal_shown": partial(shown_attention, scores=True, causal=True),
+    "attention_without_bias_shown": partial(shown_attention, dropout=0.5, use_bias=False),
     "attention_shown": shown_attention,
     **{f"masked_{name.lower()}": partial(merged, name=name, half=False) for name in MERGES},
     **{f"half_masked_{name.lower()}": partial(merged, name=name, half=True) for name in MERGES},

@@ -48,10 +48,6 @@ REFUSED: Final[dict[tuple[str, str], str]] = {
         )
     },
     **{
-        ("keras", f"attention_{name}_shown"): "steps that may attend to none"
-        for name in ("dropout", "scores")
-    },
-    **{
         ("keras", f"{kind}masked_{name}"): "computes with the mask"
         for kind in ("", "half_")
         for name in ("maximum", "minimum", "multiply")

@@ -21,6 +21,7 @@ from tests.helpers.convertible_models import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.helpers.convertible_models import Config
@@ -46,6 +47,29 @@ def attention2(name: str, query: str, value: str, **call: object) -> Config:
     node = [[query, 0, 0, {"value": [value, 0, 0], **call}]]
     return layer2(
         "MultiHeadAttention", name, node, num_heads=2, key_dim=2, value_dim=2, dropout=0.5
+    )
+
+
+def attention3(
+    name: str, query: str, value: str, call: Mapping[str, bool], mask: str | None = None
+) -> Config:
+    """Return a MultiHeadAttention of Keras 3.10 on with dropout, and the masks that it is given."""
+    masks = {
+        "query_mask": tensor(mask or f"{query}_mask"),
+        "value_mask": tensor(mask or f"{value}_mask"),
+    }
+    return layer3(
+        "MultiHeadAttention",
+        name,
+        tensor(query),
+        tensor(value),
+        kwargs={**masks, **call},
+        num_heads=2,
+        key_dim=2,
+        value_dim=2,
+        dropout=0.5,
+        flash_attention=None,
+        seed=None,
     )
 
 
@@ -350,6 +374,91 @@ class TestFullyMaskedSteps:
 
     def test_releases_that_do_the_same_convert_it(self, tmp_path: Path) -> None:
         assert not converted(tmp_path, self.model(), "keras3.6")[2].refusals
+
+
+class TestStepsThatAttendToNoneInKeras3:
+    """Keras 2 gives an average for them; a second call, on values without steps, gives zeros."""
+
+    def model(self, *behind: Config, value: str = "a", **call: bool) -> Config:
+        inputs = [input3("x", 3), input3("y", 3)]
+        for one in inputs:
+            one["config"]["ragged"] = False  # as Keras 3.9 and later write it
+        return keras3(
+            *inputs,
+            embedding3("x", "a"),
+            embedding3("y", "b"),
+            layer3("NotEqual", "a_mask", tensor("x"), 0, module=NUMPY),
+            layer3("NotEqual", "b_mask", tensor("y"), 0, module=NUMPY),
+            attention3("mha", "a", value, call),
+            *behind,
+        )
+
+    @pytest.mark.parametrize("value", ["a", "b"])
+    def test_they_get_what_a_call_without_values_gives(self, tmp_path: Path, value: str) -> None:
+        dense = layer3("Dense", "dense", tensor("mha"), units=2)
+        config, _, log = converted(tmp_path, self.model(dense, value=value), K2)
+        assert not log.refusals
+        _, ((query, _, _, others),) = named(config, "mha")["inbound_nodes"]
+        assert named(config, query)["config"]["function"] == "identity"
+        source, _, _, taken = named(config, others["value"][0])["inbound_nodes"][0]
+        assert source == value
+        assert taken["slice_spec"][1] == {"start": None, "stop": 0, "step": None}
+        chosen = named(config, named(config, "dense")["inbound_nodes"][0][0][0])
+        condition, _, _, both = chosen["inbound_nodes"][0]
+        assert (both["x"], both["y"]) == (["mha", 0, 0], ["mha", 1, 0])
+        assert named(config, condition)["config"]["function"] == "math.reduce_any"
+        assert not converted(tmp_path, config, K3)[2].refusals
+
+    def test_scores_of_theirs_are_zero(self, tmp_path: Path) -> None:
+        model = self.model(return_attention_scores=True)
+        model["config"]["output_layers"] = [["mha", 0, 1]]
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        chosen = named(config, config["config"]["output_layers"][0][0])
+        others = chosen["inbound_nodes"][0][3]
+        assert others["x"] == ["mha", 0, 1]
+        assert named(config, others["y"][0])["config"]["function"] == "zeros_like"
+        assert not converted(tmp_path, config, K3)[2].refusals
+
+    def test_a_causal_mask_leaves_a_step_itself(self, tmp_path: Path) -> None:
+        config, _, log = converted(tmp_path, self.model(use_causal_mask=True), K2)
+        assert not log.refusals
+        assert not converted(tmp_path, config, K3)[2].refusals
+
+    def test_a_causal_mask_over_other_padding_is_refused(self, tmp_path: Path) -> None:
+        model = self.model(value="b", use_causal_mask=True)
+        assert "steps that may attend to none" in told(converted(tmp_path, model, K2)[2])
+
+    def test_the_mask_goes_on_behind_them(self, tmp_path: Path) -> None:
+        """What an op layer gives has none, so that the next attention is given it."""
+        again = attention3("again", "dense", "dense", {}, mask="a_mask")
+        dense = layer3("Dense", "dense", tensor("mha"), units=4)
+        config, _, log = converted(tmp_path, self.model(dense, again), K2)
+        assert not log.refusals
+        assert "attention_mask" in named(config, "again")["inbound_nodes"][0][0][3]
+        assert not converted(tmp_path, config, K3)[2].refusals
+
+    def test_a_selection_by_another_mask_counts(self, tmp_path: Path) -> None:
+        """The average of Keras 2 is seen where the other mask says so."""
+        config, _, _ = converted(tmp_path, self.model(), K2)
+        layers = config["config"]["layers"]
+        chosen = next(one for one in layers if one["config"].get("function") == "where")
+        chosen["inbound_nodes"][0][0] = "seen"
+        added = [
+            layer2("TFOpLambda", "other", ["y", 0, 0, {"y": 0}], function="math.not_equal"),
+            layer2("TFOpLambda", "seen", ["other", 0, 0, {"axis": -1}], function="expand_dims"),
+        ]
+        place = layers.index(chosen)
+        layers[place:place] = added
+        assert "steps that may attend to none" in told(converted(tmp_path, config, K3)[2])
+
+    @pytest.mark.parametrize("changed", [{"attention_axes": [2]}, {"query_shape": [None, 3, 2, 4]}])
+    def test_other_attentions_are_refused(self, tmp_path: Path, changed: Config) -> None:
+        model = self.model()
+        mha = named(model, "mha")
+        mha["build_config"] = {"shapes_dict": changed}
+        mha["config"] |= {key: value for key, value in changed.items() if "axes" in key}
+        assert "steps that may attend to none" in told(converted(tmp_path, model, K2)[2])
 
 
 class TestOtherMasks:
