@@ -372,6 +372,18 @@ class TestFullyMaskedSteps:
         named({"config": model["config"]}, "mha")["config"] |= changed
         assert "steps that may attend to none" in told(converted(tmp_path, model, K3)[2])
 
+    @pytest.mark.parametrize(
+        ("dtype", "is_refused"), [("float64", True), ("float32", False), ("bfloat16", False)]
+    )
+    def test_keras2_weights_them_by_their_scores_in_float64(
+        self, tmp_path: Path, dtype: str, *, is_refused: bool
+    ) -> None:
+        """Without dropout Keras 3 gives an average, as Keras 2 does in all other dtypes."""
+        model = self.model()
+        named({"config": model["config"]}, "mha")["config"] |= {"dtype": dtype, "dropout": 0}
+        refusal = "steps that may attend to none"
+        assert (refusal in told(converted(tmp_path, model, K3)[2])) is is_refused
+
     def test_releases_that_do_the_same_convert_it(self, tmp_path: Path) -> None:
         assert not converted(tmp_path, self.model(), "keras3.6")[2].refusals
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.call_arguments import ATTENTION
+from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.expressions import Mask, MaskOp
 from policytool.releases import masks
-from policytool.releases.masks import MaskRule
+from policytool.releases.masks import FullyMaskedResult, MaskRule
+from policytool.releases.releases import KERAS3, family_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from policytool.migration.convert.architecture import Argument, Value
     from policytool.migration.convert.masks.expressions import MaskTable, ScopedTensor
-    from policytool.releases.masks import FullyMaskedResult
 
 _MEASURED_INPUTS: Final = 3
 """The largest number of inputs that rules were measured for; merging layers treat more alike."""
+
+_SCORES: Final = "scores"
+_VISIBLE: Final = frozenset({"uniform", "unmasked"})
+"""The results of a mask that is subtracted from all scores alike."""
 
 _PLACES: Final = ("first", "second", "third")
 _WITHOUT_MASKS: Final = frozenset(
@@ -60,9 +66,21 @@ def rule_of(
 def fully_masked_result(
     unit: Unit, arguments: Mapping[str, Argument], release: str
 ) -> FullyMaskedResult | None:
-    """Return what a release gives for the steps of an attention that may attend to none."""
-    return masks.fully_masked_result(
+    """
+    Return what a release gives for the steps of an attention that may attend to none.
+
+    In float64 a MultiHeadAttention of Keras 2 weights all steps by their ``scores`` there, as those
+    outlast the large number that it subtracts for a mask (``Softmax.call`` in
+    tf_keras/src/layers/activation/softmax.py).
+    """
+    found = masks.fully_masked_result(
         unit.class_name, plain_config(unit), release, call=_true_arguments(arguments)
+    )
+    subtracts = unit.class_name == ATTENTION and family_of(release) != KERAS3
+    if found is None or not subtracts or compute_dtype(unit) != "float64":
+        return found
+    return FullyMaskedResult(
+        *(_SCORES if one in _VISIBLE else one for one in (found.query, found.value))
     )
 
 
