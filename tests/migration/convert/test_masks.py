@@ -667,3 +667,44 @@ class TestBordersOfNestedModels:
         config, _, log = converted(tmp_path, model, K2)
         assert not log.refusals
         assert "mask" in named(config, "attention")["inbound_nodes"][0][0][3]
+
+    def test_one_that_attention_clears_is_an_argument_of_a_nested_model(
+        self, tmp_path: Path
+    ) -> None:
+        nested = nested2("a", input2("z", 3, 4), lstm2("z"))
+        before = [input2("x", 3), embedding2("x", "a"), attention2("mha", "a", "a"), lstm2("mha")]
+        before[-1]["config"]["name"] = before[-1]["name"] = "behind"
+        behind = layer2("Dense", "dense", [["behind", 0, 0, {}]], units=2)
+        model = keras2(*before, behind, nested, merge2("Add", "dense", "inner"))
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        args, kwargs = arguments(config, "inner")
+        assert class_names(config, history(args[0]), history(kwargs["mask"])) == [
+            "Copy",
+            "NotEqual",
+        ]
+
+    def test_a_model_that_is_called_twice_gets_copies_for_both(self, tmp_path: Path) -> None:
+        dense = layer2("Dense", "dense", [["z", 0, 0, {}]], units=4)
+        nested = nested2("a", input2("z", 3, 4), dense, merge2("Multiply", "z", "dense"))
+        nested["inbound_nodes"].append([["b", 0, 0, {}]])
+        embeddings = [embedding2("x", "a"), embedding2("x", "b")]
+        config, _, log = converted(tmp_path, keras2(input2("x", 3), *embeddings, nested), K3)
+        assert not log.refusals
+        inner = named(config, "inner")
+        copies = [history(one) for one in arguments(inner, "merge")[0][0]]
+        assert class_names(inner, *copies) == ["Copy", "Copy"]
+
+    def test_a_nested_model_in_a_chain_gets_copies(self, tmp_path: Path) -> None:
+        scale = layer2("Rescaling", "scale", [["z", 0, 0, {}]], scale=2.0, offset=0.0)
+        nested = nested2("a", input2("z", 3, 4), scale, lstm2("scale"))
+        layers = [
+            {"class_name": one["class_name"], "config": one["config"]}
+            for one in (input2("x", 3), embedding2("x", "a"), nested)
+        ]
+        chain = {"name": "model", "layers": layers}
+        model = keras2(input2("x", 3)) | {"class_name": "Sequential", "config": chain}
+        config, _, log = converted(tmp_path, model, K3)
+        assert not log.refusals
+        copy = history(arguments(named(config, "inner"), "lstm")[0][0])
+        assert class_names(named(config, "inner"), copy) == ["Copy"]

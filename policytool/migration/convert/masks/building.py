@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.masks.borders import tensor_dtype
 from policytool.migration.convert.masks.expressions import (
     Mask,
     MaskOp,
@@ -32,6 +33,7 @@ class MaskBuilder:
     """Puts operations that make masks into one network."""
 
     def __init__(self, network: Network, scope: Scope, table: MaskTable) -> None:
+        self._network = network
         self._scope = scope
         self._table = table
         self._names = {unit.name for unit in network.units}
@@ -47,6 +49,10 @@ class MaskBuilder:
             if reference is not None:
                 self._known[mask] = reference
         return reference
+
+    def dtype(self, tensor: Reference) -> str | None:
+        """Return the dtype of a tensor; None if it is not known."""
+        return tensor_dtype(self._network, tensor)
 
     def copy(self, tensor: Reference, taker: Unit) -> Reference:
         """Return a tensor's values without its mask."""

@@ -38,7 +38,7 @@ from policytool.migration.convert.rewrites._base import ConversionContext, Rewri
 from policytool.migration.convert.traversal import prune, references, replace_references, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from policytool.migration.convert.architecture import Argument
     from policytool.migration.convert.masks.expressions import Scope
@@ -67,7 +67,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     for _ in range(_PASSES):
         if not wrong:
             break
-        result = _with_masks(result, (), wrong, table)
+        result = _with_masks(result, [()], needed, wrong, table)
         wrong = _differences(result, needed, target, table)
     for key, (had, has) in wrong.items():
         unit = _unit(root, key)
@@ -147,27 +147,52 @@ def _without_arguments(unit: Unit) -> Unit:
 
 
 def _with_masks(
-    unit: Unit, scope: Scope, wrong: Mapping[CallKey, tuple[Used, Used]], table: MaskTable
+    unit: Unit,
+    scopes: Sequence[Scope],
+    needed: Mapping[CallKey, Used],
+    wrong: Mapping[CallKey, tuple[Used, Used]],
+    table: MaskTable,
 ) -> Unit:
-    """Return a model with the masks of some calls written into its functional graphs."""
+    """
+    Return a model with the masks of some calls written into its functional graphs.
+
+    :param scopes: one for each call of the model, which has one graph for all of them
+    """
     network = unit.network
-    if network is None or network.is_chain:
+    if network is None:
         return unit
-    builder = MaskBuilder(network, scope, table)
+    builder = MaskBuilder(network, scopes[0], table)
     units: list[Unit] = []
     for one in network.units:
-        calls = tuple(
-            _masked_call(one, call, wrong[scope, one.name, number], builder)
-            if (scope, one.name, number) in wrong
-            else call
-            for number, call in enumerate(one.calls)
-        )
-        units += [*builder.added, replace(one, calls=calls)]
+        numbers = range(1 if network.is_chain else len(one.calls))
+        calls = list(one.calls)
+        keys = [[(scope, one.name, number) for scope in scopes] for number in numbers]
+        for number, same in enumerate(keys):
+            masks = _masks_of_all(same, needed, wrong)
+            if masks is not None and not network.is_chain:
+                calls[number] = _masked_call(one, calls[number], masks, builder)
+        units += [*builder.added, replace(one, calls=tuple(calls))]
         builder.added.clear()
-        enters_so = (scope, one.name, 0) not in wrong
-        if len(one.calls) == 1 and enters_so:  # what is called more often has one graph for all
-            units[-1] = _with_masks(units[-1], (*scope, f"{one.name}:0"), wrong, table)
+        if keys and not any(key in wrong for same in keys for key in same):
+            inner = [(*scope, f"{name}:{number}") for same in keys for scope, name, number in same]
+            units[-1] = _with_masks(units[-1], inner, needed, wrong, table)
     return replace(unit, network=replace(network, units=tuple(units)))
+
+
+def _masks_of_all(
+    keys: Sequence[CallKey],
+    needed: Mapping[CallKey, Used],
+    wrong: Mapping[CallKey, tuple[Used, Used]],
+) -> tuple[Used, Used] | None:
+    """
+    Return the masks that a call needs and has in all calls of the models around it; None if they
+    are right, or not the same in all.
+    """
+    found = [wrong[key] for key in keys if key in wrong]
+    if not found or (len(keys) > 1 and any(needed.get(key) for key in keys)):
+        return None
+    first, *others = (has for _, has in found)
+    return found[0][0], first.union(*others)
 
 
 def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder) -> Call:
@@ -204,23 +229,41 @@ def _entering_call(
 ) -> Call:
     """
     Return a call of a nested model without the masks that shall not enter it. Before inputs that
-    would cast a tensor, and in Keras 2 lose its mask, stands a layer that casts it.
+    would cast a tensor, and in Keras 2 lose its mask, stands a layer that casts it. Masks that a
+    layer took off a tensor are arguments of the call.
     """
     needed, found = masks
     inputs = dict(enumerate(tensors(call.args[:1])))
     unwanted = {int(place) for place, _ in found} - {int(place) for place, _ in needed}
-    missing = {int(place) for place, _ in needed} - {int(place) for place, _ in found}
-    dtypes = dict(enumerate(entry_dtypes(network)))
+    missing = {int(place) for place, _ in needed - found}
     casts = {
         inputs[place]: builder.cast(inputs[place], dtype, unit)
-        for place, dtype in dtypes.items()
-        if place in missing & inputs.keys() and dtype is not None
+        for place, dtype in enumerate(entry_dtypes(network))
+        if place in missing & inputs.keys() and dtype not in (None, builder.dtype(inputs[place]))
     }
+    if missing and not casts:
+        return _given_call(unit, call, needed, builder)
     changed = Call(
         args=tuple(replace_references(one, lambda one: casts.get(one, one)) for one in call.args),
         kwargs=call.kwargs,
     )
     return _copy_tensors(unit, changed, {inputs[place] for place in unwanted}, builder)
+
+
+def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> Call:
+    """
+    Return a call of a nested model that is given the masks that it needs, on copies of its inputs:
+    the masks would else stay on the tensors.
+    """
+    found = {place: builder.put(mask, unit) for place, mask in needed}
+    first = call.args[0] if call.args else None
+    if None in found.values() or not isinstance(first, Reference | list | tuple):
+        return call
+    mask: Argument = found.get("0")
+    if not isinstance(first, Reference):
+        mask = [found.get(str(place)) for place, _ in enumerate(first)]
+    copied = _copy_tensors(unit, call, set(references(first)), builder)
+    return replace(copied, kwargs={**copied.kwargs, "mask": mask})
 
 
 def _masked_attention(
