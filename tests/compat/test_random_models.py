@@ -17,7 +17,7 @@ from tests.random_models.outcomes import GOOD
 from tests.random_models.recipes import LIBRARIES, recipe_from_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.random_models.outcomes import Outcome
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compat
 
 SEEDS: Final = range(30)
-_SUBCLASSED: Final = "no file of Keras 3 says how Keras 2 stores a subclassed model"
-FAILING: Final[Mapping[tuple[str, int], str]] = {
-    ("tf_keras", 3): _SUBCLASSED,
-    ("tf_keras", 19): _SUBCLASSED,
-    ("tf_keras", 27): _SUBCLASSED,
-    ("keras", 4): "one library makes float32 constants under float64, which a note says",
-}
-"""Models that are not the same there, or after the way back, and why."""
 
 Outcomes = dict[int, "Outcome"]
 
@@ -57,14 +49,7 @@ def _cases() -> list[object]:
         pytest.param(
             library,
             seed,
-            marks=[
-                pytest.mark.xdist_group(f"random models of {library}"),
-                *(
-                    [pytest.mark.xfail(reason=FAILING[library, seed], strict=True)]
-                    if (library, seed) in FAILING
-                    else []
-                ),
-            ],
+            marks=pytest.mark.xdist_group(f"random models of {library}"),
         )
         for library in LIBRARIES
         for seed in SEEDS
