@@ -659,6 +659,7 @@ class TestConvLSTM:
             ((None, 8), ("Activation", {"activation": "relu"}), True),
             ((8, 8), ("Activation", {"activation": "relu"}), False),
             ((None, 8), ("Reshape", {"target_shape": [2, 4, 4, 1]}), False),
+            ((None, 8), ("Add", {}), True),
         ],
     )
     def test_images_of_any_size_are_refused(

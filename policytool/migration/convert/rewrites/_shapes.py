@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.traversal import references
 from policytool.model.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Value
+    from policytool.migration.convert.architecture import Network, Unit, Value
 
 _SHAPES: Final = ("batch_input_shape", "batch_shape")
 
@@ -33,5 +33,6 @@ def layer_before(unit: Unit, network: Network) -> Unit | None:
     if network.is_chain:
         place = network.units.index(unit)
         return network.units[place - 1] if place else None
-    source = unit.calls[0].args[0] if unit.calls and unit.calls[0].args else None
-    return network.unit(source.layer) if isinstance(source, Reference) else None
+    given = unit.calls[0].args[:1] if unit.calls else ()
+    source = next((one for argument in given for one in references(argument)), None)
+    return network.unit(source.layer) if source is not None else None
