@@ -100,6 +100,20 @@ def class_names(config: Config, *names: str) -> list[str]:
     return [named(config, name)["class_name"] for name in names]
 
 
+def joined_mask(axis: int) -> list[Config]:
+    """Return what Keras 3 writes for the mask of ``a`` and ``y`` joined, of which ``a`` has one."""
+    pair = [tensor("wide"), tensor("ones")]
+    return [
+        layer3("NotEqual", "not_equal", tensor("x"), 0, module=NUMPY),
+        layer3("ExpandDims", "expand", tensor("not_equal"), module=NUMPY, axis=-1),
+        layer3("ZerosLike", "zeros", tensor("a"), module=NUMPY, dtype="bool"),
+        layer3("LogicalOr", "wide", tensor("expand"), tensor("zeros"), module=NUMPY),
+        layer3("OnesLike", "ones", tensor("y"), module=NUMPY, dtype="bool"),
+        layer3("Concatenate", "both", pair, module=NUMPY, axis=axis),
+        layer3("Any", "any", tensor("both"), module=NUMPY, axis=-1, keepdims=False),
+    ]
+
+
 class TestMerges:
     def test_keras2_joins_masks_by_and(self, tmp_path: Path) -> None:
         model = keras2(
@@ -149,18 +163,9 @@ class TestMerges:
 
     def test_steps_joined_with_unmasked_ones(self, tmp_path: Path) -> None:
         merged = layer3("Concatenate", "merge", [tensor("a"), tensor("y")], axis=1)
-        broadcast = [
-            layer3("NotEqual", "not_equal", tensor("x"), 0, module=NUMPY),
-            layer3("ExpandDims", "expand", tensor("not_equal"), module=NUMPY, axis=-1),
-            layer3("ZerosLike", "zeros", tensor("a"), module=NUMPY, dtype="bool"),
-            layer3("LogicalOr", "wide", tensor("expand"), tensor("zeros"), module=NUMPY),
-            layer3("OnesLike", "ones", tensor("y"), module=NUMPY, dtype="bool"),
-            layer3("Concatenate", "both", [tensor("wide"), tensor("ones")], module=NUMPY, axis=1),
-            layer3("Any", "any", tensor("both"), module=NUMPY, axis=-1, keepdims=False),
-        ]
         lstm = layer3("LSTM", "lstm", tensor("merge"), kwargs={"mask": tensor("any")}, units=2)
         model = keras3(
-            input3("x", 3), input3("y", 2, 4), embedding3("x", "a"), merged, *broadcast, lstm
+            input3("x", 3), input3("y", 2, 4), embedding3("x", "a"), merged, *joined_mask(1), lstm
         )
         config, _, log = converted(tmp_path, model, K2)
         assert not log.refusals
@@ -171,18 +176,9 @@ class TestMerges:
     def test_features_joined_with_unmasked_ones_are_masked_nowhere(self, tmp_path: Path) -> None:
         """Keras 3 gives a mask of ones for them, Keras 2 that of the masked ones."""
         merged = layer3("Concatenate", "merge", [tensor("a"), tensor("y")], axis=-1)
-        operations = [
-            layer3("NotEqual", "not_equal", tensor("x"), 0, module=NUMPY),
-            layer3("ExpandDims", "expand", tensor("not_equal"), module=NUMPY, axis=-1),
-            layer3("ZerosLike", "zeros", tensor("a"), module=NUMPY, dtype="bool"),
-            layer3("LogicalOr", "wide", tensor("expand"), tensor("zeros"), module=NUMPY),
-            layer3("OnesLike", "ones", tensor("y"), module=NUMPY, dtype="bool"),
-            layer3("Concatenate", "both", [tensor("wide"), tensor("ones")], module=NUMPY, axis=-1),
-            layer3("Any", "any", tensor("both"), module=NUMPY, axis=-1, keepdims=False),
-        ]
         lstm = layer3("LSTM", "lstm", tensor("merge"), kwargs={"mask": tensor("any")}, units=2)
         model = keras3(
-            input3("x", 3), input3("y", 3, 4), embedding3("x", "a"), merged, *operations, lstm
+            input3("x", 3), input3("y", 3, 4), embedding3("x", "a"), merged, *joined_mask(-1), lstm
         )
         config, _, log = converted(tmp_path, model, K2)
         assert not log.refusals
