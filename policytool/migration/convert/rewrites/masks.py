@@ -14,17 +14,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert._walking import tensors
-from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
-from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
-from policytool.migration.convert.masks.borders import entry_dtypes
-from policytool.migration.convert.masks.building import MaskBuilder
+from policytool.migration.convert.architecture import Call, Role, Unit
+from policytool.migration.convert.call_arguments import named_arguments
 from policytool.migration.convert.masks.expressions import MaskTable
 from policytool.migration.convert.masks.flow import (
-    ATTENTION_MASK,
     EXPLICIT,
     GIVEN_MASKS,
-    TAKERS,
     CallKey,
     MaskFlow,
     Used,
@@ -34,13 +29,13 @@ from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.operations import MASK_OPS
 from policytool.migration.convert.masks.propagation import fully_masked_result
 from policytool.migration.convert.masks.unattended import can_select, with_selections
+from policytool.migration.convert.masks.writing import with_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.traversal import prune, references, replace_references, walk
+from policytool.migration.convert.traversal import prune, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument
     from policytool.migration.convert.masks.expressions import Scope
 
 _PASSES: Final = 3
@@ -67,7 +62,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     for _ in range(_PASSES):
         if not wrong:
             break
-        result = _with_masks(result, [()], needed, wrong, table)
+        result = with_masks(result, [()], needed, wrong, table)
         wrong = _differences(result, needed, target, table)
     for key, (had, has) in wrong.items():
         unit = _unit(root, key)
@@ -144,165 +139,6 @@ def _without_arguments(unit: Unit) -> Unit:
         for one in unit.network.units
     )
     return replace(unit, network=replace(unit.network, units=units))
-
-
-def _with_masks(
-    unit: Unit,
-    scopes: Sequence[Scope],
-    needed: Mapping[CallKey, Used],
-    wrong: Mapping[CallKey, tuple[Used, Used]],
-    table: MaskTable,
-) -> Unit:
-    """
-    Return a model with the masks of some calls written into its functional graphs.
-
-    :param scopes: one for each call of the model, which has one graph for all of them
-    """
-    network = unit.network
-    if network is None:
-        return unit
-    builder = MaskBuilder(network, scopes[0], table)
-    units: list[Unit] = []
-    for one in network.units:
-        numbers = range(1 if network.is_chain else len(one.calls))
-        calls = list(one.calls)
-        keys = [[(scope, one.name, number) for scope in scopes] for number in numbers]
-        for number, same in enumerate(keys):
-            masks = _masks_of_all(same, needed, wrong)
-            if masks is not None and not network.is_chain:
-                calls[number] = _masked_call(one, calls[number], masks, builder)
-        units += [*builder.added, replace(one, calls=tuple(calls))]
-        builder.added.clear()
-        if keys and not any(key in wrong for same in keys for key in same):
-            inner = [(*scope, f"{name}:{number}") for same in keys for scope, name, number in same]
-            units[-1] = _with_masks(units[-1], inner, needed, wrong, table)
-    return replace(unit, network=replace(network, units=tuple(units)))
-
-
-def _masks_of_all(
-    keys: Sequence[CallKey],
-    needed: Mapping[CallKey, Used],
-    wrong: Mapping[CallKey, tuple[Used, Used]],
-) -> tuple[Used, Used] | None:
-    """
-    Return the masks that a call needs and has in all calls of the models around it; None if they
-    are right, or not the same in all.
-    """
-    found = [wrong[key] for key in keys if key in wrong]
-    if not found or (len(keys) > 1 and any(needed.get(key) for key in keys)):
-        return None
-    first, *others = (has for _, has in found)
-    return found[0][0], first.union(*others)
-
-
-def _masked_call(unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder) -> Call:
-    """
-    Return a call that computes with the masks that it needs, or the call as it was if that cannot
-    be written.
-
-    :param masks: those that it needs, and those that it has
-    """
-    needed, has = masks
-    if unit.network is not None:
-        return _entering_call(unit, unit.network, call, masks, builder)
-    if unit.class_name == ATTENTION and not unit.custom:
-        return _masked_attention(unit, call, masks, builder)
-    arguments = named_arguments(unit, call)
-    first = next(iter(arguments.values()), None)
-    inputs = list(references(first))
-    if not needed:
-        return _copy_tensors(unit, call, set(inputs), builder)
-    takes = unit.class_name in TAKERS and not unit.custom
-    found = {place: builder.put(mask, unit) for place, mask in needed} if takes else {}
-    if not takes or None in found.values():
-        unwanted = [place for place, _ in has - needed] if needed < has else []
-        places = [int(place) for place in unwanted if int(place) < len(inputs)]
-        return _copy_tensors(unit, call, {inputs[place] for place in places}, builder)
-    mask: Argument = found.get("0")
-    if isinstance(first, list | tuple) and unit.class_name not in RECURRENT:
-        mask = [found.get(str(place)) for place, _ in enumerate(first)]
-    return replace(call, kwargs={**call.kwargs, "mask": mask})
-
-
-def _entering_call(
-    unit: Unit, network: Network, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
-) -> Call:
-    """
-    Return a call of a nested model without the masks that shall not enter it. Before inputs that
-    would cast a tensor, and in Keras 2 lose its mask, stands a layer that casts it. Masks that a
-    layer took off a tensor are arguments of the call.
-    """
-    needed, found = masks
-    inputs = dict(enumerate(tensors(call.args[:1])))
-    unwanted = {int(place) for place, _ in found} - {int(place) for place, _ in needed}
-    missing = {int(place) for place, _ in needed - found}
-    casts = {
-        inputs[place]: builder.cast(inputs[place], dtype, unit)
-        for place, dtype in enumerate(entry_dtypes(network))
-        if place in missing & inputs.keys() and dtype not in (None, builder.dtype(inputs[place]))
-    }
-    if missing and not casts:
-        return _given_call(unit, call, needed, builder)
-    changed = Call(
-        args=tuple(replace_references(one, lambda one: casts.get(one, one)) for one in call.args),
-        kwargs=call.kwargs,
-    )
-    return _copy_tensors(unit, changed, {inputs[place] for place in unwanted}, builder)
-
-
-def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> Call:
-    """
-    Return a call of a nested model that is given the masks that it needs, on copies of its inputs:
-    the masks would else stay on the tensors.
-    """
-    found = {place: builder.put(mask, unit) for place, mask in needed}
-    first = call.args[0] if call.args else None
-    if None in found.values() or not isinstance(first, Reference | list | tuple):
-        return call
-    mask: Argument = found.get("0")
-    if not isinstance(first, Reference):
-        mask = [found.get(str(place)) for place, _ in enumerate(first)]
-    copied = _copy_tensors(unit, call, set(references(first)), builder)
-    return replace(copied, kwargs={**copied.kwargs, "mask": mask})
-
-
-def _masked_attention(
-    unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
-) -> Call:
-    """Return a call of a MultiHeadAttention that computes with the masks that it needs."""
-    needed, found = masks
-    unwanted = {place for place, _ in found - needed}
-    arguments = named_arguments(unit, call)
-    names = [
-        name
-        for name, place in (("query", "rows"), ("value", "columns"), ("key", "columns"))
-        if place in unwanted
-    ]
-    copied = {one for name in names for one in references(arguments.get(name))}
-    missing = needed - {one for one in found if one[0] not in unwanted}
-    query = arguments.get("query")
-    if missing and isinstance(query, Reference):
-        mask = builder.attention_mask(missing, query, call.kwargs.get(ATTENTION_MASK), unit)
-        if mask is None:
-            return call
-        call = replace(call, kwargs={**call.kwargs, ATTENTION_MASK: mask})
-    return _copy_tensors(unit, call, copied, builder)
-
-
-def _copy_tensors(unit: Unit, call: Call, tensors: set[Reference], builder: MaskBuilder) -> Call:
-    """Return a call with copies, which have no masks, in place of some of its tensors."""
-    copies = {one: builder.copy(one, unit) for one in sorted(tensors, key=repr)}
-
-    def change(reference: Reference) -> Argument:
-        return copies.get(reference, reference)
-
-    return Call(
-        args=tuple(replace_references(one, change) for one in call.args),
-        kwargs={
-            key: value if key == ATTENTION_MASK else replace_references(value, change)
-            for key, value in call.kwargs.items()
-        },
-    )
 
 
 def _unit(root: Unit, key: CallKey) -> Unit:
