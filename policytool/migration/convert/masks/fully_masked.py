@@ -167,15 +167,19 @@ class _Differences:
             return dict(zip(("condition", "x", "y"), arguments, strict=False))
         used = self._used.get((self._scope, chosen.layer, chosen.call))
         call = self._operations.units[chosen.layer].calls[chosen.call] if used else None
-        if used and call is not None and self._attended(condition) == attending_masks(call, used):
+        if (
+            used
+            and call is not None
+            and self._masks_of_condition(condition) == attending_masks(call, used)
+        ):
             return dict(zip("xy", others, strict=False))
         return dict(zip(("condition", "x", "y"), arguments, strict=False))
 
-    def _attended(self, condition: Reference) -> Used | None:
+    def _masks_of_condition(self, condition: Reference) -> Used | None:
         """Return the masks of an attention whose steps may attend to some if a tensor is true."""
         unit = self._operations.units.get(condition.layer)
         if unit is not None and unit.class_name == "ExpandDims" and unit.config.get("axis") == 1:
-            return self._attended(next(references(list(unit.calls[0].args))))
+            return self._masks_of_condition(next(references(list(unit.calls[0].args))))
         if unit is None or unit.class_name != "Any" or unit.config.get("keepdims") is not True:
             return None
         return frozenset(self._operations.attention(next(references(list(unit.calls[0].args)))))

@@ -105,7 +105,7 @@ class _SelectionWriter:
         """Return a layer that is called twice, with the operations around it."""
         arguments = named_arguments(unit, unit.calls[0])
         second = self._second_call(unit, arguments, given)
-        found = [*self._taken(), replace(unit, calls=(*unit.calls, second))]
+        found = [*self._take_added(), replace(unit, calls=(*unit.calls, second))]
         query, attending = arguments["query"], attending_masks(unit.calls[0], masks)
         mask = (
             self._builder.attention_mask(attending, query, None, unit)
@@ -114,9 +114,9 @@ class _SelectionWriter:
         )
         if mask is not None:
             self._select(unit, mask, given)
-        return [*found, *self._taken()]
+        return [*found, *self._take_added()]
 
-    def _taken(self) -> list[Unit]:
+    def _take_added(self) -> list[Unit]:
         added = list(self._builder.added)
         self._builder.added.clear()
         return added

@@ -23,7 +23,7 @@ def fold_swaps(network: Network) -> tuple[Network, dict[str, Mapping[str, bool]]
     Return a network of Keras 3 whose products take the matrices before they are transposed, and by
     the name of such a product which of them are.
     """
-    sources = {unit.name: _swapped(unit) for unit in network.units}
+    sources = {unit.name: _source_of_swap(unit) for unit in network.units}
     flags: dict[str, Mapping[str, bool]] = {}
     units = []
     for unit in network.units:
@@ -58,7 +58,7 @@ def _is_product(unit: Unit) -> bool:
     )
 
 
-def _swapped(unit: Unit) -> Reference | None:
+def _source_of_swap(unit: Unit) -> Reference | None:
     """Return what an operation swaps the last two axes of; None for any other unit."""
     if unit.class_name != _SWAP or unit.custom or len(unit.calls) != 1:
         return None
