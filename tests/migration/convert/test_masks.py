@@ -704,3 +704,26 @@ class TestBordersOfNestedModels:
         assert not log.refusals
         copy = history(arguments(named(config, "inner"), "lstm")[0][0])
         assert class_names(named(config, "inner"), copy) == ["Copy"]
+
+
+class TestOddCalls:
+    """Files say calls that no library writes."""
+
+    def model(self, mha: Config, *others: Config) -> Config:
+        """Return a model of Keras 3.10 or later."""
+        inputs = [input3("y", 3, 4), input3("m", 3)]
+        for one in inputs:
+            one["config"] |= {"ragged": False, "optional": False}
+        return keras3(*inputs, mha, *others)
+
+    def test_an_attention_without_query_is_refused(self, tmp_path: Path) -> None:
+        mha = attention3("mha", "y", "y", {}, mask="m")
+        node = mha["inbound_nodes"][0]
+        node["args"], node["kwargs"] = [], {**node["kwargs"], "value": tensor("y")}
+        assert converted(tmp_path, self.model(mha), K2)[2].refusals
+
+    def test_a_condition_of_nothing_selects_nothing(self, tmp_path: Path) -> None:
+        mha = attention3("mha", "y", "y", {}, mask="m")
+        expand = layer3("ExpandDims", "expand", module=NUMPY, axis=1)
+        where = layer3("Where", "where", tensor("expand"), tensor("mha"), tensor("y"), module=NUMPY)
+        assert converted(tmp_path, self.model(mha, expand, where), K2)[2].refusals

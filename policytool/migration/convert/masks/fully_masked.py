@@ -177,12 +177,18 @@ class _Differences:
 
     def _masks_of_condition(self, condition: Reference) -> Used | None:
         """Return the masks of an attention whose steps may attend to some if a tensor is true."""
-        unit = self._operations.units.get(condition.layer)
+        unit, source = self._operation(condition)
         if unit is not None and unit.class_name == "ExpandDims" and unit.config.get("axis") == 1:
-            return self._masks_of_condition(next(references(list(unit.calls[0].args))))
+            unit, source = self._operation(source)
         if unit is None or unit.class_name != "Any" or unit.config.get("keepdims") is not True:
             return None
-        return frozenset(self._operations.attention(next(references(list(unit.calls[0].args)))))
+        return frozenset(self._operations.attention(source)) if source is not None else None
+
+    def _operation(self, tensor: Reference | None) -> tuple[Unit | None, Reference | None]:
+        """Return the unit that a tensor comes from, and the first tensor that it takes."""
+        unit = self._operations.units.get(tensor.layer) if tensor is not None else None
+        given = [argument for call in unit.calls[:1] for argument in call.args] if unit else []
+        return unit, next(references(given), None)
 
     def _of(self, value: Argument) -> Differing:
         return frozenset[Mask | None]().union(*(self._at(one) for one in tensors(value)))

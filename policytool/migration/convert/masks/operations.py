@@ -239,7 +239,8 @@ class MaskOperations:
 
 
 def _arguments(unit: Unit | None) -> list[Argument]:
-    return [*unit.calls[0].args, *unit.calls[0].kwargs.values()] if unit is not None else []
+    calls = unit.calls[:1] if unit is not None else ()
+    return [one for call in calls for one in (*call.args, *call.kwargs.values())]
 
 
 def _as_operation(unit: Unit) -> Unit:

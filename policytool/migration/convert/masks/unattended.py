@@ -45,10 +45,12 @@ def can_select(unit: Unit, masks: Used, given: str) -> bool:
     :param given: that, such as ``zeros``
     """
     policy = unit.config.get("dtype")
+    arguments = named_arguments(unit, unit.calls[0])
     return (
         unit.class_name == ATTENTION
         and not unit.custom
         and len(unit.calls) == 1
+        and all(isinstance(arguments.get(name), Reference) for name in ("query", "value"))
         and isinstance(policy, Policy)
         and (given == ZEROS or policy.compute_dtype != _UNHIDDEN)
         and _rank(unit) in (None, _RANK)
