@@ -727,3 +727,11 @@ class TestOddCalls:
         expand = layer3("ExpandDims", "expand", module=NUMPY, axis=1)
         where = layer3("Where", "where", tensor("expand"), tensor("mha"), tensor("y"), module=NUMPY)
         assert converted(tmp_path, self.model(mha, expand, where), K2)[2].refusals
+
+    def test_a_nested_model_gets_fewer_masks_than_inputs(self, tmp_path: Path) -> None:
+        inner = keras2(input2("a", 3, 4), input2("b", 3, 4), merge2("Add", "a", "b"))["config"]
+        calls = [[["x", 0, 0, {"mask": ["m", 0, 0]}], ["y", 0, 0, {}]]]
+        nested = layer2("Functional", "inner", *calls) | {"config": {**inner, "name": "inner"}}
+        model = keras2(input2("x", 3, 4), input2("y", 3, 4), input2("m", 3), nested)
+        config, _, log = converted(tmp_path, model, K3)
+        assert log.refusals or named(config, "inner")

@@ -294,7 +294,7 @@ class MaskFlow:
         casts = self._casts(unit.network, inputs)
         entering = [
             None if cast and not self._is_keras3 else mask
-            for mask, cast in zip(masks.run, casts, strict=True)
+            for mask, cast in zip(masks.run, casts, strict=False)
         ]
         inner = MaskFlow(
             unit.network,
