@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from policytool.migration.convert.architecture import Network, Reference
+from policytool.migration.convert.masks.borders import tensor_dtype
 from tests.helpers.convertible_models import (
     converted,
     input2,
@@ -735,3 +737,8 @@ class TestOddCalls:
         model = keras2(input2("x", 3, 4), input2("y", 3, 4), input2("m", 3), nested)
         config, _, log = converted(tmp_path, model, K3)
         assert log.refusals or named(config, "inner")
+
+    def test_a_tensor_that_no_layer_gives_has_no_dtype(self) -> None:
+        """Such as the output of a nested model, if its layer has no class."""
+        network = Network(units=(), inputs=[], outputs=[])
+        assert tensor_dtype(network, Reference(layer="nobody")) is None
