@@ -91,9 +91,6 @@ class Conversion:
     what the target does; nothing if a layer was not measured.
     """
 
-    agreeing_sources: tuple[str, ...] = ()
-    """The same of the source and the release that wrote it."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:

@@ -275,8 +275,13 @@ class TensorFlowRun:
         conversion = self.plan.conversion
         if conversion is None:
             return None
+        from policytool.migration.convert import decoding
+        from policytool.migration.convert.agreeing_releases import agreeing_releases
+
+        writer = self.loaded.origins[-1].id
+        sources = agreeing_releases(decoding.decode(self.loaded), writer, self.loaded.loaders)
         return disagreeing_release(
-            comparison.versions, conversion.agreeing_sources, side="source"
+            comparison.versions, sources, side="source"
         ) or disagreeing_release(
             comparison.versions_after or {}, conversion.agreeing, side="target"
         )

@@ -617,9 +617,12 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
         assert "--limit h5-ratio=" in ended.err
 
 
-def test_calls_of_nested_models_count_as_often_as_they_are_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("class_name", ["Flatten", "Masking"])
+def test_calls_of_nested_models_count_as_often_as_they_are_made(
+    tmp_path: Path, class_name: str
+) -> None:
     """A model that calls another twice, which calls another twice, stands for any number."""
-    model = keras2(input2("x", 3), layer2("Dense", "d", [["x", 0, 0, {}]], units=3))
+    model = keras2(input2("x", 3), layer2(class_name, "d", [["x", 0, 0, {}]]))
     for level in range(20):
         inner = layer2("Functional", f"m{level}", [["x", 0, 0, {}]], [[f"m{level}", 1, 0, {}]]) | {
             "config": {**model["config"], "name": f"m{level}"}

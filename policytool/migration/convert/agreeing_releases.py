@@ -21,7 +21,7 @@ from policytool.releases import layer_changes, targets
 from policytool.releases.releases import family_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from policytool.migration.convert.architecture import Unit
     from policytool.model.model import Verdict
@@ -40,11 +40,12 @@ def agreeing_releases(root: Unit, release: str, verdicts: Sequence[Verdict]) -> 
     if release not in releases or changes is None:
         return ()
     loading = {verdict.loader for verdict in verdicts if verdict.reason is None}
-    return tuple(
+    loaded = [
         name
         for name in _unchanged_around(releases, releases.index(release), changes)
-        if targets.target_and_containers(name)[0] in loading and _masks_agree(root, release, name)
-    )
+        if targets.target_and_containers(name)[0] in loading
+    ]
+    return tuple(_with_equal_masks(root, release, loaded))
 
 
 def _changes(root: Unit, family: str) -> frozenset[str] | None:
@@ -69,11 +70,19 @@ def _unchanged_around(
     return releases[first:end]
 
 
-def _masks_agree(root: Unit, release: str, other: str) -> bool:
-    """Return whether each call computes with the same masks in two releases, and rows of them."""
-    if root.network is None or release == other or not has_masks(root):
-        return True
+def _with_equal_masks(root: Unit, release: str, others: Sequence[str]) -> Iterator[str]:
+    """
+    Yield the releases in which each call computes with the masks that it has in one of them, and
+    gives the same for fully masked steps.
+    """
+    if root.network is None or not has_masks(root):
+        yield from others
+        return
     table = MaskTable()
-    one, two = (MaskFlow(root.network, name, table).used for name in (release, other))
-    differing = differing_attentions(root.network, one, (release, other), table)
-    return one == two and not any(differing)
+    masks = MaskFlow(root.network, release, table).used
+    for name in others:
+        if name == release or (
+            MaskFlow(root.network, name, table).used == masks
+            and not any(differing_attentions(root.network, masks, (release, name), table))
+        ):
+            yield name

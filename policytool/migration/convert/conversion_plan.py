@@ -246,14 +246,12 @@ def _attempt(
     )
     content = Content(container=target.container, config=None)
     proven: tuple[tuple[str, Proof], ...] = ()
-    sources: tuple[str, ...] = ()
     try:
         root = decoding.decode(loaded)
     except SpellingError as error:
         log.refuse("config", None, str(error))
     else:
         proven = proofs(root, situation)
-        sources = agreeing_releases(root, situation.source_release, loaded.loaders)
         root = rewrite_model(root, situation)
         content = _content(root, situation, casts)
     conversion = Conversion(
@@ -269,7 +267,7 @@ def _attempt(
     agreeing = agreeing_releases(root, target.release, loaders)
     return _Attempt(
         log=log,
-        conversion=replace(conversion, agreeing=agreeing, agreeing_sources=sources),
+        conversion=replace(conversion, agreeing=agreeing),
         refusals=tuple(_still_refused(loaders, target)),
         loaders=loaders,
     )

@@ -75,9 +75,10 @@ def differing_attentions(
             for number in range(len(unit.calls))
         ):
             origins.append(unit)
-    operations = MaskOperations(network, scope, table)
-    if origins and _Differences(network, used, operations, scope).reach_outputs(origins):
-        yield from ((scope, one) for one in origins)
+    if origins:
+        operations = MaskOperations(network, scope, table)
+        if _Differences(network, used, operations, scope).reach_outputs(origins):
+            yield from ((scope, one) for one in origins)
 
 
 def _differs(unit: Unit, number: int, masks: Used, releases: tuple[str, str]) -> bool:
