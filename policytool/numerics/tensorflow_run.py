@@ -250,7 +250,7 @@ class TensorFlowRun:
         """
         Compare the predictions of a result with the original's.
 
-        If nobody asked for it, what the child cannot do is noted as the obstacle, and so are other
+        By default, what the child cannot do is noted as the obstacle, and so are other
         predictions of a release that was measured to compute otherwise. A result that the
         target itself cannot use is an error in any case.
 

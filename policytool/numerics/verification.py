@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.numerics.predictions import WITHOUT_WEIGHTS
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.layer_changes import measured_releases
-from policytool.releases.releases import KERAS2, family_of
+from policytool.releases.releases import KERAS2, family_of, library_and_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,12 +132,11 @@ def disagreeing_release(
     :param agreeing: the releases that compute the same; nothing if they are not known
     :param side: ``source`` or ``target``, of which the option names the interpreter
     """
-    library = versions.get("library", "")
-    name = "tf_keras" if library.startswith("tf_keras") else "keras" if library == "keras" else "tf"
-    found = _major_and_minor(versions.get("tensorflow" if name == "tf" else "keras"))
+    library, version = library_and_version(versions)
+    found = _major_and_minor(version)
     if found is None or not agreeing:
         return None
-    release = f"{name}{found[0]}.{found[1]}"
+    release = f"{library}{found[0]}.{found[1]}"
     if release in agreeing or release not in measured_releases(family_of(release)):
         return None
     return (

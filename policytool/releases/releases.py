@@ -172,6 +172,20 @@ def family_of(name: str) -> str:
     return KERAS3 if name.startswith(KERAS3) else KERAS2
 
 
+def library_and_version(versions: Mapping[str, str]) -> tuple[str, str | None]:
+    """
+    Return the :attr:`Release.library` of what a child process ran, and its full version.
+
+    :param versions: the module of Keras that was imported (``library``), and versions by package
+    """
+    module = versions.get("library", "")
+    if module.startswith("tf_keras"):
+        return "tf_keras", versions.get("keras")
+    if module == "keras":
+        return module, versions.get("keras")
+    return "tf", versions.get("tensorflow")
+
+
 def newest(family: str) -> Release:
     """Return the newest release of :data:`KERAS2` or :data:`KERAS3`, which is a measured one."""
     return next(release for release in reversed(RELEASES) if release.family == family)

@@ -41,7 +41,7 @@ def test_one_is_explained_with_every_policy_format(name: str) -> None:
 
 @pytest.mark.parametrize("name", [None, *SAID])
 def test_json_has_the_same(name: str | None) -> None:
-    """Policy formats stand beside a policy that was named."""
+    """Policy formats are shown beside a policy that was named."""
     ended = run("policies", *([name] if name else []), "--format", "json")
     assert ended.code == 0
     found = json.loads(ended.out)["policies"]

@@ -4,15 +4,18 @@ What reports say of the comparison of predictions: the last line for people, one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from policytool.commands.migrate import Status
+from policytool.releases.releases import library_and_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.commands.migrate import Migration
     from policytool.numerics.predictions import PredictionComparison
+
+_LIBRARIES: Final = {"keras": "Keras", "tf": "TensorFlow", "tf_keras": "tf_keras"}
 
 
 def verification_fact(migration: Migration) -> tuple[str, str, str] | None:
@@ -56,9 +59,5 @@ def _releases(comparison: PredictionComparison) -> list[str]:
 
 
 def _release(versions: Mapping[str, str]) -> str:
-    library = versions.get("library", "")
-    if library.startswith("tf_keras"):
-        return f"tf_keras {versions['keras']}"
-    if library == "keras":
-        return f"Keras {versions['keras']}"
-    return f"TensorFlow {versions['tensorflow']}"
+    library, version = library_and_version(versions)
+    return f"{_LIBRARIES[library]} {version}"
