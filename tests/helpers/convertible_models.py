@@ -157,6 +157,18 @@ def converted(
     return config, root, log
 
 
+def history(argument: Config) -> list[object]:
+    """Return which output of which layer an argument of a call of Keras 3 is."""
+    found: list[object] = argument["config"]["keras_history"]
+    return found
+
+
+def source_layer(argument: object) -> str:
+    """Return the layer that an argument of a call of Keras 3 comes from."""
+    assert isinstance(argument, dict)
+    return str(history(argument)[0])
+
+
 def named(config: Config, name: str) -> Config:
     """Return a layer of an encoded model."""
     found: Config = next(

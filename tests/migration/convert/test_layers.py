@@ -9,6 +9,7 @@ import pytest
 from policytool.migration.plan import NoteSeverity
 from tests.helpers.convertible_models import (
     converted,
+    history,
     input2,
     input3,
     keras2,
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 K2, K3 = "tf_keras2.21", "keras3.15"
 NUMPY = "keras.src.ops.numpy"
 ONE = [["x", 0, 0, {}]]
-
-
-def history(argument: Config) -> list[object]:
-    """Return which output of which layer an argument of a call is."""
-    found: list[object] = argument["config"]["keras_history"]
-    return found
 
 
 class TestHardSigmoid:

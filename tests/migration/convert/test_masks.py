@@ -18,6 +18,7 @@ from tests.helpers.convertible_models import (
     layer3,
     named,
     policy,
+    source_layer,
     tensor,
     told,
 )
@@ -85,12 +86,6 @@ def merge2(class_name: str, *sources: str, **config: object) -> Config:
     return layer2(class_name, "merge", [[one, 0, 0, {}] for one in sources], **config)
 
 
-def history(argument: object) -> str:
-    """Return the layer that a tensor of Keras 3 comes from."""
-    assert isinstance(argument, dict)
-    return str(argument["config"]["keras_history"][0])
-
-
 def arguments(config: Config, name: str) -> tuple[list[Config], Config]:
     """Return what a layer of Keras 3 is called with."""
     node = named(config, name)["inbound_nodes"][0]
@@ -128,7 +123,7 @@ class TestMerges:
         )
         config, _, log = converted(tmp_path, model, K3)
         assert not log.refusals
-        mask = history(arguments(config, "lstm")[1]["mask"])
+        mask = source_layer(arguments(config, "lstm")[1]["mask"])
         assert class_names(config, mask) == ["LogicalAnd"]
 
     def test_a_layer_whose_values_masks_change_in_keras3_gets_copies(self, tmp_path: Path) -> None:
@@ -141,7 +136,7 @@ class TestMerges:
         )
         config, _, log = converted(tmp_path, model, K3)
         assert not log.refusals
-        copies = [history(one) for one in arguments(config, "merge")[0][0]]
+        copies = [source_layer(one) for one in arguments(config, "merge")[0][0]]
         assert class_names(config, *copies) == ["Copy", "Copy"]
 
     def test_what_keras2_cannot_be_told_is_refused(self, tmp_path: Path) -> None:
@@ -159,7 +154,7 @@ class TestMerges:
         model = keras2(*inputs, *layers, merge2("Average", *names), lstm2("merge"))
         config, _, log = converted(tmp_path, model, K3)
         assert not log.refusals
-        mask = history(arguments(config, "lstm")[1]["mask"])
+        mask = source_layer(arguments(config, "lstm")[1]["mask"])
         assert class_names(config, mask) == ["LogicalAnd"]
         assert sum(one["class_name"] == "NotEqual" for one in config["config"]["layers"]) == 4
 
@@ -238,8 +233,8 @@ class TestAttention:
         config, _, log = converted(tmp_path, model, K3)
         assert not log.refusals
         assert "attention_mask" not in arguments(config, "first")[1]
-        whole = history(arguments(config, "second")[1]["attention_mask"])
-        parts = [history(one) for one in arguments(config, whole)[0]]
+        whole = source_layer(arguments(config, "second")[1]["attention_mask"])
+        parts = [source_layer(one) for one in arguments(config, whole)[0]]
         assert class_names(config, whole, *parts) == ["LogicalAnd", "ExpandDims", "ExpandDims"]
         assert {named(config, part)["config"]["axis"] for part in parts} == {-1, 1}
         there = keras3(*config["config"]["layers"])
@@ -319,13 +314,16 @@ class TestFullyMaskedSteps:
         config, _, log = converted(tmp_path, self.model(dense, value=value), K3)
         assert not log.refusals
         first, second = named(config, "mha")["inbound_nodes"]
-        assert class_names(config, *(history(one) for one in second["args"])) == ["Copy", "Mean"]
-        chosen = history(arguments(config, "dense")[0][0])
+        assert class_names(config, *(source_layer(one) for one in second["args"])) == [
+            "Copy",
+            "Mean",
+        ]
+        chosen = source_layer(arguments(config, "dense")[0][0])
         (condition, *others), _ = arguments(config, chosen)
-        assert class_names(config, chosen, history(condition)) == ["Where", "Any"]
+        assert class_names(config, chosen, source_layer(condition)) == ["Where", "Any"]
         assert [one["config"]["keras_history"] for one in others] == [["mha", 0, 0], ["mha", 1, 0]]
         assert not converted(tmp_path, config, K2)[2].refusals
-        assert history(first["args"][0]) == "a"
+        assert source_layer(first["args"][0]) == "a"
 
     @pytest.mark.parametrize(
         "behind",
@@ -347,7 +345,7 @@ class TestFullyMaskedSteps:
     def test_another_padding_of_the_values_counts(self, tmp_path: Path) -> None:
         config, _, log = converted(tmp_path, self.model(lstm2("mha"), value="b"), K3)
         assert not log.refusals
-        assert class_names(config, history(arguments(config, "lstm")[0][0])) == ["Where"]
+        assert class_names(config, source_layer(arguments(config, "lstm")[0][0])) == ["Where"]
 
     def test_scores_count(self, tmp_path: Path) -> None:
         mha = attention2("mha", "a", "a", return_attention_scores=True)
@@ -358,7 +356,7 @@ class TestFullyMaskedSteps:
         chosen = config["config"]["output_layers"][1][0]
         (_, scores, alike), _ = arguments(config, chosen)
         assert scores["config"]["keras_history"] == ["mha", 0, 1]
-        assert class_names(config, history(alike)) == ["Softmax"]
+        assert class_names(config, source_layer(alike)) == ["Softmax"]
         assert not converted(tmp_path, config, K2)[2].refusals
 
     @pytest.mark.parametrize(
@@ -482,11 +480,11 @@ class TestOtherMasks:
             tmp_path, keras2(input2("x", 3, 4), input2("h", 2), masking, gru), K3
         )
         assert not log.refusals
-        mask = history(arguments(config, "gru")[1]["mask"])
-        compared = history(arguments(config, mask)[0][0])
+        mask = source_layer(arguments(config, "gru")[1]["mask"])
+        compared = source_layer(arguments(config, mask)[0][0])
         cast, value = arguments(config, compared)[0]
         assert str(value) == "0.5"
-        assert named(config, history(cast))["config"]["dtype"] == "float16"
+        assert named(config, source_layer(cast))["config"]["dtype"] == "float16"
 
     def test_that_of_a_tensor_stays(self, tmp_path: Path) -> None:
         lstm = layer3("LSTM", "lstm", tensor("y"), kwargs={"mask": tensor("m")}, units=2)
@@ -638,7 +636,7 @@ class TestBordersOfNestedModels:
             nested |= {"class_name": "Sequential", "config": {"name": "inner", "layers": layers}}
         config, _, log = converted(tmp_path, keras2(input2("x", 3, 4), masking, nested), K3)
         assert not log.refusals
-        copy = history(arguments(config, "inner")[0][0])
+        copy = source_layer(arguments(config, "inner")[0][0])
         assert class_names(config, copy) == ["Copy"]
 
     @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
@@ -677,7 +675,7 @@ class TestBordersOfNestedModels:
         config, _, log = converted(tmp_path, model, K3)
         assert not log.refusals
         args, kwargs = arguments(config, "inner")
-        assert class_names(config, history(args[0]), history(kwargs["mask"])) == [
+        assert class_names(config, source_layer(args[0]), source_layer(kwargs["mask"])) == [
             "Copy",
             "NotEqual",
         ]
@@ -690,7 +688,7 @@ class TestBordersOfNestedModels:
         config, _, log = converted(tmp_path, keras2(input2("x", 3), *embeddings, nested), K3)
         assert not log.refusals
         inner = named(config, "inner")
-        copies = [history(one) for one in arguments(inner, "merge")[0][0]]
+        copies = [source_layer(one) for one in arguments(inner, "merge")[0][0]]
         assert class_names(inner, *copies) == ["Copy", "Copy"]
 
     def test_a_nested_model_in_a_chain_gets_copies(self, tmp_path: Path) -> None:
@@ -704,7 +702,7 @@ class TestBordersOfNestedModels:
         model = keras2(input2("x", 3)) | {"class_name": "Sequential", "config": chain}
         config, _, log = converted(tmp_path, model, K3)
         assert not log.refusals
-        copy = history(arguments(named(config, "inner"), "lstm")[0][0])
+        copy = source_layer(arguments(named(config, "inner"), "lstm")[0][0])
         assert class_names(named(config, "inner"), copy) == ["Copy"]
 
 
