@@ -143,6 +143,11 @@ def from_json(text: str) -> Recipe:
     return Recipe(**{**found, "graph": graph_from_json(found["graph"]), "training": training})
 
 
+def as_json(graph: Graph) -> Any:
+    """Return a graph as JSON values, for an argument of a layer."""
+    return json.loads(json.dumps(asdict(graph)))
+
+
 def graph_from_json(found: Any) -> Graph:
     """Return the graph that JSON values say."""
     inputs = tuple(

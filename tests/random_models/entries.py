@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.random_models.description import InputSpec, Node
@@ -105,6 +105,41 @@ def categories(draw: Draw) -> Entry:
     return Entry(spec=spec, nodes=(node, flat), value=Value(ref=flat.id, shape=(size * channels,)))
 
 
+def numbers(draw: Draw) -> Entry:
+    """Return an input of whole numbers that are looked up or hashed, and encoded or embedded."""
+    bound, size = draw.whole(3, 8), draw.whole(1, 3)
+    spec = InputSpec(
+        id=draw.fresh(), shape=(size,), sample=(size,), dtype="int64", values="ints", bound=bound
+    )
+    modes = ("int", "multi_hot", "count") if size > 1 else ("int", "one_hot", "multi_hot")
+    mode = draw.pick(modes)
+    vocabulary: list[Any] = list(range(1, draw.whole(2, bound)))
+    what = draw.pick(("IntegerLookup", "StringLookup", "Hashing"))
+    if what == "StringLookup":
+        spec = replace(spec, dtype="string", values="words")
+        vocabulary = list(WORDS[:3])
+    config: dict[str, Any] = {"vocabulary": vocabulary, "output_mode": mode}
+    tokens = len(vocabulary) + 1
+    if what == "Hashing":
+        config, tokens = {"num_bins": 5, "output_mode": mode}, 5
+    elif draw.chance(0.3):
+        config["num_oov_indices"] = draw.pick((0, 2)) if what == "IntegerLookup" else 2
+        tokens += config["num_oov_indices"] - 1
+    if what == "IntegerLookup" and config.get("num_oov_indices") == 0:
+        spec = replace(spec, bound=2)
+        config["vocabulary"], tokens = [0, 1], 2
+    node = Node(id=draw.fresh(), what=what, inputs=(spec.id,), config=config)
+    if mode != "int":
+        return Entry(spec=spec, nodes=(node,), value=Value(ref=node.id, shape=(tokens,)))
+    last = Node(
+        id=draw.fresh(),
+        what="Embedding",
+        inputs=(node.id,),
+        config={"input_dim": tokens, "output_dim": 3},
+    )
+    return Entry(spec=spec, nodes=(node, last), value=Value(ref=last.id, shape=(size, 3)))
+
+
 def words(draw: Draw) -> Entry:
     """Return an input of text that is looked up or hashed, and embedded."""
     size = draw.whole(1, 4)
@@ -179,6 +214,7 @@ ENTRIES: Final[Mapping[Callable[[Draw], Entry], int]] = {
     ids: 6,
     categories: 2,
     words: 1,
+    numbers: 1,
     bins: 1,
     image: 5,
     volume: 1,

@@ -221,6 +221,77 @@ def wavenet(draw: Draw) -> Graph:
     )
 
 
+def inception(draw: Draw) -> Graph:
+    """Return parallel convolutions of several sizes, and layers that all earlier ones feed."""
+    sketch, filters = Sketch(draw), draw.pick((2, 3))
+    value = sketch.floats(8, 8, 3, values="image")
+    value = sketch.layer("Rescaling", value, scale=1 / 255)
+    for _ in range(draw.whole(1, 2)):
+        branches = [
+            sketch.layer(
+                *("Conv2D", value), filters=filters, kernel_size=size, padding="same",
+                activation="relu",
+            )
+            for size in (1, 3, 5)
+        ]  # fmt: skip
+        pooled = sketch.layer("MaxPooling2D", value, pool_size=3, strides=1, padding="same")
+        branches.append(sketch.layer("Conv2D", pooled, filters=filters, kernel_size=1))
+        value = sketch.layer("Concatenate", *branches, *([value] if draw.chance(0.5) else []))
+        value = sketch.layer("BatchNormalization", value)
+    value = sketch.layer("Dropout", sketch.layer("GlobalAveragePooling2D", value), rate=0.4)
+    return sketch.graph(sketch.layer("Dense", value, units=3, activation="softmax"))
+
+
+def generator(draw: Draw) -> Graph:
+    """Return an image that transposed convolutions make of noise and of a class (GAN)."""
+    sketch = Sketch(draw)
+    noise, label = sketch.floats(5), sketch.ids(1, 4, "ints")
+    embedded = sketch.layer("Embedding", label, input_dim=4, output_dim=5)
+    value = sketch.layer("Multiply", noise, sketch.layer("Flatten", embedded))
+    value = sketch.layer("Dense", value, units=2 * 2 * 4, use_bias=False)
+    value = sketch.layer(
+        "Reshape", sketch.layer("BatchNormalization", value), target_shape=[2, 2, 4]
+    )
+    for filters in (4, 3)[: draw.whole(1, 2)]:
+        value = sketch.layer(
+            "Conv2DTranspose", value, filters=filters, kernel_size=4, strides=2, padding="same"
+        )
+        value = sketch.layer("LeakyReLU", sketch.layer("BatchNormalization", value))
+    return sketch.graph(
+        sketch.layer("Conv2D", value, filters=3, kernel_size=3, padding="same", activation="tanh")
+    )
+
+
+def feature_pyramid(draw: Draw) -> Graph:
+    """Return a detector: outputs of several sizes, from one head that all levels share."""
+    sketch, width = Sketch(draw), draw.pick((2, 4))
+    value = sketch.floats(8, 8, 3)
+    levels = []
+    for _ in range(draw.whole(2, 3)):
+        value = _block(sketch, value, width, strides=2)
+        levels.append(value)
+    levels.reverse()
+    joined = [levels[0]]
+    for level in levels[1:]:
+        larger = sketch.layer("UpSampling2D", joined[-1], size=2)
+        joined.append(sketch.layer("Add", larger, level))
+    heads: list[str] = []
+    for level in joined:
+        heads.append(
+            sketch.again(heads[0], level)
+            if heads
+            else sketch.layer("Conv2D", level, filters=5, kernel_size=1)
+        )
+    outputs = [sketch.layer("Reshape", head, target_shape=[-1, 5]) for head in heads]
+    if draw.chance(0.5):
+        return sketch.graph(*outputs)
+    boxes = sketch.layer("Concatenate", *outputs, axis=1)
+    return sketch.graph(
+        sketch.op("slice", boxes, index=["all", "all", [None, 4, None]]),
+        sketch.op("sigmoid", sketch.op("slice", boxes, index=["ellipsis", [4, None, None]])),
+    )
+
+
 FAMILIES: Final[Mapping[str, Callable[[Draw], Graph]]] = {
     "unet": unet,
     "resnet": resnet,
@@ -230,4 +301,7 @@ FAMILIES: Final[Mapping[str, Callable[[Draw], Graph]]] = {
     "conv_lstm": conv_lstm,
     "vae": vae,
     "wavenet": wavenet,
+    "inception": inception,
+    "generator": generator,
+    "feature_pyramid": feature_pyramid,
 }

@@ -62,6 +62,7 @@ _AUGMENTATIONS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("RandomTranslation", {"height_factor": 0.1, "width_factor": 0.2}),
     ("RandomContrast", {"factor": 0.2}),
     ("RandomBrightness", {"factor": 0.2}),
+    ("RandomCrop", {"height": 3, "width": 4}),
 )
 
 
@@ -69,7 +70,11 @@ def _augmentation(draw: Draw, value: Value) -> Step | None:
     if value.rank != 3 or value.channels != 3:
         return None
     what, config = draw.pick(_AUGMENTATIONS)
-    return Step(what=what, config=config, shape=value.shape)
+    if what != "RandomCrop":
+        return Step(what=what, config=config, shape=value.shape)
+    if any(size is None or size < 4 for size in value.shape[:2]):
+        return None
+    return Step(what=what, config=config, shape=(3, 4, value.channels))
 
 
 def _rms_normalization(draw: Draw, value: Value) -> Step | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.random_models.steps import Maker
 
 _CLASSES: Final = ("LSTM", "GRU", "SimpleRNN")
-_MERGES: Final = ("concat", "concat", "sum", "mul", "ave")
+_MERGES: Final = (*("concat",) * 4, *("sum", "mul", "ave") * 2, None)
 
 
 def _cell_config(draw: Draw, what: str) -> dict[str, Any]:
@@ -108,7 +108,10 @@ def _bidirectional(draw: Draw, value: Value) -> Step | None:
         wrapper["backward_layer"] = {"class": what, "config": backwards}
     units = config["units"] * (2 if merge == "concat" else 1)
     return Step(
-        what="Bidirectional", config=wrapper, shape=_result(value, units, sequences=sequences)
+        what="Bidirectional",
+        config=wrapper,
+        shape=_result(value, units, sequences=sequences),
+        several=1 if merge else 2,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.random_models import ops
 from tests.random_models.custom import custom_classes
+from tests.random_models.description import graph_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,6 +104,8 @@ def part(keras: Keras, found: Any) -> Any:
         return [part(keras, one) for one in found]
     if not isinstance(found, dict):
         return found
+    if "graph" in found:
+        return GraphBuilder(keras, graph_from_json(found["graph"])).model()
     if "class" not in found:
         return {name: part(keras, one) for name, one in found.items()}
     config = part(keras, found.get("config", {}))

@@ -24,21 +24,27 @@ def _arithmetic(draw: Draw, value: Value) -> Step:
     return _op(name, value.shape, **config)
 
 
+_ELEMENTWISE: Final = (
+    *("relu", "sigmoid", "tanh", "softplus", "abs", "square", "exp_negative_square", "clip"),
+    *("log1p_abs", "sqrt_abs", "rsqrt", "reciprocal", "sin", "cos", "atan", "erf", "sign"),
+    *("elu", "selu", "gelu", "leaky_relu", "silu", "log_sigmoid", "softsign", "relu6", "power"),
+    *("where_positive", "at_least", "stop_gradient", "cast_there_and_back", "floor", "ones_like"),
+)
+
+
 def _elementwise(draw: Draw, value: Value) -> Step:
-    name = draw.pick(
-        ("relu", "sigmoid", "tanh", "softplus", "abs", "square", "exp_negative_square", "clip")
-    )
-    return _op(name, value.shape)
+    return _op(draw.pick(_ELEMENTWISE), value.shape)
 
 
-def _softmax(_: Draw, value: Value) -> Step | None:
-    return _op("softmax", value.shape) if value.rank else None
+def _along_last(draw: Draw, value: Value) -> Step | None:
+    name = draw.pick(("softmax", "softmax", "log_softmax", "cumsum", "flip", "sort", "roll"))
+    return _op(name, value.shape) if value.rank else None
 
 
 def _reduction(draw: Draw, value: Value) -> Step | None:
     if value.rank < 2:
         return None
-    name = draw.pick(("mean", "sum", "max", "min"))
+    name = draw.pick(("mean", "sum", "max", "min", "std", "variance", "logsumexp", "prod"))
     axis = draw.whole(1, value.rank - 1)
     keeps = draw.chance(0.4)
     middle = (1,) if keeps else ()
@@ -126,10 +132,66 @@ def _normalize(draw: Draw, value: Value) -> Step | None:
     return _op("normalize", value.shape) if value.rank else None
 
 
+def _resized(draw: Draw, value: Value) -> Step | None:
+    """Return an op that makes the last axis longer or shorter."""
+    size = value.channels
+    if size is None or size > _LONGEST:
+        return None
+    found = {"tile": 2 * size, "repeat": 2 * size, "pad": size + 3, "take": 2}
+    if size % 2 == 0:
+        found["split"] = size // 2
+    if size > 1:
+        found["top_k"] = 2
+    name = draw.pick(sorted(found))
+    return _op(name, (*value.shape[:-1], found[name]), rank=value.rank)
+
+
+def _stacked(draw: Draw, value: Value) -> Step | None:
+    """Return an op that adds an axis of a known size, or takes one away."""
+    if value.rank not in {1, 2} or value.channels is None:
+        return None
+    name = draw.pick(("stack_twice", "one_hot", "unstack"))
+    if name == "stack_twice":
+        return _op(name, (2, *value.shape))
+    if name == "one_hot":
+        return _op(name, value.shape, depth=value.channels)
+    if value.rank == 1 or static(value.shape) is None:
+        return None
+    return _op(name, (value.shape[-1],), number=value.shape[0])
+
+
+def _product(_: Draw, value: Value) -> Step | None:
+    """Return the product of a sequence with itself."""
+    if value.rank != 2 or static(value.shape) is None:
+        return None
+    return _op("einsum", (value.shape[0], value.shape[0]))
+
+
+def _image(draw: Draw, value: Value) -> Step | None:
+    """Return an op on images."""
+    sizes = static(value.shape)
+    if sizes is None or value.rank != 3:
+        return None
+    height, width, channels = sizes
+    found = {"resize": (5, 4, channels), "global_pool": (1, 1, channels)}
+    if height % 2 == 0 == width % 2 and channels < _LONGEST:
+        found["space_to_depth"] = (height // 2, width // 2, 4 * channels)
+    if channels % 4 == 0:
+        found["depth_to_space"] = (2 * height, 2 * width, channels // 4)
+    name = draw.pick(sorted(found))
+    return _op(name, found[name])
+
+
+_LONGEST: Final = 16
+
 MAKERS: Final[Mapping[str, Maker]] = {
     "op.arithmetic": _arithmetic,
     "op.elementwise": _elementwise,
-    "op.softmax": _softmax,
+    "op.along_last": _along_last,
+    "op.resized": _resized,
+    "op.stacked": _stacked,
+    "op.product": _product,
+    "op.image": _image,
     "op.reduction": _reduction,
     "op.slice": _slice,
     "op.reshape": _reshape,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from tests.random_models import families_text, families_vision
+from tests.random_models import families_sequence, families_text, families_vision
 from tests.random_models.decoration import POLICIES, decorate
 from tests.random_models.description import Recipe
 from tests.random_models.drawing import Draw
@@ -17,12 +17,12 @@ from tests.random_models.training import draw_training
 if TYPE_CHECKING:
     from tests.random_models.description import Graph
 
-_GRAPHS: Final = {
-    "random": random_graph,
-    "subclassed": subclassed_graph,
+WELL_KNOWN: Final = {
     **families_text.FAMILIES,
+    **families_sequence.FAMILIES,
     **families_vision.FAMILIES,
 }
+_GRAPHS: Final = {"random": random_graph, "subclassed": subclassed_graph, **WELL_KNOWN}
 _OF_LAYERS: Final = frozenset({"custom:Block", "custom:PatchEncoder"})
 LIBRARIES: Final = ("tf_keras", "keras")
 _FLOAT64: Final = "float64"
@@ -59,7 +59,7 @@ def recipe_from_seed(seed: int, library: str) -> Recipe:
 
 def _family(draw: Draw) -> str:
     if draw.chance(0.3):
-        return draw.pick(sorted({*families_text.FAMILIES, *families_vision.FAMILIES}))
+        return draw.pick(sorted(WELL_KNOWN))
     return "subclassed" if draw.chance(0.06) else "random"
 
 

@@ -19,10 +19,10 @@ class Sketch:
         self.specs: list[InputSpec] = []
         self.nodes: list[Node] = []
 
-    def floats(self, *shape: int | None, values: str = "normal") -> str:
+    def floats(self, *shape: int | None, values: str = "normal", batch: int | None = None) -> str:
         """Add an input of floats; None is an unknown size."""
         sample: Shape = tuple(size or self.draw.open_length for size in shape)
-        return self._input(shape=shape, sample=sample, values=values)
+        return self._input(shape=shape, sample=sample, values=values, batch=batch)
 
     def ids(self, length: int | None, bound: int, values: str = "ids") -> str:
         """Add an input of whole numbers below a bound."""
@@ -30,6 +30,11 @@ class Sketch:
         return self._input(
             shape=(length,), sample=(size,), dtype="int32", values=values, bound=bound
         )
+
+    def characters(self, words: int, length: int, bound: int) -> str:
+        """Add an input of words that are whole numbers below a bound."""
+        shape = (words, length)
+        return self._input(shape=shape, sample=shape, dtype="int32", values="ints", bound=bound)
 
     def _input(self, **options: Any) -> str:
         spec = InputSpec(id=self.draw.fresh(), **options)

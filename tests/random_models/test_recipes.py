@@ -13,10 +13,9 @@ from typing import Final
 import pytest
 
 from tests.helpers.paths import ROOT
-from tests.random_models import families_text, families_vision
 from tests.random_models.description import Graph, Recipe, from_json, short_form, to_json
 from tests.random_models.pruning import prune, references
-from tests.random_models.recipes import LIBRARIES, recipe_from_seed
+from tests.random_models.recipes import LIBRARIES, WELL_KNOWN, recipe_from_seed
 from tests.random_models.shrink import bypasses, cuts, simplifications, size
 
 SEEDS: Final = range(1500)
@@ -35,7 +34,14 @@ COMMON: Final = frozenset(
         *("Bidirectional", "TimeDistributed", "ConvLSTM1D", "ConvLSTM2D", "MultiHeadAttention"),
         *("Attention", "AdditiveAttention", "Add", "Subtract", "Multiply", "Average", "Maximum"),
         *("Minimum", "Concatenate", "Dot", "Rescaling", "Normalization", "Discretization"),
-        *("CategoryEncoding", "Hashing", "StringLookup", "TextVectorization", "Resizing"),
+        *(
+            "CategoryEncoding",
+            "Hashing",
+            "StringLookup",
+            "IntegerLookup",
+            "TextVectorization",
+            "Resizing",
+        ),
         *("CenterCrop", "functional", "sequential", "custom:Sampling"),
         *("custom:Gated", "custom:Block", "custom:PatchEncoder", "slice", "concat", "matmul"),
     }
@@ -93,9 +99,7 @@ def test_all_ordinary_layers_and_shapes_occur(library: str) -> None:
     """A layer that is never drawn is never proven."""
     found = {node.what for recipe in recipes(library) for node in recipe.graph.walk()}
     assert found >= COMMON
-    assert {recipe.family for recipe in recipes(library)} == {
-        *("random", "subclassed", *families_text.FAMILIES, *families_vision.FAMILIES)
-    }
+    assert {recipe.family for recipe in recipes(library)} == {"random", "subclassed", *WELL_KNOWN}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
