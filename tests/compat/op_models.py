@@ -330,13 +330,22 @@ def keras3_cases() -> Cases:
         "matmul": lambda x: x @ ops.transpose(x, (0, 2, 1)),
         "stop": ops.stop_gradient,
         "copy": ops.copy,
+        "normalize": lambda x: ops.normalize(ops.where(x > 0, x, x * 0), axis=1),
+        "normalize_1": lambda x: ops.normalize(x, order=1),
+        "norm": lambda x: ops.norm(x, axis=-1, keepdims=True),
+        "norm_2": lambda x: ops.norm(x, ord=2, axis=1),
+        "norm_all": lambda x: ops.norm(x, axis=(1, 2)),
+        "hard_sigmoid": ops.hard_sigmoid,
+        "hard_silu": ops.hard_silu,
     }
-    positive = ("sqrt", "rsqrt", "log", "log1p", "arccosh")
+    positive = ("sqrt", "rsqrt", "log", "log1p", "log2", "log10", "arccosh")
     for word in (
         "sqrt",
         "rsqrt",
         "log",
         "log1p",
+        "log2",
+        "log10",
         "expm1",
         "sin",
         "cos",
@@ -415,6 +424,14 @@ def keras3_cases() -> Cases:
     add("take_tensor", lambda x, y: ops.take(x, y, axis=1), A, INDEX)
     add("one_hot", lambda x: ops.one_hot(x, 5), INDEX)
     add("argsort", lambda x: ops.argsort(x, axis=-1))
+    for method in ("bilinear", "nearest", "bicubic"):
+        for kind, image in (("f32", IMAGE), ("f16", ((4, 6, 3), "float16"))):
+            add(
+                f"resize_{method}_{kind}",
+                lambda x, method=method: ops.image.resize(x, (5, 3), interpolation=method),
+                image,
+            )
+    add("resize_crop", lambda x: ops.image.resize(x, (2, 2), crop_to_aspect_ratio=True), IMAGE)
     add("slice_int", lambda x: x[:, 0])
     add("slice_ellipsis", lambda x: x[..., 1:3])
     add("slice_new", lambda x: x[:, None, ::2, -1])

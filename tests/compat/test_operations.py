@@ -46,6 +46,9 @@ REFUSED: Final = frozenset(
             "keras3-erfinv_f16",
             "keras3-erfinv_f32",
             "keras2-erfinv_f32",
+            "keras3-normalize_1_f16",
+            "keras3-normalize_1_f32",
+            "keras3-resize_crop",
         ),
         *(
             f"keras3-{word}_{kind}"

@@ -198,7 +198,7 @@ def _has_state(recipe: Recipe, training: Training) -> bool:
     """
     wrapped = training.optimizer["config"].get("inner_optimizer", training.optimizer)
     is_idle = wrapped["class"] == "SGD" and not wrapped["config"].get("momentum")
-    is_legacy = training.optimizer.get("of") == "optimizers.legacy"
+    is_legacy = "optimizers.legacy" in (training.optimizer.get("of"), wrapped.get("of"))
     return not is_idle and not (is_legacy and recipe.container == "keras")
 
 

@@ -164,7 +164,7 @@ def _product(_: Draw, value: Value) -> Step | None:
     """Return the product of a sequence with itself."""
     if value.rank != 2 or static(value.shape) is None:
         return None
-    return _op("einsum", (value.shape[0], value.shape[0]))
+    return _op("product", (value.shape[0], value.shape[0]))
 
 
 def _image(draw: Draw, value: Value) -> Step | None:

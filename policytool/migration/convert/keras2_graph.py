@@ -43,6 +43,9 @@ OP_LAYERS: Final = KEEPS_STRUCTURE | {"TensorFlowOpLayer"}
 ELLIPSIS: Final = "__ellipsis__"
 """What a slicing layer is called with in HDF5 where an index has an ellipsis."""
 
+_TUPLE: Final = "__tuple__"
+"""What stands around tensors of a tuple in the metadata of a SavedModel."""
+
 _TENSOR: Final = 3
 _FIRST: Final = 4
 
@@ -99,6 +102,8 @@ def _first(value: Json, names: frozenset[str], kwargs: dict[str, Argument]) -> A
                 return Reference(layer=value[0], call=value[1], output=value[2])
         return [_first(item, names, kwargs) for item in value]
     if isinstance(value, dict):
+        if value.get("class_name") == _TUPLE:
+            return _first(value.get("items"), names, kwargs)
         return {key: _first(item, names, kwargs) for key, item in value.items()}
     return value
 

@@ -9,6 +9,7 @@ In 16 bits some agree to a few roundings.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
@@ -19,6 +20,16 @@ from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
+
+_ROUNDED_ARGUMENTS: Final = {
+    "ELU": ("alpha",),
+    "LeakyReLU": ("alpha", "negative_slope"),
+    "ReLU": ("max_value", "negative_slope", "threshold"),
+}
+"""
+Arguments that Keras 2 rounds to the float type of the program that loads a model, which is float32
+(``cast_to_floatx`` in keras/layers/activation).
+"""
 
 _FLOAT32_CONSTANTS: Final = {
     "MultiHeadAttention": "the scale of its scores",
@@ -43,6 +54,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     told = {refusal.path for refusal in situation.log.refusals}
     for unit in walk(root):
         _tell_of_constants(unit, situation)
+        _tell_of_rounding(unit, situation)
         _tell_of_halves(unit, situation)
         if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
             continue
@@ -77,6 +89,35 @@ def _tell_of_constants(unit: Unit, situation: ConversionContext) -> None:
         f"{unit.path} ({unit.class_name}) computes in float64, and one library has {what} in "
         "float32: predictions agree to about 1e-8 of the largest value",
     )
+
+
+def _tell_of_rounding(unit: Unit, situation: ConversionContext) -> None:
+    policy = unit.config.get("dtype")
+    if (
+        situation.to_keras3
+        or unit.custom
+        or not isinstance(policy, Policy)
+        or policy.compute_dtype != "float64"
+    ):
+        return
+    values = [(key, unit.config.get(key)) for key in _ROUNDED_ARGUMENTS.get(unit.class_name, ())]
+    rounded = [key for key, value in values if isinstance(value, float) and not _is_single(value)]
+    if rounded:
+        situation.log.note(
+            "float32-constant",
+            unit,
+            f"{unit.path} ({unit.class_name}) computes in float64, and Keras 2 rounds its "
+            f"{' and '.join(rounded)} to float32: predictions agree to about 1e-8 of the largest "
+            "value",
+        )
+
+
+def _is_single(value: float) -> bool:
+    """Return whether float32 has a number."""
+    try:
+        return bool(struct.unpack("f", struct.pack("f", value))[0] == value)
+    except OverflowError:
+        return False
 
 
 def _tell_of_halves(unit: Unit, situation: ConversionContext) -> None:

@@ -17,9 +17,10 @@ from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.rewrites import _vocabularies
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._normalization import normalization
+from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
 from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
-from policytool.releases import known_arguments
+from policytool.releases import dtypes, known_arguments
 from policytool.releases.policy import Policy, policy_from_name
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ _LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization
 _ENCODERS: Final = frozenset(
     {*_LOOKUPS, "CategoryEncoding", "Hashing", "HashedCrossing", "Discretization"}
 )
+_COUNTS: Final = frozenset({"one_hot", "multi_hot", "count"})
 _IMAGES: Final = frozenset({"Resizing", "CenterCrop"})
 _DEFAULT_SALT: Final[Value] = [956888297470, 956888297470]
 """
@@ -94,7 +96,24 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             return unit.with_config(data_format="channels_last")
         return unit
 
-    return map_units(root, change)
+    changed = map_units(root, change)
+    return splice(changed, _with_floats) if situation.crosses and situation.to_keras3 else changed
+
+
+def _with_floats(unit: Unit) -> Split | None:
+    """
+    Return a lookup with a layer behind it that casts: counts and the like are int64 in Keras 3,
+    though the layer says float32, and floats in Keras 2 (Keras 3.0 to 3.15, tf_keras 2.21).
+    """
+    if unit.custom or unit.class_name not in _LOOKUPS:
+        return None
+    if unit.config.get("output_mode") not in _COUNTS:
+        return None
+    policy = unit.config.get("dtype")
+    floats = isinstance(policy, Policy) and policy.compute_dtype in dtypes.FLOATS
+    dtype = policy if floats else policy_from_name("float32")
+    cast = layer_beside(unit, "Rescaling", "as_floats", scale=1.0, offset=0.0)
+    return Split(unit=unit, after=(cast.with_config(dtype=dtype),))
 
 
 def _fed_with_integers(root: Unit) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import Constant, Reference, Role
 from policytool.migration.convert.rewrites.operations._calls import named2, named3, row_of
 from policytool.migration.convert.rewrites.operations._rows import ParameterKind
+from policytool.migration.convert.rewrites.operations.composed_functions import gives_as_it_gets
 from policytool.migration.convert.traversal import references
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
@@ -230,6 +231,7 @@ def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
     if (
         unit.class_name in {"SlicingOpLambda", "GetItem"}
         or str(unit.config.get("function")) in _AS_FIRST
+        or (unit.role is Role.OPERATION and gives_as_it_gets(unit))
     ):
         return given
     if unit.role is Role.OPERATION or unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":

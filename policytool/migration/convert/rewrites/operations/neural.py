@@ -6,7 +6,6 @@ from typing import Final
 
 from policytool.migration.convert.rewrites.operations._rows import (
     OperationRow,
-    ParameterKind,
     option,
     tensor,
     unary,
@@ -15,22 +14,6 @@ from policytool.migration.convert.rewrites.operations._rows import (
 
 def _activation(function: str, op: str, *more: str, of: str = "features") -> OperationRow:
     return unary(function, op, *more, of=of, module="nn", floats=True)
-
-
-def _pool(function: str, op: str, *more: str) -> OperationRow:
-    return OperationRow(
-        functions=(function, *more),
-        module="nn",
-        op=op,
-        pairs=(
-            tensor("input", "inputs"),
-            option("ksize", "pool_size"),
-            option("strides", default3=None),
-            option("padding", default3="valid", kind=ParameterKind.MODE),
-            option("data_format", default="NHWC", default3=None, kind=ParameterKind.MODE),
-        ),
-        floats=True,
-    )
 
 
 ROWS: Final[tuple[OperationRow, ...]] = (

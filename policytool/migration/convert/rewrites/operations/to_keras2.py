@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Constant, Reference
-from policytool.migration.convert.rewrites.operations import slicing
+from policytool.migration.convert.rewrites.operations import composed_functions, slicing
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
@@ -96,6 +96,10 @@ def _put(
         return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
         raise UnsayableError("swaps axes of a tensor whose rank the file does not hold")
+    first: Argument = next(iter((*call.args, *call.kwargs.values())), None)
+    composed = composed_functions.put(builder, unit, first, dtypes.of(first))
+    if composed is not None:
+        return composed
     row = row_of(unit)
     if row is None:
         raise UnsayableError(
@@ -169,7 +173,11 @@ def _function(
     if isinstance(front, Reference) or row.pairs[0].kind is not ParameterKind.TENSOR:
         if (
             row.pairs[0].kind is ParameterKind.FREE
-            and any(not isinstance(values.get(key), Reference) for key in others[:1])
+            and any(
+                not isinstance(values.get(pair.tf), Reference)
+                for pair in row.pairs[1:2]
+                if pair.kind is ParameterKind.TENSOR
+            )
             and dtype not in {*_OF_NUMBERS, None}
         ):
             raise UnsayableError(
