@@ -127,6 +127,19 @@ def attention_pooling(draw: Draw) -> Graph:
     return sketch.graph(sketch.layer("Dense", pooled, units=2, activation="softmax"))
 
 
+def scored_steps(draw: Draw) -> Graph:
+    """Return attention by hand: scores of each step by each, a mask, and their sum."""
+    sketch = Sketch(draw)
+    tokens = sketch.ids(6, 12)
+    value = sketch.layer("Embedding", tokens, input_dim=12, output_dim=4)
+    scores = sketch.layer("Dot", value, value, axes=2)
+    kept = sketch.op("expand", sketch.op("is_positive", tokens), axis=1)
+    weights = sketch.spread("Softmax", scores, call={"mask": {"ref": kept}})
+    value = sketch.layer("Dot", weights, value, axes=[2, 1])
+    value = sketch.layer("GlobalAveragePooling1D", value)
+    return sketch.graph(sketch.layer("Dense", value, units=2))
+
+
 FAMILIES: Final[Mapping[str, Callable[[Draw], Graph]]] = {
     "forecaster": forecaster,
     "tagger": tagger,
@@ -135,4 +148,5 @@ FAMILIES: Final[Mapping[str, Callable[[Draw], Graph]]] = {
     "speech": speech,
     "characters": characters,
     "attention_pooling": attention_pooling,
+    "scored_steps": scored_steps,
 }

@@ -40,6 +40,7 @@ _PYTHON: Final[Mapping[str, Callable[..., Any]]] = {
     "subtract": lambda x, y: x - y,
     "multiply": lambda x, y: x * y,
     "slice": _slice,
+    "is_positive": lambda x: x > 0,
 }
 
 _KERAS3: Final[Mapping[str, Callable[..., Any]]] = {

@@ -111,6 +111,56 @@ def joined_mask(axis: int) -> list[Config]:
     ]
 
 
+def functions(config: Config) -> dict[str, str]:
+    """Return the functions of the op layers of Keras 2 by the layers' names."""
+    layers = config["config"]["layers"]
+    return {one["name"]: one["config"].get("function") for one in layers}
+
+
+class TestSoftmax:
+    """Keras 3.10 on gives zeros where the mask of a Softmax is false, and others equal weights."""
+
+    def test_zeros_are_written_for_keras2(self, tmp_path: Path) -> None:
+        softmax = layer3("Softmax", "softmax", tensor("x"), kwargs={"mask": tensor("kept")})
+        kept = layer3("Greater", "kept", tensor("y"), 0, module=NUMPY)
+        dense = layer3("Dense", "dense", tensor("softmax"), units=2, quantization_config=None)
+        model = keras3(input3("x", 3), input3("y", 3), kept, softmax, dense)
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        node = named(config, "softmax")["inbound_nodes"][0][0]
+        assert functions(config)[node[3]["mask"][0]] == "math.greater"
+        taken = named(config, "dense")["inbound_nodes"][0][0][0]
+        assert functions(config)[taken] == "where"
+
+    def test_equal_weights_are_written_for_keras3(self, tmp_path: Path) -> None:
+        mask = layer2("TFOpLambda", "kept", [["y", 0, 0, {"y": 0}]], function="math.greater")
+        softmax = layer2("Softmax", "softmax", [["x", 0, 0, {"mask": ["kept", 0, 0]}]])
+        config, _, log = converted(
+            tmp_path, keras2(input2("x", 3), input2("y", 3), mask, softmax), K3
+        )
+        assert not log.refusals
+        args, kwargs = arguments(config, "softmax")
+        assert not kwargs
+        assert class_names(config, source_layer(args[0])) == ["Add"]
+
+    def test_it_stays_as_it_is_for_a_release_that_gives_the_same(self, tmp_path: Path) -> None:
+        mask = layer2("TFOpLambda", "kept", [["y", 0, 0, {"y": 0}]], function="math.greater")
+        softmax = layer2("Softmax", "softmax", [["x", 0, 0, {"mask": ["kept", 0, 0]}]])
+        config, _, log = converted(
+            tmp_path, keras2(input2("x", 3), input2("y", 3), mask, softmax), "keras3.6"
+        )
+        assert not log.refusals
+        args, kwargs = arguments(config, "softmax")
+        assert source_layer(args[0]) == "x"
+        assert class_names(config, source_layer(kwargs["mask"])) == ["Greater"]
+
+    def test_a_mask_that_travels_is_refused(self, tmp_path: Path) -> None:
+        softmax = layer2("Softmax", "softmax", [["a", 0, 0, {}]])
+        model = keras2(input2("x", 3), embedding2("x", "a"), softmax)
+        text = told(converted(tmp_path, model, K3)[2])
+        assert "softmax (Softmax) computes with the mask of its input, which fits few" in text
+
+
 class TestMerges:
     def test_keras2_joins_masks_by_and(self, tmp_path: Path) -> None:
         model = keras2(
@@ -139,10 +189,36 @@ class TestMerges:
         copies = [source_layer(one) for one in arguments(config, "merge")[0][0]]
         assert class_names(config, *copies) == ["Copy", "Copy"]
 
-    def test_what_keras2_cannot_be_told_is_refused(self, tmp_path: Path) -> None:
-        merged = layer3("Multiply", "merge", [tensor("a"), tensor("b")])
+    @pytest.mark.parametrize("name", ["Multiply", "Maximum", "Minimum"])
+    def test_values_that_masks_change_are_written_for_keras2(
+        self, tmp_path: Path, name: str
+    ) -> None:
+        merged = layer3(name, "merge", [tensor("a"), tensor("b")])
         model = keras3(
             input3("x", 3), input3("y", 3), embedding3("x", "a"), embedding3("y", "b"), merged
+        )
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        taken = [one[0] for one in named(config, "merge")["inbound_nodes"][0]]
+        assert [functions(config)[one] for one in taken] == ["where", "where"]
+
+    def test_what_keras2_cannot_be_told_is_refused(self, tmp_path: Path) -> None:
+        """The dtype of ``b`` is not what the layer computes in, which casts it."""
+        merged = layer3("Multiply", "merge", [tensor("a"), tensor("b")])
+        model = keras3(
+            input3("x", 3),
+            input3("y", 3),
+            embedding3("x", "a"),
+            layer3(
+                "Embedding",
+                "b",
+                tensor("y"),
+                input_dim=5,
+                output_dim=4,
+                mask_zero=True,
+                dtype=policy("float64"),
+            ),
+            merged,
         )
         text = told(converted(tmp_path, model, K2)[2])
         assert "(Multiply) computes with the mask of 2 of its inputs in keras3.8" in text

@@ -189,6 +189,8 @@ class MaskFlow:
             self.used[key] = self._attention_masks(arguments, inputs, rule)
         elif self._ignores_masks(unit, arguments):
             self.used[key] = frozenset()
+        elif is_softmax(unit):  # a rule for masks of steps says nothing of one that it is given
+            self.used[key] = read_masks(None, masks.run)
         else:
             self.used[key] = read_masks(rule, masks.run)
             if not self._is_source and fails(rule, masks.run):
@@ -365,6 +367,11 @@ def has_masks(root: Unit) -> bool:
         or any(not GIVEN_MASKS.isdisjoint(named_arguments(unit, call)) for call in unit.calls)
         for unit in walk(root)
     )
+
+
+def is_softmax(unit: Unit) -> bool:
+    """Return whether a unit is the library's own Softmax layer."""
+    return unit.class_name == "Softmax" and not unit.custom
 
 
 def makes_mask(unit: Unit) -> bool:

@@ -24,17 +24,23 @@ from policytool.migration.convert.masks.flow import (
     MaskFlow,
     Used,
     has_masks,
+    is_softmax,
 )
 from policytool.migration.convert.masks.fully_masked import differing_attentions
+from policytool.migration.convert.masks.merging import with_merged_values
 from policytool.migration.convert.masks.operations import MASK_OPS
 from policytool.migration.convert.masks.propagation import fully_masked_result
+from policytool.migration.convert.masks.softmax import (
+    gives_zeros,
+    with_softmaxes,
+)
 from policytool.migration.convert.masks.unattended import can_select, with_selections
 from policytool.migration.convert.masks.writing import with_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import prune, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from policytool.migration.convert.masks.expressions import Scope
 
@@ -58,6 +64,15 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         else:
             selected[scope, unit.name] = given
     result = with_selections(result, selected, needed, table)
+    result, merged = with_merged_values(result, needed, target, table)
+    needed = _without(needed, merged)
+    if gives_zeros(source) != gives_zeros(target):
+        travelling = frozenset(_travelling_softmaxes(root, needed))
+        for key in travelling:
+            situation.log.refuse("mask", _unit(root, key), _refusal_of_softmax(root, key))
+        needed = _without(needed, travelling)
+        result, written = with_softmaxes(result, needed, table, zeros=gives_zeros(source))
+        needed = _without(needed, written)
     wrong = _differences(result, needed, target, table)
     for _ in range(_PASSES):
         if not wrong:
@@ -71,6 +86,22 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse("mask", unit, _refusal(unit, had, has, situation))
     _tell_changes(root, result, situation)
     return _without_unused(result)
+
+
+def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[CallKey, Used]:
+    """Return what calls compute with, some of which need no masks any more."""
+    return {key: frozenset() if key in calls else masks for key, masks in needed.items()}
+
+
+def _travelling_softmaxes(root: Unit, needed: Mapping[CallKey, Used]) -> Iterator[CallKey]:
+    """Yield the calls of Softmax layers whose masks travel with their inputs."""
+    for key, masks in needed.items():
+        unit, number = _unit(root, key), key[2]
+        if not masks or not is_softmax(unit):
+            continue
+        is_alone = number >= len(unit.calls)  # in a chain
+        if is_alone or named_arguments(unit, unit.calls[number]).get("mask") is None:
+            yield key
 
 
 def _given_unattended(
@@ -168,6 +199,14 @@ def _refusal_of_rows(unit: Unit, situation: ConversionContext) -> str:
         f"{unit.path} ({unit.class_name}) has steps that may attend to none, whose values reach an "
         f"output and differ between {situation.source_release} and {situation.target.release}: use "
         "dropout 0 and no attention scores, or leave padding out behind it"
+    )
+
+
+def _refusal_of_softmax(root: Unit, key: CallKey) -> str:
+    return (
+        f"{_unit(root, key).path} (Softmax) computes with the mask of its input, which fits few "
+        "shapes, and releases treat rows without any step differently: give it its mask as an "
+        "argument, or take the mask off its input"
     )
 
 
