@@ -767,6 +767,15 @@ class TestBordersOfNestedModels:
         copies = [source_layer(one) for one in arguments(inner, "merge")[0][0]]
         assert class_names(inner, *copies) == ["Copy", "Copy"]
 
+    def test_steps_that_attend_to_none_by_a_mask_from_outside_are_refused(
+        self, tmp_path: Path
+    ) -> None:
+        """No tensor of the nested model says the mask that it is entered with."""
+        nested = nested2("a", input2("z", 3, 4), attention2("mha", "z", "z"))
+        model = keras2(input2("x", 3), embedding2("x", "a"), nested)
+        text = told(converted(tmp_path, model, K3)[2])
+        assert "mha (MultiHeadAttention) has steps that may attend to none" in text
+
     def test_a_nested_model_in_a_chain_gets_copies(self, tmp_path: Path) -> None:
         scale = layer2("Rescaling", "scale", [["z", 0, 0, {}]], scale=2.0, offset=0.0)
         nested = nested2("a", input2("z", 3, 4), scale, lstm2("scale"))

@@ -65,24 +65,30 @@ def with_selections(
     needed: Mapping[CallKey, Used],
     table: MaskTable,
     scope: Scope = (),
-) -> Unit:
+) -> tuple[Unit, frozenset[tuple[Scope, str]]]:
     """
     Return a model in which some attention layers give something else for steps that may attend to
-    none.
+    none, and those of them that do.
 
-    :param wanted: what they are to give, by their scopes and names
+    :param wanted: what they are to give, by their scopes and names; a mask that is made outside of
+        a nested model is no tensor in it
     """
     network = unit.network
     if network is None or network.is_chain or not wanted:
-        return unit
+        return unit, frozenset()
     writer = _SelectionWriter(MaskBuilder(network, scope, table))
     units: list[Unit] = []
+    done: frozenset[tuple[Scope, str]] = frozenset()
     for one in network.units:
-        if (scope, one.name) in wanted:
-            units += writer.units(one, needed[scope, one.name, 0], wanted[scope, one.name])
+        key = (scope, one.name)
+        if key in wanted:
+            found = writer.units(one, needed[*key, 0], wanted[key])
+            units += found or [one]
+            done |= {key} if found else frozenset()
         else:
-            inner = (*scope, f"{one.name}:0")
-            units.append(with_selections(one, wanted, needed, table, inner))
+            inner, below = with_selections(one, wanted, needed, table, (*scope, f"{one.name}:0"))
+            units.append(inner)
+            done |= below
     selected = writer.selected
     changed = rewire(replace(network, units=tuple(units)), lambda one: selected.get(one, one))
     kept = {one.name: one for one in units if one.name in writer.names}
@@ -90,7 +96,7 @@ def with_selections(
         replace(one, calls=kept[one.name].calls) if one.name in kept else one
         for one in changed.units
     )
-    return replace(unit, network=replace(changed, units=final))
+    return replace(unit, network=replace(changed, units=final)), done
 
 
 class _SelectionWriter:
@@ -104,18 +110,23 @@ class _SelectionWriter:
         """The operations that take those outputs as they are."""
 
     def units(self, unit: Unit, masks: Used, given: str) -> list[Unit]:
-        """Return a layer that is called twice, with the operations around it."""
+        """
+        Return a layer that is called twice, with the operations around it; nothing if its mask
+        cannot be made.
+        """
         arguments = named_arguments(unit, unit.calls[0])
-        second = self._second_call(unit, arguments, given)
-        found = [*self._take_added(), replace(unit, calls=(*unit.calls, second))]
         query, attending = arguments["query"], attending_masks(unit.calls[0], masks)
         mask = (
             self._builder.attention_mask(attending, query, None, unit)
             if isinstance(query, Reference) and attending is not None
             else None
         )
-        if mask is not None:
-            self._select(unit, mask, given)
+        if mask is None:
+            self._take_added()
+            return []
+        second = self._second_call(unit, arguments, given)
+        found = [*self._take_added(), replace(unit, calls=(*unit.calls, second))]
+        self._select(unit, mask, given)
         return [*found, *self._take_added()]
 
     def _take_added(self) -> list[Unit]:

@@ -51,28 +51,12 @@ _PASSES: Final = 3
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
     if root.network is None or not has_masks(root):
         return root
-    source, target = situation.source_release, situation.target.release
-    table = MaskTable()
-    needed = MaskFlow(root.network, source, table, is_source=True).used
-    result = _without_arguments(root)
-    selected = {}
-    for scope, unit in differing_attentions(root.network, needed, (source, target), table):
-        masks = needed[scope, unit.name, 0]
-        given = _given_unattended(root, scope, unit, masks, situation)
-        if given is None:
-            situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
-        else:
-            selected[scope, unit.name] = given
-    result = with_selections(result, selected, needed, table)
+    target, table = situation.target.release, MaskTable()
+    needed = MaskFlow(root.network, situation.source_release, table, is_source=True).used
+    result = _with_unattended(root, needed, situation, table)
     result, merged = with_merged_values(result, needed, target, table)
     needed = _without(needed, merged)
-    if gives_zeros(source) != gives_zeros(target):
-        travelling = frozenset(_travelling_softmaxes(root, needed))
-        for key in travelling:
-            situation.log.refuse("mask", _unit(root, key), _refusal_of_softmax(root, key))
-        needed = _without(needed, travelling)
-        result, written = with_softmaxes(result, needed, table, zeros=gives_zeros(source))
-        needed = _without(needed, written)
+    result, needed = _with_softmaxes(root, result, needed, situation, table)
     wrong = _differences(result, needed, target, table)
     for _ in range(_PASSES):
         if not wrong:
@@ -86,6 +70,57 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse("mask", unit, _refusal(unit, had, has, situation))
     _tell_changes(root, result, situation)
     return _without_unused(result)
+
+
+def _with_unattended(
+    root: Unit,
+    needed: Mapping[CallKey, Used],
+    situation: ConversionContext,
+    table: MaskTable,
+) -> Unit:
+    """
+    Return the model without the masks that its calls are given, and with what its attention layers
+    give for steps that may attend to none.
+    """
+    result = _without_arguments(root)
+    if root.network is None:
+        return result
+    releases = (situation.source_release, situation.target.release)
+    given: dict[tuple[Scope, str], str | None] = {
+        (scope, unit.name): _given_unattended(
+            root, scope, unit, needed[scope, unit.name, 0], situation
+        )
+        for scope, unit in differing_attentions(root.network, needed, releases, table)
+    }
+    selected = {key: word for key, word in given.items() if word is not None}
+    result, done = with_selections(result, selected, needed, table)
+    for scope, name in given:
+        if (scope, name) not in done:
+            unit = _unit(root, (scope, name, 0))
+            situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
+    return result
+
+
+def _with_softmaxes(
+    root: Unit,
+    result: Unit,
+    needed: Mapping[CallKey, Used],
+    situation: ConversionContext,
+    table: MaskTable,
+) -> tuple[Unit, dict[CallKey, Used]]:
+    """
+    Return the model with what its Softmax layers give for rows without any step, and the masks that
+    calls still need.
+    """
+    zeros = gives_zeros(situation.source_release)
+    if zeros == gives_zeros(situation.target.release):
+        return result, dict(needed)
+    travelling = frozenset(_travelling_softmaxes(root, needed))
+    for key in travelling:
+        situation.log.refuse("mask", _unit(root, key), _refusal_of_softmax(root, key))
+    left = _without(needed, travelling)
+    result, written = with_softmaxes(result, left, table, zeros=zeros)
+    return result, _without(left, written)
 
 
 def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[CallKey, Used]:
