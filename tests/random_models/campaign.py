@@ -97,10 +97,28 @@ def run_campaign(recipes: Sequence[Recipe], python: Path, folder: Path) -> list[
 
 def _convert_there(case: Case) -> None:
     target = TARGETS[case.recipe.library]
-    output = case.folder / ("there.keras" if target == "keras3" else "there.h5")
-    if case.recipe.container == "keras":
-        output = output.with_suffix(".keras")
-    case.there = _convert(case, case.source, target, output)
+    suffixes = {"keras": (".keras",), "h5": (".keras", ".h5"), "tf": (".keras",)}
+    found = suffixes[case.recipe.container]
+    if target == "tf_keras":
+        found = found[-1:]
+    case.there = _convert_to(
+        case, case.source, target, [case.folder / f"there{one}" for one in found]
+    )
+
+
+def _convert_to(case: Case, source: Path, target: str, outputs: Sequence[Path]) -> Path | None:
+    """
+    Return the first file that a conversion writes. HDF5 that holds the variables of layers of a
+    custom layer becomes HDF5 alone, which Keras 3 cannot have operations in.
+    """
+    for output in outputs[:-1]:
+        trial = replace(case, outcome=None)
+        found = _convert(trial, source, target, output)
+        if found is not None:
+            case.notes |= trial.notes
+            case.rewritten |= trial.rewritten
+            return found
+    return _convert(case, source, target, outputs[-1])
 
 
 def _convert(case: Case, source: Path, target: str, output: Path) -> Path | None:
@@ -208,11 +226,14 @@ def _load_back(cases: Sequence[Case], python: Path) -> None:
     for case in cases:
         if case.outcome is None and case.there is not None:
             trial = replace(case, outcome=None)
-            suffix = SUFFIXES[case.recipe.container] or ".h5"
+            suffixes = [SUFFIXES[case.recipe.container] or ".h5"]
             if library == "keras":  # which reads no operations from HDF5
-                suffix = ".keras"
-            case.back = _convert(
-                trial, case.there, TARGETS[OTHER[library]], case.folder / f"back{suffix}"
+                suffixes.insert(0, ".keras")
+            case.back = _convert_to(
+                trial,
+                case.there,
+                TARGETS[OTHER[library]],
+                [case.folder / f"back{suffix}" for suffix in suffixes],
             )
             case.notes |= trial.notes
             if case.back is None and trial.outcome is not None:

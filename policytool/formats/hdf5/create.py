@@ -69,6 +69,7 @@ def document(content: Content, path: str) -> Document:
         Tensor(path=(prefix, *flat(placement.path)), shape=placement.shape, dtype=placement.dtype)
         for prefix, placement in _placements(content)
     ]
+    orders = {(layout.WEIGHTS, *flat(group.path)): tuple(group.names) for group in content.groups}
     return Document(
         path=path,
         format="h5",
@@ -76,7 +77,7 @@ def document(content: Content, path: str) -> Document:
         config_part=layout.CONFIG,
         training_part=layout.TRAINING if content.training is not None else None,
         layout=Layout.LEGACY_H5,
-        tensors=layout.legacy_tensors(Contents(tensors=found), (layout.WEIGHTS,)),
+        tensors=layout.legacy_tensors(Contents(tensors=found, orders=orders), (layout.WEIGHTS,)),
         state=walk_order(tensor for tensor in found if tensor.path[0] == layout.OPTIMIZER),
         writer=Writer(keras=content.keras_version or None, backend=_TENSORFLOW),
     )

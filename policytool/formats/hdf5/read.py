@@ -64,7 +64,7 @@ def read(probe: Probe) -> Document:
             backend=_hdf5.attribute_text(probe, file, "backend"),
         )
         layer_names = _hdf5.attribute_names(file.id, LAYER_NAMES)
-        contents = _hdf5.walk(probe, file, attributes=config is None)
+        contents = _hdf5.walk(probe, file, attributes=True)
     if config is None:
         return _weights_alone(probe, contents, layer_names, writer)
     observations: list[Observation] = []
@@ -92,18 +92,17 @@ def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor,
     """
     start = len(prefix)
     places = {
-        (*group, *name.split("/")): index
+        (*group, *name.split("/")): (group[start:], index)
         for group, names in contents.orders.items()
         for index, name in enumerate(names)
     }
+
+    def place(tensor: Tensor) -> tuple[tuple[str, ...], int, str]:
+        *above, name = tensor.path[start:]
+        return (*places.get(tensor.path, (tuple(above), _rank(name))), name)
+
     below = [tensor for tensor in contents.tensors if tensor.path[:start] == prefix]
-    below.sort(
-        key=lambda tensor: (
-            tensor.path[start:-1],
-            places.get(tensor.path, _rank(tensor.path[-1])),
-            tensor.path[-1],
-        )
-    )
+    below.sort(key=place)
     return tuple(
         Tensor(path=tensor.path[start:], shape=tensor.shape, dtype=tensor.dtype) for tensor in below
     )

@@ -65,12 +65,6 @@ def _objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | No
             f"attribute, and HDF5 in their order: save it as {_NAMES[target.container]} in its own "
             "release first"
         )
-    several = len({within for within, _ in pool}) > 1
-    if target.container == "h5" and not numbered and unit.custom and several:
-        return (
-            "has variables of several layers that its config does not hold, whose order among each "
-            "other is not read from HDF5: save it as an archive (.keras) in its own release first"
-        )
     if target.container == "keras" and not numbered and len(pool) > 1:
         return (
             "has variables whose order the file does not tell: save it as an archive (.keras) in "
