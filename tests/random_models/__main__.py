@@ -2,6 +2,7 @@
 Build random models, convert them to the other library, and print what comes of them.
 
     python -m tests.random_models [-n NUMBER] [--seed SEED] [--library LIBRARY] [--show] [--shrink]
+    python -m tests.random_models --record fixtures/random_models.json [--again]
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.helpers.paths import ROOT
-from tests.random_models import report
+from tests.random_models import records, report
 from tests.random_models.campaign import TARGETS, run_campaign
 from tests.random_models.description import Recipe, from_json, short_form
 from tests.random_models.outcomes import BAD, Outcome
 from tests.random_models.recipes import LIBRARIES, recipe_from_seed
 from tests.random_models.shrink import shrink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _BATCH = 100
 
@@ -38,6 +43,10 @@ def main() -> int:
     )
     parser.add_argument("--recipe", type=Path, help="a file with a description, in place of seeds")
     parser.add_argument("--keep", type=Path, help="a folder for the models, which stay there")
+    parser.add_argument("--record", type=Path, help="a file that the outcomes are written into")
+    parser.add_argument(
+        "--again", action="store_true", help="run what is not the same in the record once more"
+    )
     given = parser.parse_args()
     python = Path(
         os.environ.get("POLICYTOOL_COMPAT", ROOT / ".venv" / "compat" / "bin" / "python")
@@ -48,7 +57,15 @@ def main() -> int:
     for library in given.library or LIBRARIES:
         if given.show:
             print(json.dumps(short_form(recipe_from_seed(given.seed, library)), indent=1))
-        outcomes = _outcomes(given, library, python)
+        if given.record and given.again:
+            old = [one.seed for one in records.others(given.record, library)]
+            outcomes = _outcomes(given, library, python, old)
+            records.replace(given.record, library, outcomes)
+        else:
+            seeds = range(given.seed, given.seed + (1 if given.show else given.n))
+            outcomes = _outcomes(given, library, python, seeds)
+            if given.record:
+                records.write(given.record, library, outcomes)
         print("\n".join(report.lines(library, TARGETS[library], outcomes)), flush=True)
         failing = [one for one in outcomes if one.word.partition(":")[0] in BAD]
         wrong |= bool(failing)
@@ -71,8 +88,9 @@ def _print_smallest(failing: list[Outcome], library: str, python: Path) -> None:
         print(json.dumps(short_form(recipe)), flush=True)
 
 
-def _outcomes(given: argparse.Namespace, library: str, python: Path) -> list[Outcome]:
-    seeds = range(given.seed, given.seed + (1 if given.show else given.n))
+def _outcomes(
+    given: argparse.Namespace, library: str, python: Path, seeds: Sequence[int]
+) -> list[Outcome]:
     found: list[Outcome] = []
     for start in range(0, len(seeds), _BATCH):
         began = time.monotonic()

@@ -72,13 +72,11 @@ def _grouped(draw: Draw, value: Value) -> Step | None:
     if value.rank != 2 or value.channels is None or not draw.keras3:
         return None
     config = {"num_query_heads": 4, "num_key_value_heads": draw.pick((1, 2)), "head_dim": 2}
-    return Step(
-        what="GroupedQueryAttention", config=config, shape=value.shape, copies=2, spread=True
-    )
+    return Step(what="GroupQueryAttention", config=config, shape=value.shape, copies=2, spread=True)
 
 
 MAKERS: Final[Mapping[str, Maker]] = {
     "MultiHeadAttention": _multi_head,
     "Attention": _dot_attention,
 }
-RARE: Final[Mapping[str, Maker]] = {"GroupedQueryAttention": _grouped}
+RARE: Final[Mapping[str, Maker]] = {"GroupQueryAttention": _grouped}

@@ -40,6 +40,12 @@ _WITH_SAMPLE_WEIGHT_MODE: Final = "tf2.3"
 """The first release that does not look for ``sample_weight_mode``."""
 
 
+_NEEDS_VARIABLES: Final = "Nadam"
+"""
+What takes the dtype of the first variable in Keras 2 (``Nadam.build``, tf_keras 2.21).
+"""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compiled:
     """The training configuration of a new file."""
@@ -83,6 +89,14 @@ def compile_config(
             "training-lost",
             None,
             f"{error}: the model is written without a training configuration, compile it anew",
+        )
+        return Compiled()
+    if found.class_name == _NEEDS_VARIABLES and not weights and not target.is_keras3:
+        told.caution(
+            "training-lost",
+            None,
+            f"{target.loader} fails on {found.class_name} in a model without variables: the model "
+            "is written without a training configuration",
         )
         return Compiled()
     placements = _state(root, situation, source, found, weights)
