@@ -12,6 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from random_tables import random_models
+
 from policytool.migration.convert.rewrites import REWRITES
 from policytool.releases import behaviour
 from policytool.releases.releases import KERAS2, KERAS3, LOADERS, newest
@@ -160,6 +162,7 @@ def _kinds() -> dict[str, str]:
 _PARTS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "targets": _targets,
     "rewrites": _rewrites,
+    "random models": random_models,
     "conversions": _conversions,
 }
 

@@ -643,6 +643,31 @@ class TestProductsOfTransposedMatrices:
         assert "again swaps axes" in told(log)
 
 
+class TestLookups:
+    """Counts are int64 in Keras 3, whatever the layer's dtype says, and floats in Keras 2."""
+
+    @pytest.mark.parametrize(
+        ("mode", "behind"), [("multi_hot", True), ("count", True), ("int", False)]
+    )
+    def test_counts_are_cast(self, tmp_path: Path, mode: str, *, behind: bool) -> None:
+        lookup = layer2("IntegerLookup", "lookup", ONE, vocabulary=[1, 2], output_mode=mode)
+        dense = layer2("Dense", "dense", [["lookup", 0, 0, {}]], units=2)
+        config, _, log = converted(tmp_path, keras2(input2("x", 3), lookup, dense), K3)
+        assert not log.refusals
+        taken = history(named(config, "dense")["inbound_nodes"][0]["args"][0])[0]
+        assert taken == ("lookup_as_floats" if behind else "lookup")
+        if behind:
+            assert named(config, str(taken))["class_name"] == "Rescaling"
+
+    def test_keras2_needs_no_cast(self, tmp_path: Path) -> None:
+        lookup = layer3(
+            "IntegerLookup", "lookup", tensor("x"), vocabulary=[1, 2], output_mode="count"
+        )
+        config, _, log = converted(tmp_path, keras3(input3("x", 3), lookup), K2)
+        assert not log.refusals
+        assert len(config["config"]["layers"]) == 2
+
+
 class TestConvLSTM:
     """Keras 3 builds it for one size of images only."""
 

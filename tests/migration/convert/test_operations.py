@@ -299,6 +299,72 @@ def test_an_operation_becomes_op_layers(
         assert not log.refusals
 
 
+_NORM: Final = ["math.square", "math.reduce_sum", "math.sqrt"]
+
+
+@pytest.mark.parametrize(
+    ("which", "config", "dtype", "expected"),
+    [
+        (
+            *("nn.Normalize", {"axis": -1}, "float32"),
+            ["math.square", "math.reduce_sum", "math.rsqrt", "math.minimum", "math.multiply"],
+        ),
+        ("linalg.Norm", {"axis": None}, "float32", _NORM),
+        ("linalg.Norm", {"axis": 1, "ord": 2}, "float32", _NORM),
+        ("nn.HardSigmoid", {}, "float16", ["math.add", "nn.relu6", "math.divide"]),
+        ("numpy.Log10", {}, "float64", ["math.log", "math.divide"]),
+        ("image.Resize", {"size": [2, 2]}, "float32", ["image.resize"]),
+        ("image.Resize", {"size": [2, 2]}, "float16", ["image.resize", "cast"]),
+        (
+            *("image.Resize", {"size": [2, 2], "interpolation": "nearest"}, "float16"),
+            ["image.resize"],
+        ),
+        ("nn.OneHot", {"num_classes": 3, "axis": -1, "dtype": "float32"}, "int64", ["one_hot"]),
+    ],
+)
+def test_an_operation_becomes_several_functions(
+    tmp_path: Path, which: str, config: Json, dtype: str, expected: list[str]
+) -> None:
+    """As the libraries compute it (``tests/compat/op_models.py``)."""
+    module, _, op = which.partition(".")
+    layers, log = converted(
+        keras3(module, op, [tensor("in0")], dtype=dtype, config=config), tmp_path, "tf2.15"
+    )
+    assert not log.refusals
+    assert classes(layers) == expected
+
+
+@pytest.mark.parametrize(
+    ("which", "config", "dtype"),
+    [
+        ("nn.Normalize", {"order": 1}, "float32"),
+        ("nn.Normalize", {"axis": "last"}, "float32"),
+        ("nn.HardSigmoid", {}, "int32"),
+        ("linalg.Norm", {"axis": None, "ord": 2}, "float32"),
+        ("linalg.Norm", {"axis": 1, "ord": "nuc"}, "float32"),
+        ("image.Resize", {"size": [2, 2], "crop_to_aspect_ratio": True}, "float32"),
+        ("image.Resize", {"size": [2, 2], "data_format": "channels_first"}, "float32"),
+        ("image.Resize", {"size": None}, "float32"),
+    ],
+)
+def test_what_they_do_not_compute_is_refused(
+    tmp_path: Path, which: str, config: Json, dtype: str
+) -> None:
+    """Other norms, integers, other ways to resize."""
+    module, _, op = which.partition(".")
+    model = keras3(module, op, [tensor("in0")], dtype=dtype, config=config)
+    assert "operation" in {one.code for one in converted(model, tmp_path, "tf2.15")[1].refusals}
+
+
+def test_a_tuple_of_tensors_is_a_list(tmp_path: Path) -> None:
+    """SavedModels say which it was."""
+    tensors = [["in0", 0, 0, {"axis": -1}], ["in0", 0, 0, {"axis": -1}]]
+    node = {"class_name": "__tuple__", "items": tensors}
+    layers, log = converted(keras2("concat", node), tmp_path, "keras3.15")
+    assert not log.refusals
+    assert classes(layers) == ["Concatenate"]
+
+
 @pytest.mark.parametrize(
     ("op", "args", "dtype", "loader"),
     [

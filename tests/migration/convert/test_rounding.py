@@ -13,7 +13,19 @@ import numpy as np
 import pytest
 
 import policytool
-from tests.helpers.convertible_models import input2, keras2, layer2
+from tests.helpers.convertible_models import (
+    converted,
+    input2,
+    input3,
+    keras2,
+    keras3,
+    layer2,
+    layer3,
+    tensor,
+)
+from tests.helpers.convertible_models import (
+    policy as policy3,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,6 +82,22 @@ def test_constants_in_float32_are_told_of_float64_layers(
     layer["config"]["dtype"] = policy
     found = codes(tmp_path / "model.h5", keras2(input2("x", 1), layer))
     assert ("float32-constant" in found) is told
+
+
+@pytest.mark.parametrize(
+    ("policy", "slope", "told"),
+    [
+        *(("float64", 0.1, True), ("float64", 0.25, False), ("float64", 1e300, True)),
+        ("float32", 0.1, False),
+    ],
+)
+def test_numbers_that_keras2_rounds_are_told_of_float64_layers(
+    tmp_path: Path, policy: str, slope: float, *, told: bool
+) -> None:
+    """A quarter is the same in both."""
+    layer = layer3("LeakyReLU", "layer", tensor("x"), negative_slope=slope, dtype=policy3(policy))
+    _, _, log = converted(tmp_path, keras3(input3("x", 2), layer), "tf_keras2.21")
+    assert ("float32-constant" in {note.code for note in log.notes}) is told
 
 
 @pytest.mark.parametrize(
