@@ -68,12 +68,13 @@ def _gated(keras: Any) -> Any:
         """Weights of its own, made when it is built."""
 
         def build(self, shape: Any) -> None:
-            self.gate = self.add_weight(shape=(shape[-1],), initializer="ones", name="gate")
-            self.shift = self.add_weight(shape=(shape[-1],), initializer="zeros", name="shift")
+            size = (shape[-1],)  # in another order than that of the alphabet
+            self.opening = self.add_weight(shape=size, initializer="ones", name="opening")
+            self.constant = self.add_weight(shape=size, initializer="zeros", name="constant")
             self.built = True
 
         def call(self, value: Any) -> Any:
-            return value * self.gate + self.shift
+            return value * self.opening + self.constant
 
     return Gated
 

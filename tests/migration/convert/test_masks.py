@@ -160,6 +160,15 @@ class TestSoftmax:
         text = told(converted(tmp_path, model, K3)[2])
         assert "softmax (Softmax) computes with the mask of its input, which fits few" in text
 
+    def test_in_a_model_of_several_calls_it_is_refused(self, tmp_path: Path) -> None:
+        mask = layer2("TFOpLambda", "kept", [["z", 0, 0, {"y": 0}]], function="math.greater")
+        softmax = layer2("Softmax", "softmax", [["z", 0, 0, {"mask": ["kept", 0, 0]}]])
+        nested = nested2("x", input2("z", 3), mask, softmax)
+        nested["inbound_nodes"].append([["y", 0, 0, {}]])
+        model = keras2(input2("x", 3), input2("y", 3), nested, merge2("Add", "inner", "inner"))
+        text = told(converted(tmp_path, model, K3)[2])
+        assert "softmax (Softmax) computes with a mask in a model that is called several" in text
+
 
 class TestMerges:
     def test_keras2_joins_masks_by_and(self, tmp_path: Path) -> None:

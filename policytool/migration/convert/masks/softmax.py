@@ -47,7 +47,8 @@ def with_softmaxes(
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
     Return a model whose Softmax layers give what they gave in a release that treats rows without
-    any step otherwise, and their calls that need no mask any more.
+    any step otherwise, and the calls of which that could be written: not of models that are called
+    several times.
 
     :param needed: the masks that each call computes with
     :param zeros: whether they gave zeros there
@@ -84,7 +85,7 @@ def with_softmaxes(
                 builder.added[:] = before
             else:
                 calls[number] = Call(args=(_lowered(one, call.args[0], mask, builder),))
-                done |= {key}
+            done |= {key}
         units += [*builder.added, replace(one, calls=tuple(calls)), *behind]
         added |= {operation.name for operation in behind}
         builder.added.clear()

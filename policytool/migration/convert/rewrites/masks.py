@@ -40,7 +40,7 @@ from policytool.migration.convert.rewrites._base import ConversionContext, Rewri
 from policytool.migration.convert.traversal import prune, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from policytool.migration.convert.masks.expressions import Scope
 
@@ -115,12 +115,14 @@ def _with_softmaxes(
     zeros = gives_zeros(situation.source_release)
     if zeros == gives_zeros(situation.target.release):
         return result, dict(needed)
-    travelling = frozenset(_travelling_softmaxes(root, needed))
-    for key in travelling:
+    softmaxes = {key for key, masks in needed.items() if masks and is_softmax(_unit(root, key))}
+    given = {key for key in softmaxes if _is_given_mask(_unit(root, key), key[2])}
+    wanted = {key: masks for key, masks in needed.items() if key in given}
+    result, written = with_softmaxes(result, wanted, table, zeros=zeros)
+    for key in sorted(softmaxes - written):
         situation.log.refuse("mask", _unit(root, key), _refusal_of_softmax(root, key))
-    left = _without(needed, travelling)
-    result, written = with_softmaxes(result, left, table, zeros=zeros)
-    return result, _without(left, written)
+    settled = softmaxes - written if zeros else softmaxes
+    return result, _without(needed, frozenset(settled))
 
 
 def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[CallKey, Used]:
@@ -128,15 +130,12 @@ def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[
     return {key: frozenset() if key in calls else masks for key, masks in needed.items()}
 
 
-def _travelling_softmaxes(root: Unit, needed: Mapping[CallKey, Used]) -> Iterator[CallKey]:
-    """Yield the calls of Softmax layers whose masks travel with their inputs."""
-    for key, masks in needed.items():
-        unit, number = _unit(root, key), key[2]
-        if not masks or not is_softmax(unit):
-            continue
-        is_alone = number >= len(unit.calls)  # in a chain
-        if is_alone or named_arguments(unit, unit.calls[number]).get("mask") is None:
-            yield key
+def _is_given_mask(unit: Unit, number: int) -> bool:
+    """Return whether a call has the argument ``mask``; calls in a chain have none."""
+    return (
+        number < len(unit.calls)
+        and named_arguments(unit, unit.calls[number]).get("mask") is not None
+    )
 
 
 def _given_unattended(
@@ -238,10 +237,16 @@ def _refusal_of_rows(unit: Unit, situation: ConversionContext) -> str:
 
 
 def _refusal_of_softmax(root: Unit, key: CallKey) -> str:
+    unit = _unit(root, key)
+    what = f"{unit.path} (Softmax) computes with"
+    if _is_given_mask(unit, key[2]):
+        return (
+            f"{what} a mask in a model that is called several times, and releases treat rows "
+            "without any step differently: call the model once"
+        )
     return (
-        f"{_unit(root, key).path} (Softmax) computes with the mask of its input, which fits few "
-        "shapes, and releases treat rows without any step differently: give it its mask as an "
-        "argument, or take the mask off its input"
+        f"{what} the mask of its input, which fits few shapes, and releases treat rows without any "
+        "step differently: give it its mask as an argument, or take the mask off its input"
     )
 
 

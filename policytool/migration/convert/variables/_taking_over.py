@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats.document import Layout
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._holders import Stored
@@ -64,6 +65,13 @@ def _objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | No
             "has variables of layers that its config does not hold, which archives have by "
             f"attribute, and HDF5 in their order: save it as {_NAMES[target.container]} in its own "
             "release first"
+        )
+    is_ordered = situation.loaded.document.layout is Layout.LEGACY_H5
+    several = len({within for within, _ in pool}) > 1
+    if target.container == "h5" and not numbered and not is_ordered and unit.custom and several:
+        return (
+            "has variables of several layers that its config does not hold, and only HDF5 says "
+            "their order: save it as HDF5 in its own release first"
         )
     if target.container == "keras" and not numbered and len(pool) > 1:
         return (
