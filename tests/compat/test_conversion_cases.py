@@ -47,11 +47,6 @@ REFUSED: Final[dict[tuple[str, str], str]] = {
             *("subclassed_around_config", "subclassed_lists_apart"),
         )
     },
-    **{
-        ("keras", f"{kind}masked_{name}"): "computes with the mask"
-        for kind in ("", "half_")
-        for name in ("maximum", "minimum", "multiply")
-    },
     ("tf_keras", "subclassed_lists_apart"): "does not say where it stands among them",
     ("tf_keras", "emptied"): "crops all that it gets",
 }

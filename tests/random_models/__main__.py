@@ -64,8 +64,6 @@ def main() -> int:
         else:
             seeds = range(given.seed, given.seed + (1 if given.show else given.n))
             outcomes = _outcomes(given, library, python, seeds)
-            if given.record:
-                records.write(given.record, library, outcomes)
         print("\n".join(report.lines(library, TARGETS[library], outcomes)), flush=True)
         failing = [one for one in outcomes if one.word.partition(":")[0] in BAD]
         wrong |= bool(failing)
@@ -100,6 +98,8 @@ def _outcomes(
             found += run_campaign(batch, python, given.keep / library if given.keep else folder)
         finally:
             shutil.rmtree(folder)
+        if given.record and not given.again:
+            records.write(given.record, library, found)
         print(
             f"{library}: {len(found)} of {len(seeds)}, {time.monotonic() - began:.0f} s",
             file=sys.stderr,
