@@ -108,17 +108,19 @@ def _convert_there(case: Case) -> None:
 
 def _convert_to(case: Case, source: Path, target: str, outputs: Sequence[Path]) -> Path | None:
     """
-    Return the first file that a conversion writes. HDF5 that holds the variables of layers of a
-    custom layer becomes HDF5 alone, which Keras 3 cannot have operations in.
+    Return the first file that a conversion writes: HDF5 that holds variables of custom layers
+    becomes HDF5 alone, which Keras 3 cannot have operations in. The first refusal ends the case.
     """
-    for output in outputs[:-1]:
+    for output in outputs:
         trial = replace(case, outcome=None)
         found = _convert(trial, source, target, output)
         if found is not None:
             case.notes |= trial.notes
             case.rewritten |= trial.rewritten
+            case.outcome = None
             return found
-    return _convert(case, source, target, outputs[-1])
+        case.outcome = case.outcome or trial.outcome
+    return None
 
 
 def _convert(case: Case, source: Path, target: str, output: Path) -> Path | None:

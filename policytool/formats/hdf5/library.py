@@ -396,10 +396,9 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
 def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
     if not h5a.get_num_attrs(group):
         return
-    if path[-1] == "vars":
-        if (name := _scalar_text(group, b"name")) is not None:
-            contents.names["/".join(path[:-1])] = name
-    elif order := attribute_names(group, "weight_names"):
+    if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
+        contents.names["/".join(path[:-1])] = name
+    if order := attribute_names(group, "weight_names"):  # a layer can be called vars, too
         contents.orders[path] = order
 
 

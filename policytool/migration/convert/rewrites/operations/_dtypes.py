@@ -65,19 +65,24 @@ Layers that give numbers of no floating-point dtype as they get them: Keras cast
 inputs alone.
 """
 
-_UNSAID: Final = frozenset(
+_ENCODERS: Final = frozenset(
     {
-        *(
-            "StringLookup",
-            "IntegerLookup",
-            "TextVectorization",
-            "Hashing",
-            "HashedCrossing",
-            "Discretization",
-            "CategoryEncoding",
-        ),
-        *("TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"),
+        "StringLookup",
+        "IntegerLookup",
+        "TextVectorization",
+        "Hashing",
+        "HashedCrossing",
+        "Discretization",
+        "CategoryEncoding",
     }
+)
+"""
+Layers that give integers, or floats in the modes that count: Keras 3 has these as integers too, but
+writes them as floats, and makes floats of them with others.
+"""
+
+_UNSAID: Final = frozenset(
+    {"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"}
 )
 """Layers whose result has another dtype than their policy says."""
 
@@ -237,6 +242,10 @@ def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
     if unit.role is Role.OPERATION or unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":
         return None
     policy = unit.config.get("dtype")
+    if unit.class_name in _ENCODERS:
+        counts = unit.config.get("output_mode", "int") != "int"
+        plain = isinstance(policy, Policy) and policy.name == _FLOATX
+        return _FLOATX if counts and plain else None
     if isinstance(policy, PolicyMap):
         policy = policy.default
     computed = policy.compute_dtype if isinstance(policy, Policy) else _FLOATX
