@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert._walking import CallGraph, Node, inbound, tensors
-from policytool.migration.convert.architecture import Dtype, Reference, Role
+from policytool.migration.convert.architecture import Dtype, Reference, Role, Unit
 from policytool.releases import dtypes
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
-    from policytool.migration.convert.architecture import Call, Network, Unit
+    from policytool.migration.convert.architecture import Call, Network
     from policytool.migration.convert.target import Target
 
 Edges = Mapping[Node, Sequence[tuple[Node, int]]]
@@ -71,8 +71,12 @@ _PASSES: Final = frozenset(
         "Softmax",
         "TimeDistributed",
     }
-    | {"UnitNormalization", "MultiHeadAttention", "GroupQueryAttention", "Normalization"}
+    | {"UnitNormalization", "MultiHeadAttention", "GroupedQueryAttention", "Normalization"}
+    | {"SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "SpectralNormalization"}
 )
+_CONVERTS: Final = frozenset({"Attention", "AdditiveAttention"})
+"""Layers that hand on the mask of their query by an op (``Attention.compute_mask``)."""
+
 _KEEPS_DTYPE: Final = frozenset(
     {"Embedding", "LayerNormalization", "GroupNormalization", "InputLayer"}
 )
@@ -196,10 +200,12 @@ class _Reading:
             self._merge_masks(node, parents)
         elif unit.class_name == "Concatenate":
             self._concatenate_masks(node, parents)
-        elif (
+        elif parents[0] in self.masks and unit.class_name in _CONVERTS:
+            self.masks[node] = [(start, ops + 1) for start, ops in self.masks[parents[0]]]
+        elif parents[0] in self.masks and (
             unit.class_name in _PASSES
-            or (unit.class_name in _RECURRENT and unit.config.get("return_sequences") is True)
-        ) and parents[0] in self.masks:
+            or (unit.class_name in _RECURRENT and _returns_sequences(unit))
+        ):
             self.masks[node] = self.masks[parents[0]]
 
     def _merge_masks(self, node: Node, parents: Sequence[Node]) -> None:
@@ -227,6 +233,13 @@ class _Reading:
                 (parent, 4) for parent, mask in zip(parents, masks, strict=True) if mask is not None
             ]
         self.masks[node] = found
+
+
+def _returns_sequences(unit: Unit) -> bool:
+    """Return whether a recurrent layer gives all steps; a Bidirectional says it of its layer."""
+    layer = unit.config.get("layer")
+    config = layer.config if isinstance(layer, Unit) else unit.config
+    return config.get("return_sequences") is True
 
 
 def _output_dtype(unit: Unit, target: Target) -> str | None:

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from policytool.migration.convert._walking import inbound
 from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
+from policytool.migration.convert.implicit_casts import implicit_edges
 from policytool.migration.convert.ordering import order, order_layers
 from policytool.migration.convert.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.architecture import Argument, Value
 
 DEEP: Final = 5000
 
@@ -223,3 +224,45 @@ def test_depth_has_no_limit(outputs: Argument) -> None:
     assert names(Network(units=tuple(reversed(layers)), inputs=to("in"), outputs=outputs)) == [
         one.name for one in layers
     ]
+
+
+@pytest.mark.parametrize(
+    ("class_name", "config"),
+    [
+        ("SpatialDropout1D", {}),
+        (
+            "Bidirectional",
+            {"layer": Unit(class_name="LSTM", name="inner", config={"return_sequences": True})},
+        ),
+        ("AdditiveAttention", {}),
+    ],
+)
+def test_masks_that_layers_hand_on_make_a_branch_deeper(
+    class_name: str, config: dict[str, Value]
+) -> None:
+    """
+    The masks of joined tensors are long rows of operations (Keras 3.15): two embeddings of one
+    shape else change places in an archive.
+    """
+    taken: Argument = [to("a"), to("a")] if class_name == "AdditiveAttention" else to("a")
+    masked: dict[str, Value] = {"mask_zero": True}
+    network = Network(
+        units=(
+            *(unit("x"), unit("y")),
+            replace(unit("a", to("x")), class_name="Embedding", config=masked),
+            replace(unit("b", to("y")), class_name="Embedding", config=masked),
+            replace(
+                unit("middle", taken),
+                class_name=class_name,
+                config=config,
+            ),
+            replace(unit("one", [to("middle"), to("b")]), class_name="Concatenate"),
+            replace(unit("two", [to("b"), to("one")]), class_name="Concatenate"),
+            replace(unit("pool", to("two")), class_name="GlobalAveragePooling1D"),
+        ),
+        inputs=[to("x"), to("y")],
+        outputs=[to("pool")],
+    )
+    edges = implicit_edges(network, Target(loader="keras3.15", container="keras"))
+    found = [one.name for one in order(network, edges, by_name=False)]
+    assert found == ["x", "y", "a", "b", "middle", "one", "two", "pool"]
