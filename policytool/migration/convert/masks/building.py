@@ -38,8 +38,12 @@ class MaskBuilder:
         self._table = table
         self._names = {unit.name for unit in network.units}
         self._known = MaskOperations(network, scope, table).reusable()
-        self.added: list[Unit] = []
-        """The operations that were put since somebody took them."""
+        self._added: list[Unit] = []
+
+    def take(self) -> list[Unit]:
+        """Return the operations that were put since the last call of this."""
+        added, self._added = self._added, []
+        return added
 
     def put(self, mask: Mask, taker: Unit, depth: int = 0) -> Reference | None:
         """Return the tensor of a mask; None for one that no operations make in this network."""
@@ -160,5 +164,5 @@ class MaskBuilder:
         while name in self._names:
             name = f"{name}_"
         self._names.add(name)
-        self.added.append(replace(unit, name=name, path=taker.path, calls=(Call(args=args),)))
+        self._added.append(replace(unit, name=name, path=taker.path, calls=(Call(args=args),)))
         return Reference(layer=name)

@@ -16,12 +16,13 @@ from policytool.migration.convert.architecture import Call, Reference, Unit
 from policytool.migration.convert.call_arguments import named_arguments
 from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.building import MaskBuilder
+from policytool.migration.convert.masks.networks import change_networks
 from policytool.migration.convert.masks.propagation import read_masks, rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.architecture import Argument, Network
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
 
@@ -29,11 +30,7 @@ _MERGES: Final = frozenset({"Multiply", "Maximum", "Minimum"})
 
 
 def with_merged_values(
-    unit: Unit,
-    needed: Mapping[CallKey, Used],
-    release: str,
-    table: MaskTable,
-    scope: Scope = (),
+    root: Unit, needed: Mapping[CallKey, Used], release: str, table: MaskTable
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
     Return a model in which layers that a release merges without masks get what they had with them,
@@ -41,31 +38,24 @@ def with_merged_values(
 
     :param needed: the masks that each call computes with
     """
-    network = unit.network
-    if network is None or network.is_chain:
-        return unit, frozenset()
-    builder = MaskBuilder(network, scope, table)
-    units: list[Unit] = []
-    done: frozenset[CallKey] = frozenset()
-    for one in network.units:
-        if one.network is not None and len(one.calls) == 1:
-            inner, below = with_merged_values(
-                one, needed, release, table, (*scope, f"{one.name}:0")
-            )
-            units.append(inner)
-            done |= below
-            continue
-        calls = list(one.calls)
-        for number, call in enumerate(one.calls):
-            key = (scope, one.name, number)
-            masks = needed.get(key, frozenset())
-            changed = _merged(one, call, masks, release, builder) if masks else None
-            if changed is not None:
-                calls[number] = changed
-                done |= {key}
-        units += [*builder.added, replace(one, calls=tuple(calls))]
-        builder.added.clear()
-    return replace(unit, network=replace(network, units=tuple(units))), done
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        builder = MaskBuilder(network, scope, table)
+        units: list[Unit] = []
+        done: set[CallKey] = set()
+        for one in network.units:
+            calls = list(one.calls)
+            for number, call in enumerate(one.calls):
+                key = (scope, one.name, number)
+                masks = needed.get(key, frozenset())
+                changed = _merged(one, call, masks, release, builder) if masks else None
+                if changed is not None:
+                    calls[number] = changed
+                    done.add(key)
+            units += [*builder.take(), replace(one, calls=tuple(calls))]
+        return replace(network, units=tuple(units)), frozenset(done)
+
+    return change_networks(root, change)
 
 
 def _merged(unit: Unit, call: Call, masks: Used, release: str, builder: MaskBuilder) -> Call | None:

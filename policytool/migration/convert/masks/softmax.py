@@ -15,14 +15,15 @@ from policytool.migration.convert.architecture import Call, Reference, Unit
 from policytool.migration.convert.masks.borders import compute_dtype
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.flow import is_softmax
+from policytool.migration.convert.masks.networks import change_networks, put_in_place
 from policytool.migration.convert.masks.operations import CAST
-from policytool.migration.convert.traversal import rewire
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.releases import KERAS3, family_of, is_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from policytool.migration.convert.architecture import Network
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
 
@@ -38,63 +39,44 @@ def gives_zeros(release: str) -> bool:
 
 
 def with_softmaxes(
-    unit: Unit,
-    needed: Mapping[CallKey, Used],
-    table: MaskTable,
-    *,
-    zeros: bool,
-    scope: Scope = (),
+    root: Unit, needed: Mapping[CallKey, Used], table: MaskTable, *, zeros: bool
 ) -> tuple[Unit, frozenset[CallKey]]:
     """
     Return a model whose Softmax layers give what they gave in a release that treats rows without
-    any step otherwise, and the calls of which that could be written: not of models that are called
-    several times.
+    any step otherwise, and the calls of which that could be written.
 
     :param needed: the masks that each call computes with
     :param zeros: whether they gave zeros there
     """
-    network = unit.network
-    if network is None or network.is_chain:
-        return unit, frozenset()
-    builder = MaskBuilder(network, scope, table)
-    units: list[Unit] = []
-    selected: dict[Reference, Reference] = {}
-    added: set[str] = set()
-    done: frozenset[CallKey] = frozenset()
-    for one in network.units:
-        if one.network is not None and len(one.calls) == 1:
-            inner, below = with_softmaxes(
-                one, needed, table, zeros=zeros, scope=(*scope, f"{one.name}:0")
-            )
-            units.append(inner)
-            done |= below
-            continue
-        calls = list(one.calls)
-        behind: list[Unit] = []
-        for number, call in enumerate(one.calls if is_softmax(one) else ()):
-            key = (scope, one.name, number)
-            mask = _mask(one, needed.get(key, frozenset()), builder)
-            if mask is None or not isinstance(call.args[0], Reference):
-                continue
-            if zeros:
-                before = list(builder.added)
-                builder.added.clear()
-                output = Reference(layer=one.name, call=number)
-                selected[output] = _zeroed(one, output, mask, builder)
-                behind += builder.added
-                builder.added[:] = before
-            else:
-                calls[number] = Call(args=(_lowered(one, call.args[0], mask, builder),))
-            done |= {key}
-        units += [*builder.added, replace(one, calls=tuple(calls)), *behind]
-        added |= {operation.name for operation in behind}
-        builder.added.clear()
-    changed = rewire(replace(network, units=tuple(units)), lambda one: selected.get(one, one))
-    restored = tuple(
-        replace(after, calls=before.calls) if before.name in added else after
-        for before, after in zip(units, changed.units, strict=True)
-    )
-    return replace(unit, network=replace(changed, units=restored)), done
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        builder = MaskBuilder(network, scope, table)
+        units: list[Unit] = []
+        zeroed: dict[Reference, Reference] = {}
+        keeping: set[str] = set()
+        done: set[CallKey] = set()
+        for one in network.units:
+            calls = list(one.calls)
+            behind: list[Unit] = []
+            for number, call in enumerate(one.calls if is_softmax(one) else ()):
+                key = (scope, one.name, number)
+                mask = _mask(one, needed.get(key, frozenset()), builder)
+                if mask is None or not isinstance(call.args[0], Reference):
+                    continue
+                units += builder.take()
+                if zeros:
+                    output = Reference(layer=one.name, call=number)
+                    zeroed[output] = _zeroed(one, output, mask, builder)
+                    behind += builder.take()
+                else:
+                    calls[number] = Call(args=(_lowered(one, call.args[0], mask, builder),))
+                done.add(key)
+            units += [*builder.take(), replace(one, calls=tuple(calls)), *behind]
+            keeping |= {operation.name for operation in behind}
+        changed = replace(network, units=tuple(units))
+        return put_in_place(changed, zeroed, keeping), frozenset(done)
+
+    return change_networks(root, change)
 
 
 def _mask(unit: Unit, masks: Used, builder: MaskBuilder) -> Reference | None:

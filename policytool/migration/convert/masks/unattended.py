@@ -17,14 +17,14 @@ from policytool.migration.convert.architecture import Call, Reference, Slice, Un
 from policytool.migration.convert.call_arguments import ATTENTION, named_arguments
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.fully_masked import attending_masks
-from policytool.migration.convert.traversal import rewire
+from policytool.migration.convert.masks.networks import change_networks, put_in_place
 from policytool.releases.keras_operations import MODULES
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from policytool.migration.convert.architecture import Argument
+    from policytool.migration.convert.architecture import Argument, Network
     from policytool.migration.convert.masks.expressions import MaskTable, Scope
     from policytool.migration.convert.masks.flow import CallKey, Used
 
@@ -60,43 +60,29 @@ def can_select(unit: Unit, masks: Used, given: str) -> bool:
 
 
 def with_selections(
-    unit: Unit,
-    wanted: Mapping[tuple[Scope, str], str],
-    needed: Mapping[CallKey, Used],
-    table: MaskTable,
-    scope: Scope = (),
-) -> tuple[Unit, frozenset[tuple[Scope, str]]]:
+    root: Unit, wanted: Mapping[CallKey, str], needed: Mapping[CallKey, Used], table: MaskTable
+) -> tuple[Unit, frozenset[CallKey]]:
     """
     Return a model in which some attention layers give something else for steps that may attend to
     none, and those of them that do.
 
-    :param wanted: what they are to give, by their scopes and names; a mask that is made outside of
-        a nested model is no tensor in it
+    :param wanted: what their only calls are to give; a mask that is made outside of a nested model
+        is no tensor in it
     """
-    network = unit.network
-    if network is None or network.is_chain or not wanted:
-        return unit, frozenset()
-    writer = _SelectionWriter(MaskBuilder(network, scope, table))
-    units: list[Unit] = []
-    done: frozenset[tuple[Scope, str]] = frozenset()
-    for one in network.units:
-        key = (scope, one.name)
-        if key in wanted:
-            found = writer.units(one, needed[*key, 0], wanted[key])
+
+    def change(network: Network, scope: Scope) -> tuple[Network, frozenset[CallKey]]:
+        writer = _SelectionWriter(MaskBuilder(network, scope, table))
+        units: list[Unit] = []
+        done: set[CallKey] = set()
+        for one in network.units:
+            key = (scope, one.name, 0)
+            found = writer.units(one, needed[key], wanted[key]) if key in wanted else []
             units += found or [one]
-            done |= {key} if found else frozenset()
-        else:
-            inner, below = with_selections(one, wanted, needed, table, (*scope, f"{one.name}:0"))
-            units.append(inner)
-            done |= below
-    selected = writer.selected
-    changed = rewire(replace(network, units=tuple(units)), lambda one: selected.get(one, one))
-    kept = {one.name: one for one in units if one.name in writer.names}
-    final = tuple(
-        replace(one, calls=kept[one.name].calls) if one.name in kept else one
-        for one in changed.units
-    )
-    return replace(unit, network=replace(changed, units=final)), done
+            done |= {key} if found else set()
+        changed = replace(network, units=tuple(units))
+        return put_in_place(changed, writer.selected, writer.names), frozenset(done)
+
+    return change_networks(root, change) if wanted else (root, frozenset())
 
 
 class _SelectionWriter:
@@ -122,17 +108,12 @@ class _SelectionWriter:
             else None
         )
         if mask is None:
-            self._take_added()
+            self._builder.take()
             return []
         second = self._second_call(unit, arguments, given)
-        found = [*self._take_added(), replace(unit, calls=(*unit.calls, second))]
+        found = [*self._builder.take(), replace(unit, calls=(*unit.calls, second))]
         self._select(unit, mask, given)
-        return [*found, *self._take_added()]
-
-    def _take_added(self) -> list[Unit]:
-        added = list(self._builder.added)
-        self._builder.added.clear()
-        return added
+        return [*found, *self._builder.take()]
 
     def _second_call(self, unit: Unit, arguments: Mapping[str, Argument], given: str) -> Call:
         """Return a call on the mean of all values, or on none of them, which has no mask."""

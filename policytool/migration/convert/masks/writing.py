@@ -48,8 +48,7 @@ def with_masks(
             masks = _masks_of_all(same, needed, wrong)
             if masks is not None and not network.is_chain:
                 calls[number] = _masked_call(one, calls[number], masks, builder)
-        units += [*builder.added, replace(one, calls=tuple(calls))]
-        builder.added.clear()
+        units += [*builder.take(), replace(one, calls=tuple(calls))]
         if keys and not any(key in wrong for same in keys for key in same):
             inner = [(*scope, f"{name}:{number}") for same in keys for scope, name, number in same]
             units[-1] = with_masks(units[-1], inner, needed, wrong, table)

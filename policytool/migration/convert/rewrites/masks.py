@@ -30,10 +30,7 @@ from policytool.migration.convert.masks.fully_masked import differing_attentions
 from policytool.migration.convert.masks.merging import with_merged_values
 from policytool.migration.convert.masks.operations import MASK_OPS
 from policytool.migration.convert.masks.propagation import fully_masked_result
-from policytool.migration.convert.masks.softmax import (
-    gives_zeros,
-    with_softmaxes,
-)
+from policytool.migration.convert.masks.softmax import gives_zeros, with_softmaxes
 from policytool.migration.convert.masks.unattended import can_select, with_selections
 from policytool.migration.convert.masks.writing import with_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
@@ -86,17 +83,17 @@ def _with_unattended(
     if root.network is None:
         return result
     releases = (situation.source_release, situation.target.release)
-    given: dict[tuple[Scope, str], str | None] = {
-        (scope, unit.name): _given_unattended(
+    given: dict[CallKey, str | None] = {
+        (scope, unit.name, 0): _given_unattended(
             root, scope, unit, needed[scope, unit.name, 0], situation
         )
         for scope, unit in differing_attentions(root.network, needed, releases, table)
     }
     selected = {key: word for key, word in given.items() if word is not None}
     result, done = with_selections(result, selected, needed, table)
-    for scope, name in given:
-        if (scope, name) not in done:
-            unit = _unit(root, (scope, name, 0))
+    for key in given:
+        if key not in done:
+            unit = _unit(root, key)
             situation.log.refuse("mask", unit, _refusal_of_rows(unit, situation))
     return result
 
@@ -113,7 +110,7 @@ def _with_softmaxes(
     calls still need.
     """
     zeros = gives_zeros(situation.source_release)
-    if zeros == gives_zeros(situation.target.release):
+    if zeros == gives_zeros(situation.target.release) or not any(map(is_softmax, walk(root))):
         return result, dict(needed)
     softmaxes = {key for key, masks in needed.items() if masks and is_softmax(_unit(root, key))}
     given = {key for key in softmaxes if _is_given_mask(_unit(root, key), key[2])}
