@@ -21,6 +21,7 @@ from policytool.migration.convert.rewrites._splicing import Split, layer_beside,
 from policytool.migration.convert.traversal import map_units, references, walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, known_arguments
+from policytool.releases.layer_classes import ENCODERS
 from policytool.releases.policy import Policy, policy_from_name
 
 if TYPE_CHECKING:
@@ -55,9 +56,6 @@ invert; TF 2.5 splits at white space alone.
 """
 
 _LOOKUPS: Final = frozenset({"StringLookup", "IntegerLookup", "TextVectorization"})
-_ENCODERS: Final = frozenset(
-    {*_LOOKUPS, "CategoryEncoding", "Hashing", "HashedCrossing", "Discretization"}
-)
 _COUNTS: Final = frozenset({"one_hot", "multi_hot", "count"})
 _IMAGES: Final = frozenset({"Resizing", "CenterCrop"})
 _DEFAULT_SALT: Final[Value] = [956888297470, 956888297470]
@@ -73,7 +71,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     def change(unit: Unit) -> Unit:
         if unit.custom or unit.role is not Role.LAYER:
             return unit
-        if unit.class_name in _ENCODERS:
+        if unit.class_name in ENCODERS:
             return _encoder(unit, situation, vocabularies)
         if unit.class_name == "Normalization":
             return normalization(unit, situation)

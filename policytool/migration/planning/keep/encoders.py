@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep._base import KeepRule
 from policytool.model import custom_classes
+from policytool.releases.layer_classes import ENCODERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,23 +20,11 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
-_ENCODERS: Final = frozenset(
-    {
-        "CategoryEncoding",
-        "Discretization",
-        "Hashing",
-        "HashedCrossing",
-        "IntegerLookup",
-        "StringLookup",
-        "TextVectorization",
-    }
-)
-
 
 def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
     for index, site in enumerate(loaded.sites):
-        if site.class_name in _ENCODERS and not custom_classes.is_opaque(site):
+        if site.class_name in ENCODERS and not custom_classes.is_opaque(site):
             yield index, "it encodes ids or categories with ops that have no 16-bit form"
 
 

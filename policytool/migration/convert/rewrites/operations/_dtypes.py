@@ -12,6 +12,7 @@ from policytool.migration.convert.rewrites.operations.composed_functions import 
 from policytool.migration.convert.traversal import references
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
+from policytool.releases.layer_classes import ENCODERS
 from policytool.releases.policy import Policy, PolicyMap
 
 if TYPE_CHECKING:
@@ -63,22 +64,6 @@ _PASSING: Final = frozenset(
 """
 Layers that give numbers of no floating-point dtype as they get them: Keras casts floating-point
 inputs alone.
-"""
-
-_ENCODERS: Final = frozenset(
-    {
-        "StringLookup",
-        "IntegerLookup",
-        "TextVectorization",
-        "Hashing",
-        "HashedCrossing",
-        "Discretization",
-        "CategoryEncoding",
-    }
-)
-"""
-Layers that give integers, or floats in the modes that count: Keras 3 has these as integers too, but
-writes them as floats, and makes floats of them with others.
 """
 
 _UNSAID: Final = frozenset(
@@ -242,7 +227,9 @@ def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
     if unit.role is Role.OPERATION or unit.class_name in _UNSAID or unit.class_name == "TFOpLambda":
         return None
     policy = unit.config.get("dtype")
-    if unit.class_name in _ENCODERS:
+    if unit.class_name in ENCODERS:
+        # Integers, or floats in the modes that count: Keras 3 has these as integers too, but
+        # writes them as floats, and makes floats of them with others.
         counts = unit.config.get("output_mode", "int") != "int"
         plain = isinstance(policy, Policy) and policy.name == _FLOATX
         return _FLOATX if counts and plain else None
