@@ -23,7 +23,7 @@ _WITHOUT_DTYPE: Final = frozenset(
 
 
 def predict(model: Any, inputs: Any) -> dict[str, Any]:
-    """Return the outputs of a model as arrays, by name or number; states begin anew."""
+    """Return the outputs of a model as arrays, by name or number; states are reset before it."""
     for layer in model._flatten_layers(include_self=False):  # noqa: SLF001  # public in neither library
         if getattr(layer, "stateful", False) and hasattr(layer, "cell"):
             (layer.reset_state if hasattr(layer, "reset_state") else layer.reset_states)()

@@ -1,6 +1,6 @@
 """
 ``.keras`` archives and directories rewritten: members as they were stored, the optimizer's state
-arranged anew.
+arranged again.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 def test_variables_of_them_stay_in_order(tmp_path: Path, names: tuple[str, ...]) -> None:
     """
-    They can have one shape: in another order they would be exchanged without a word.
+    They can have one shape: in another order they would be swapped silently.
     """
     block = layer3("Block", "block", tensor("x"), module="mine") | {"registered_name": "mine>Block"}
     path, result = tmp_path / "model.h5", tmp_path / "result.h5"

@@ -833,4 +833,4 @@ class TestOddCalls:
     def test_a_tensor_that_no_layer_gives_has_no_dtype(self) -> None:
         """Such as the output of a nested model, if its layer has no class."""
         network = Network(units=(), inputs=[], outputs=[])
-        assert tensor_dtype(network, Reference(layer="nobody")) is None
+        assert tensor_dtype(network, Reference(layer="missing")) is None

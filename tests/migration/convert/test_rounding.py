@@ -66,7 +66,7 @@ def test_variables_that_keras3_rounds_are_warned_of(
 
 
 @pytest.mark.parametrize(
-    ("policy", "class_name", "config", "told"),
+    ("policy", "class_name", "config", "noted"),
     [
         ("float64", "Normalization", {"axis": [-1], "mean": [0.1], "variance": [0.3]}, True),
         ("float32", "Normalization", {"axis": [-1], "mean": [0.1], "variance": [0.3]}, False),
@@ -74,41 +74,41 @@ def test_variables_that_keras3_rounds_are_warned_of(
         ("float64", "Rescaling", {"scale": 0.1, "offset": 0.0}, False),
     ],
 )
-def test_constants_in_float32_are_told_of_float64_layers(
-    tmp_path: Path, policy: str, class_name: str, config: Config, *, told: bool
+def test_constants_in_float32_are_noted_under_float64(
+    tmp_path: Path, policy: str, class_name: str, config: Config, *, noted: bool
 ) -> None:
     """Both libraries have those of a Rescaling of the source so."""
     layer = layer2(class_name, "layer", ONE, **config)
     layer["config"]["dtype"] = policy
     found = codes(tmp_path / "model.h5", keras2(input2("x", 1), layer))
-    assert ("float32-constant" in found) is told
+    assert ("float32-constant" in found) is noted
 
 
 @pytest.mark.parametrize(
-    ("policy", "slope", "told"),
+    ("policy", "slope", "noted"),
     [
         *(("float64", 0.1, True), ("float64", 0.25, False), ("float64", 1e300, True)),
         ("float32", 0.1, False),
     ],
 )
-def test_numbers_that_keras2_rounds_are_told_of_float64_layers(
-    tmp_path: Path, policy: str, slope: float, *, told: bool
+def test_numbers_that_keras2_rounds_are_noted_under_float64(
+    tmp_path: Path, policy: str, slope: float, *, noted: bool
 ) -> None:
     """A quarter is the same in both."""
     layer = layer3("LeakyReLU", "layer", tensor("x"), negative_slope=slope, dtype=policy3(policy))
     _, _, log = converted(tmp_path, keras3(input3("x", 2), layer), "tf_keras2.21")
-    assert ("float32-constant" in {note.code for note in log.notes}) is told
+    assert ("float32-constant" in {note.code for note in log.notes}) is noted
 
 
 @pytest.mark.parametrize(
-    ("policy", "told"), [("mixed_bfloat16", True), ("float16", True), ("float32", False)]
+    ("policy", "noted"), [("mixed_bfloat16", True), ("float16", True), ("float32", False)]
 )
-def test_normalization_in_half_precision_is_told_of(
-    tmp_path: Path, policy: str, *, told: bool
+def test_normalization_in_half_precision_is_noted(
+    tmp_path: Path, policy: str, *, noted: bool
 ) -> None:
     """Keras 3 has float32 in it."""
     layer = layer2("LayerNormalization", "layer", ONE, axis=[-1])
     layer["config"]["dtype"] = {"class_name": "Policy", "config": {"name": policy}}
     weights = dict.fromkeys(("gamma", "beta"), (4,))
     found = codes(tmp_path / "model.h5", keras2(input2("x", 4), layer), **weights)
-    assert ("normalized-in-half" in found) is told
+    assert ("normalized-in-half" in found) is noted
