@@ -100,6 +100,29 @@ def test_numbers_that_keras2_rounds_are_noted_under_float64(
     assert ("float32-constant" in {note.code for note in log.notes}) is noted
 
 
+@pytest.mark.parametrize("class_name", ["GroupNormalization", "LayerNormalization"])
+@pytest.mark.parametrize(
+    ("policy", "given", "noted"),
+    [
+        *(("float64", "float32", True), ("float64", "float64", False)),
+        *(("float64", "int64", True), ("float32", "float64", False)),
+    ],
+)
+def test_inputs_that_keras3_does_not_cast_are_noted(
+    tmp_path: Path, class_name: str, policy: str, given: str, *, noted: bool
+) -> None:
+    """In a graph and in a chain."""
+    layer = layer3(class_name, "layer", tensor("x"), dtype=policy3(policy))
+    entry = input3("x", 4)
+    entry["config"]["dtype"] = given
+    graph = keras3(entry, layer)
+    chain = {**graph, "module": "keras", "class_name": "Sequential", "registered_name": None}
+    chain["config"] = {"name": "chain", "trainable": True, "layers": [entry, layer]}
+    for model in (graph, chain):
+        _, _, log = converted(tmp_path, model, "tf_keras2.21")
+        assert ("uncast-input" in {note.code for note in log.notes}) is noted
+
+
 @pytest.mark.parametrize(
     ("policy", "noted"), [("mixed_bfloat16", True), ("float16", True), ("float32", False)]
 )

@@ -12,14 +12,18 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from policytool.migration.convert.architecture import Reference
+from policytool.migration.convert.masks.borders import compute_dtype, tensor_dtype
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.traversal import walk
+from policytool.migration.convert.traversal import references, walk
 from policytool.releases import behaviour
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
+
+_DOUBLE: Final = "float64"
 
 _ROUNDED_ARGUMENTS: Final = {
     "ELU": ("alpha",),
@@ -42,10 +46,11 @@ not in tf_keras 2.21; both have a Rescaling so, which conversion puts before ``h
 """
 
 
-_IN_HALF: Final = frozenset({"GroupNormalization", "LayerNormalization"})
+_NORMALIZATIONS: Final = frozenset({"GroupNormalization", "LayerNormalization"})
 """
-Layers that Keras 3 computes in float32 under all policies of 16 bits, and Keras 2 in part in 16:
-the result is up to 15 roundings off, that of Keras 3 one (tf_keras 2.21, Keras 3.15).
+Layers that Keras 2 computes in the dtype of their policy, and Keras 3 in that of their input, or in
+float32 if it has 16 bits (``autocast`` is false there). Under policies of 16 bits the result of
+Keras 2 is up to 15 roundings off, that of Keras 3 one (tf_keras 2.21, Keras 3.15).
 """
 
 
@@ -53,9 +58,10 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     loaded = situation.loaded
     told = {refusal.path for refusal in situation.log.refusals}
     for unit in walk(root):
-        _tell_of_constants(unit, situation)
-        _tell_of_rounding(unit, situation)
-        _tell_of_halves(unit, situation)
+        _note_uncast_inputs(unit, situation)
+        _note_constants(unit, situation)
+        _note_rounding(unit, situation)
+        _note_halves(unit, situation)
         if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
             continue
         class_name = loaded.sites[unit.site].class_name or unit.class_name
@@ -71,7 +77,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     return root
 
 
-def _tell_of_constants(unit: Unit, situation: ConversionContext) -> None:
+def _note_constants(unit: Unit, situation: ConversionContext) -> None:
     what, policy = _FLOAT32_CONSTANTS.get(unit.class_name), unit.config.get("dtype")
     alike = unit.class_name == "Rescaling" and unit.site is not None
     if (
@@ -79,7 +85,7 @@ def _tell_of_constants(unit: Unit, situation: ConversionContext) -> None:
         or alike
         or unit.custom
         or not isinstance(policy, Policy)
-        or policy.compute_dtype != "float64"
+        or policy.compute_dtype != _DOUBLE
         or (unit.class_name == "Normalization" and unit.config.get("mean") is None)
     ):
         return
@@ -91,13 +97,13 @@ def _tell_of_constants(unit: Unit, situation: ConversionContext) -> None:
     )
 
 
-def _tell_of_rounding(unit: Unit, situation: ConversionContext) -> None:
+def _note_rounding(unit: Unit, situation: ConversionContext) -> None:
     policy = unit.config.get("dtype")
     if (
         situation.to_keras3
         or unit.custom
         or not isinstance(policy, Policy)
-        or policy.compute_dtype != "float64"
+        or policy.compute_dtype != _DOUBLE
     ):
         return
     values = [(key, unit.config.get(key)) for key in _ROUNDED_ARGUMENTS.get(unit.class_name, ())]
@@ -112,6 +118,30 @@ def _tell_of_rounding(unit: Unit, situation: ConversionContext) -> None:
         )
 
 
+def _note_uncast_inputs(model: Unit, situation: ConversionContext) -> None:
+    """Note layers of a model that compute in float64 and are given numbers of another dtype."""
+    network = model.network
+    if network is None:
+        return
+    for place, unit in enumerate(network.units):
+        if unit.class_name not in _NORMALIZATIONS or compute_dtype(unit) != _DOUBLE or unit.custom:
+            continue
+        before = network.units[max(place - 1, 0) : place]
+        given = (
+            [Reference(layer=one.name) for one in before]
+            if network.is_chain
+            else [one for call in unit.calls for one in references(call.args)]
+        )
+        if {tensor_dtype(network, one) for one in given} - {_DOUBLE, None}:
+            situation.log.note(
+                "uncast-input",
+                unit,
+                f"{unit.path} ({unit.class_name}) computes in float64 in Keras 2, and in float32 "
+                "in Keras 3, which does not cast its input: predictions agree to about 1e-6 of the "
+                "largest value",
+            )
+
+
 def _is_single(value: float) -> bool:
     """Return whether float32 has a number."""
     try:
@@ -120,16 +150,17 @@ def _is_single(value: float) -> bool:
         return False
 
 
-def _tell_of_halves(unit: Unit, situation: ConversionContext) -> None:
+def _note_halves(unit: Unit, situation: ConversionContext) -> None:
     policy = unit.config.get("dtype")
-    if unit.class_name not in _IN_HALF or unit.custom or not isinstance(policy, Policy):
+    if unit.class_name not in _NORMALIZATIONS or unit.custom or not isinstance(policy, Policy):
         return
     if policy.compute_dtype in HALVES:
         situation.log.note(
             "normalized-in-half",
             unit,
             f"{unit.path} ({unit.class_name}) is computed in {policy.compute_dtype} by Keras 2 and "
-            "in float32 by Keras 3: its values agree to about ten roundings",
+            "in float32 by Keras 3: its values agree to about ten roundings, but not "
+            "where its inputs are large beside their spread: compare predictions",
         )
 
 
