@@ -32,6 +32,7 @@ _EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-53}
 _SINGLE = 2.0**-24
 _FAR = 2.0**-6
 _STEPS = 4
+_LOST = 0.25
 
 
 def handle(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +121,8 @@ def _deviation(keras: Any, recipe: Recipe, model: Any, inputs: Any) -> float:
     """
     Return a fraction of how far predictions of a model in 16 bits are from those in float32: about
     as far may those of another library be, which rounds elsewhere.
+
+    :raises ArithmeticError: if they are so far off that they say nothing about a conversion
     """
     plain = GraphBuilder(keras, without_policies(recipe.graph)).model()
     predict(plain, inputs)
@@ -129,7 +132,10 @@ def _deviation(keras: Any, recipe: Recipe, model: Any, inputs: Any) -> float:
         one.assign(to_array(other))
     refresh(plain)
     expected = predict(plain, inputs)
-    return min(_distance(predict(model, inputs), expected), _FAR) / _STEPS
+    distance = _distance(predict(model, inputs), expected)
+    if distance > _LOST:
+        raise ArithmeticError(f"in float32 it predicts something else, {distance:.0%} off")
+    return min(distance, _FAR) / _STEPS
 
 
 def _distance(found: dict[str, Any], outputs: dict[str, Any]) -> float:

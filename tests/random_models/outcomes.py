@@ -22,6 +22,9 @@ _NEAR: Final = 16
 _CONSTANTS: Final = 1e-7
 """The difference that the note ``float32-constant`` tells of a model in float64."""
 
+_UNCAST: Final = 1e-6
+"""That of ``uncast-input``."""
+
 _NORMALIZED: Final = 2.0**-4
 """That of ``normalized-in-half``, after a few layers."""
 
@@ -75,6 +78,8 @@ def judge_predictions(
     near = max(_NEAR * truth["noise"], 16 * same if truth["eps"] in SAME else same)
     if "float32-constant" in notes:
         near = max(near, _CONSTANTS)
+    if "uncast-input" in notes:
+        near = max(near, _UNCAST)
     if "normalized-in-half" in notes:
         near = max(near, _NORMALIZED)
     worst = 0.0
