@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from policytool.migration.convert.traversal import walk
 from policytool.migration.plan import NoteSeverity
 from tests.helpers.convertible_models import (
     converted,
@@ -567,28 +568,29 @@ class TestDirections:
             "lstm",
         ]
 
+    @pytest.mark.parametrize("goes_backwards", [True, False])
     @pytest.mark.parametrize(
         ("class_name", "config"),
-        [("LSTM", {"units": 2}), ("ConvLSTM2D", {"filters": 2, "kernel_size": [3, 3]})],
+        [
+            ("LSTM", {"units": 2}),
+            ("ConvLSTM2D", {"filters": 2, "kernel_size": [3, 3]}),
+            ("RNN", {"cell": layer2("LSTMCell", "cell", units=2)}),
+        ],
     )
-    def test_the_backward_layer_of_one_that_goes_backwards_is_given(
-        self, tmp_path: Path, class_name: str, config: dict[str, object]
+    def test_the_backward_layer_is_given(
+        self, tmp_path: Path, class_name: str, config: dict[str, object], *, goes_backwards: bool
     ) -> None:
-        """Keras 3 would make it of the same direction."""
-        inner = layer2(class_name, "inner", go_backwards=True, **config)
+        """Keras 3 would make one that goes backwards, or take one that it has made before."""
+        inner = layer2(class_name, "inner", go_backwards=goes_backwards, **config)
         model = keras2(input2("x", 3, 4), layer2("Bidirectional", "both", ONE, layer=inner))
-        found, _, log = converted(tmp_path, model, K3)
+        found, root, log = converted(tmp_path, model, K3)
         assert not log.refusals
         both = named(found, "both")["config"]
-        assert both["layer"]["config"]["go_backwards"] is True
-        assert both["backward_layer"]["config"]["go_backwards"] is False
+        assert both["layer"]["config"]["go_backwards"] is goes_backwards
+        assert both["backward_layer"]["config"]["go_backwards"] is not goes_backwards
         assert both["backward_layer"]["config"]["name"] == "backward_inner"
-
-    def test_cells_of_a_bidirectional_that_goes_backwards_are_refused(self, tmp_path: Path) -> None:
-        cell = layer2("LSTMCell", "cell", units=2)
-        inner = layer2("RNN", "inner", go_backwards=True, cell=cell)
-        model = keras2(input2("x", 3, 4), layer2("Bidirectional", "both", ONE, layer=inner))
-        assert "goes backwards" in told(converted(tmp_path, model, K3)[2])
+        sites = [unit.site for unit in walk(root)]
+        assert len(sites) == len(set(sites))
 
     @pytest.mark.parametrize(("steps", "unrolled"), [(None, False), (3, True)])
     def test_an_unknown_number_of_steps_is_not_unrolled(

