@@ -59,6 +59,8 @@ def _build(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
     randomize(model, recipe.seed)
     if recipe.training is not None:
         train(keras, model, recipe.training, inputs)
+    if not all(np.isfinite(to_array(one)).all() for one in model.weights):
+        raise ArithmeticError("training has made its weights NaN or infinite")
     outputs = predict(model, inputs)
     model.save(job["path"], **({"save_format": "tf"} if recipe.container == "tf" else {}))
     own, outputs, dtypes = _own_load(keras, job["path"], model, inputs, outputs)
