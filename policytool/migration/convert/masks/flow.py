@@ -186,7 +186,7 @@ class MaskFlow:
         rule = rule_of(unit, arguments, len(masks.run), self._release)
         key = (self._scope, unit.name, number)
         if unit.class_name == ATTENTION and not unit.custom:
-            self.used[key] = self._attention_masks(arguments, inputs, rule)
+            self.used[key] = self._attention_masks(unit, arguments, inputs, rule)
         elif self._ignores_masks(unit, arguments):
             self.used[key] = frozenset()
         elif is_softmax(unit):  # a rule for masks of steps says nothing of one that it is given
@@ -251,11 +251,15 @@ class MaskFlow:
 
     def _attention_masks(
         self,
+        unit: Unit,
         arguments: Mapping[str, Argument],
         inputs: Sequence[Reference],
         rule: MaskRule | None,
     ) -> Used:
-        """Return the masks that a MultiHeadAttention computes with."""
+        """
+        Return the masks that a MultiHeadAttention computes with. Keras 2 casts the query of a call
+        and nothing else, and what it has cast has no mask.
+        """
         found: set[tuple[str, Mask]] = set()
         for name, reference in zip(_ATTENTION_INPUTS, inputs, strict=False):
             given = arguments.get(f"{name}_mask")
@@ -263,6 +267,8 @@ class MaskFlow:
             mask = (
                 self._operations.mask(given)
                 if is_taken and isinstance(given, Reference)
+                else None
+                if name == "query" and not self._is_keras3 and self._is_cast(unit, reference)
                 else self._run.get(reference)
             )
             if mask is not None and (rule is None or rule.reads):
@@ -352,8 +358,12 @@ class MaskFlow:
         )
         if unit.custom or not (is_linear or unit.class_name in _RETURNS_ITS_INPUT):
             return False
+        return not self._is_cast(unit, tensor)
+
+    def _is_cast(self, unit: Unit, tensor: Reference) -> bool:
+        """Return whether a layer casts a tensor that it is called on, as far as is known."""
         before, after = tensor_dtype(self._network, tensor), compute_dtype(unit)
-        return None in (before, after) or before == after
+        return None not in (before, after) and before != after
 
     def _lose(self, tensor: Reference) -> None:
         first = self._first.get(tensor, tensor)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from policytool.migration.convert._walking import tensors
 from policytool.migration.convert.architecture import Call, Network, Reference, Unit
 from policytool.migration.convert.call_arguments import ATTENTION, RECURRENT, named_arguments
-from policytool.migration.convert.masks.borders import entry_dtypes
+from policytool.migration.convert.masks.borders import compute_dtype, entry_dtypes
 from policytool.migration.convert.masks.building import MaskBuilder
 from policytool.migration.convert.masks.flow import ATTENTION_MASK, TAKERS, CallKey, Used
 from policytool.migration.convert.traversal import references, replace_references
@@ -145,7 +145,10 @@ def _given_call(unit: Unit, call: Call, needed: Used, builder: MaskBuilder) -> C
 def _masked_attention(
     unit: Unit, call: Call, masks: tuple[Used, Used], builder: MaskBuilder
 ) -> Call:
-    """Return a call of a MultiHeadAttention that computes with the masks that it needs."""
+    """
+    Return a call of a MultiHeadAttention that computes with the masks that it needs. A layer before
+    it casts its query, which would lose its mask when the attention does.
+    """
     needed, found = masks
     unwanted = {place for place, _ in found - needed}
     arguments = named_arguments(unit, call)
@@ -156,8 +159,15 @@ def _masked_attention(
     ]
     copied = {one for name in names for one in references(arguments.get(name))}
     missing = needed - {one for one in found if one[0] not in unwanted}
-    query = arguments.get("query")
+    query, dtype = arguments.get("query"), compute_dtype(unit)
     if missing and isinstance(query, Reference):
+        given = builder.dtype(query)
+        is_missed = any(place == "rows" for place, _ in missing)
+        if is_missed and dtype is not None and given is not None and dtype != given:
+            cast = builder.cast(query, dtype, unit)
+            if "query" in call.kwargs:
+                return replace(call, kwargs={**call.kwargs, "query": cast})
+            return replace(call, args=(cast, *call.args[1:]))
         mask = builder.attention_mask(missing, query, call.kwargs.get(ATTENTION_MASK), unit)
         if mask is None:
             return call
