@@ -116,6 +116,13 @@ def shown_attention(
     return keras.Model(given, list(y) if scores else y), _ids()
 
 
+def casting_attention(keras: Any) -> Built:
+    """Return an attention that casts its query, whose mask Keras 2 loses by that."""
+    given = keras.Input((STEPS,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(9, WIDTH, mask_zero=True, dtype="float64")(given)
+    return keras.Model(given, _attention(keras, dtype="float32")(x, x)), _ids()
+
+
 def nested(keras: Any) -> Built:
     """Return a nested model that a mask enters and leaves."""
     inner_input = keras.Input((STEPS, WIDTH))
@@ -142,6 +149,7 @@ MODELS: Final[dict[str, Callable[[Any], Built]]] = {
     "attention_causal_shown": partial(shown_attention, scores=True, causal=True),
     "attention_without_bias_shown": partial(shown_attention, dropout=0.5, use_bias=False),
     "attention_shown": shown_attention,
+    "attention_casting_shown": casting_attention,
     **{f"masked_{name.lower()}": partial(merged, name=name, half=False) for name in MERGES},
     **{f"half_masked_{name.lower()}": partial(merged, name=name, half=True) for name in MERGES},
 }

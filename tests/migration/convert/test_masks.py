@@ -325,6 +325,35 @@ class TestAttention:
         there = keras3(*config["config"]["layers"])
         assert not converted(tmp_path, there, K2)[2].refusals
 
+    @pytest.mark.parametrize("query", ["first", "named"])
+    def test_a_query_that_keras2_casts_is_cast_before(self, tmp_path: Path, query: str) -> None:
+        """Else it would lose its mask."""
+        mha = attention3("mha", "a", "a", {})
+        mha["config"] |= {"dtype": policy("mixed_float16"), "dropout": 0.0}
+        mha["inbound_nodes"][0] = (
+            {"args": [tensor("a"), tensor("a")], "kwargs": {}}
+            if query == "first"
+            else {"args": [], "kwargs": {"query": tensor("a"), "value": tensor("a")}}
+        )
+        model = keras3(input3("x", 3), embedding3("x", "a"), mha)
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        cast = named(config, "mha_cast")
+        assert cast["class_name"] == "Activation"
+        assert cast["inbound_nodes"] == [[["a", 0, 0, {}]]]
+        assert named(config, "mha")["inbound_nodes"] == [
+            [["mha_cast", 0, 0, {"value": ["a", 0, 0]}]]
+        ]
+
+    def test_a_query_that_keras2_casts_has_no_mask_in_keras3(self, tmp_path: Path) -> None:
+        mha = attention2("mha", "a", "b")
+        mha["config"] |= {"dtype": MIXED2, "dropout": 0.0}
+        embeddings = [embedding2("x", name) for name in ("a", "b")]
+        config, _, log = converted(tmp_path, keras2(input2("x", 3), *embeddings, mha), K3)
+        assert not log.refusals
+        sources = [source_layer(one) for one in arguments(config, "mha")[0]]
+        assert class_names(config, *sources) == ["Copy", "Embedding"]
+
     def test_the_argument_that_a_call_has_is_kept(self, tmp_path: Path) -> None:
         mha = layer2(
             "MultiHeadAttention",
