@@ -135,3 +135,10 @@ def test_normalization_in_half_precision_is_noted(
     weights = dict.fromkeys(("gamma", "beta"), (4,))
     found = codes(tmp_path / "model.h5", keras2(input2("x", 4), layer), **weights)
     assert ("normalized-in-half" in found) is noted
+
+
+def test_vectors_near_zero_are_noted(tmp_path: Path) -> None:
+    """The libraries make vectors of different lengths of them."""
+    layer = layer3("UnitNormalization", "layer", tensor("x"), axis=[-1])
+    _, _, log = converted(tmp_path, keras3(input3("x", 2), layer), "tf_keras2.21")
+    assert "short-vectors" in {note.code for note in log.notes}

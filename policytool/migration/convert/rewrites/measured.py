@@ -62,6 +62,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         _note_constants(unit, situation)
         _note_rounding(unit, situation)
         _note_halves(unit, situation)
+        _note_short_vectors(unit, situation)
         if unit.site is None or unit.custom or unit.network is not None or unit.path in told:
             continue
         class_name = loaded.sites[unit.site].class_name or unit.class_name
@@ -161,6 +162,20 @@ def _note_halves(unit: Unit, situation: ConversionContext) -> None:
             f"{unit.path} ({unit.class_name}) is computed in {policy.compute_dtype} by Keras 2 and "
             "in float32 by Keras 3: its values agree to about ten roundings, but not "
             "where its inputs are large beside their spread: compare predictions",
+        )
+
+
+def _note_short_vectors(unit: Unit, situation: ConversionContext) -> None:
+    """
+    Note layers of which Keras 2 takes the square of a length to be 1e-12 at least
+    (``tf.math.l2_normalize``), and Keras 3 the length (``normalize`` in numerical_utils.py).
+    """
+    if unit.class_name == "UnitNormalization" and not unit.custom:
+        situation.log.note(
+            "short-vectors",
+            unit,
+            f"{unit.path} (UnitNormalization) makes unit vectors of vectors shorter than 1e-6 in "
+            "Keras 3, and shorter ones in Keras 2",
         )
 
 

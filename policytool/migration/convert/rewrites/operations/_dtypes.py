@@ -66,6 +66,7 @@ Layers that give numbers of no floating-point dtype as they get them: Keras cast
 inputs alone.
 """
 
+_LOOKUPS: Final = frozenset({"IntegerLookup", "StringLookup", "TextVectorization"})
 _UNSAID: Final = frozenset(
     {"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"}
 )
@@ -228,11 +229,12 @@ def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
         return None
     policy = unit.config.get("dtype")
     if unit.class_name in ENCODERS:
-        # Integers, or floats in the modes that count: Keras 3 has these as integers too, but
-        # writes them as floats, and makes floats of them with others.
+        # Integers, or floats in the modes that count: Keras 3 has those of lookups as integers
+        # too, but writes them as floats, and makes floats of them with others.
         counts = unit.config.get("output_mode", "int") != "int"
-        plain = isinstance(policy, Policy) and policy.name == _FLOATX
-        return _FLOATX if counts and plain else None
+        known = (_FLOATX,) if unit.class_name in _LOOKUPS else (_FLOATX, "float64")
+        name = policy.name if isinstance(policy, Policy) else None
+        return name if counts and name in known else None
     if isinstance(policy, PolicyMap):
         policy = policy.default
     computed = policy.compute_dtype if isinstance(policy, Policy) else _FLOATX
