@@ -134,7 +134,11 @@ def _deviation(keras: Any, recipe: Recipe, model: Any, inputs: Any) -> float:
         one.assign(to_array(other))
     refresh(plain)
     expected = predict(plain, inputs)
-    distance = _distance(predict(model, inputs), expected)
+    found = predict(model, inputs)
+    floats = [name for name, one in found.items() if one.dtype.kind == "f"]
+    if any(np.isfinite(expected[name])[~np.isfinite(found[name])].any() for name in floats):
+        raise ArithmeticError("in float32 it predicts numbers where it predicts none in 16 bits")
+    distance = _distance(found, expected)
     if distance > _LOST:
         raise ArithmeticError(f"in float32 it predicts something else, {distance:.0%} off")
     return min(distance, _FAR) / _STEPS
