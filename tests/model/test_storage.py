@@ -86,6 +86,16 @@ def test_a_wrapper_keeps_what_is_its_own(tmp_path: Path) -> None:
     assert stored(found["mlp/sn/inner"]) == ["kernel", "bias"]
 
 
+@pytest.mark.parametrize(("count", "owner"), [(1, "mlp/inner/first"), (2, "mlp/inner")])
+def test_what_adapt_makes_has_no_scope(tmp_path: Path, count: int, owner: str) -> None:
+    """Of two layers the file does not say whose it is."""
+    inner = sequential(*(entry("Normalization", name) for name in ("first", "second")[:count]))
+    inner["config"] |= {"name": "inner"}
+    path = h5_model(tmp_path / "m.h5", sequential(inner), weights=False)
+    with_weights(path, "inner/mean:0", "inner/variance:0", "inner/count:0")
+    assert set(stored(layers(path)[owner])) == {"mean", "variance", "count"}
+
+
 def test_a_layer_that_stands_twice_is_counted_once(tmp_path: Path) -> None:
     """
     HDF5 stores the variables of a layer that a nested model shares at both places; equal object ids

@@ -28,6 +28,8 @@ _CONTAINERS: Final = (LAYERS, "_layer_checkpoint_dependencies")
 
 _VARS: Final = "vars"
 _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
+_ADAPTING: Final = "Normalization"
+_ADAPTED: Final = frozenset({"mean", "variance", "count"})
 NOT_WEIGHTS: Final = frozenset({"optimizer", "metrics"})
 """Groups at the root that hold no layer's variables."""
 
@@ -179,11 +181,8 @@ def _site_by_prefix(
     Return the site below ``start`` whose name the variable's begins with, the longest such;
     ``start`` where there is none: Keras 1 writes no scopes.
     """
-    pending, found = list(children.get(start, ())), start
-    longest = ""
-    while pending:
-        index = pending.pop()
-        pending += children.get(index, ())
+    longest, found = "", start
+    for index in _all_below(children, start):
         if name.startswith(f"{sites[index].name}_") and len(sites[index].name) > len(longest):
             longest, found = sites[index].name, index
     return found
@@ -209,8 +208,12 @@ def _holder(
     Return who holds a variable whose scopes lead no further than ``index``.
 
     An RNN's are its cell's, a TimeDistributed's its layer's. Of another wrapper's, those with usual
-    names are its layer's, the rest its own (``vector_u`` of SpectralNormalization).
+    names are its layer's, the rest its own (``vector_u`` of SpectralNormalization). What
+    ``Normalization.adapt`` makes has no scope: it is that of the one such layer of a model.
     """
+    if sites[index].is_model and name in _ADAPTED:
+        adapted = [one for one in _all_below(children, index) if sites[one].class_name == _ADAPTING]
+        return adapted[0] if len(adapted) == 1 else index
     while True:
         inner = [
             child
@@ -227,6 +230,14 @@ def _holder(
         if own:
             return index
         index = inner[0]
+
+
+def _all_below(children: Mapping[int | None, list[int]], start: int) -> Iterator[int]:
+    pending = list(children.get(start, ()))
+    while pending:
+        index = pending.pop()
+        pending += children.get(index, ())
+        yield index
 
 
 def _with_cell_names(
