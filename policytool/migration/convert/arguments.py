@@ -96,8 +96,12 @@ class _Judge:
             if class_name == unit.class_name
             else f"{class_name} of {unit.path}"
         )
-        if objection.missing or objection.broken:
+        if objection.missing:
             log.refuse("class", unit, f"{what}: {target.loader} has no {class_name}")
+            return found
+        if objection.broken:
+            text = f"{what}: {target.loader} does not load a {class_name} that it has saved itself"
+            log.refuse("class", unit, text)
             return found
         for key in objection.refused:
             if key in _NEVER:

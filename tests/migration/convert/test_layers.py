@@ -712,3 +712,22 @@ class TestEncodersUnderMixedPolicies:
         layer["config"]["dtype"] = policy("mixed_float16")
         config, _, _ = converted(tmp_path, keras3(input3("x", 4), layer), K2)
         assert "dtype" not in named(config, "bins")["config"]
+
+
+@pytest.mark.parametrize(
+    ("class_name", "config", "said"),
+    [
+        ("RMSNormalization", {}, "tf_keras2.21 has no RMSNormalization"),
+        (
+            "SpectralNormalization",
+            {"layer": layer3("Dense", "inner", units=2)},
+            "tf_keras2.21 does not load a SpectralNormalization that it has saved itself",
+        ),
+    ],
+)
+def test_classes_that_the_target_lacks_or_does_not_load_are_refused(
+    tmp_path: Path, class_name: str, config: dict[str, object], said: str
+) -> None:
+    """tf_keras 2.21 has a SpectralNormalization, and fails on its own files with one."""
+    layer = layer3(class_name, "layer", tensor("x"), **config)
+    assert said in told(converted(tmp_path, keras3(input3("x", 4), layer), K2)[2])
