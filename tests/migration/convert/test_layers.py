@@ -720,14 +720,38 @@ class TestEncodersUnderMixedPolicies:
         ("RMSNormalization", {}, "tf_keras2.21 has no RMSNormalization"),
         (
             "SpectralNormalization",
-            {"layer": layer3("Dense", "inner", units=2)},
+            {"layer": layer3("Embedding", "inner", input_dim=3, output_dim=2)},
             "tf_keras2.21 does not load a SpectralNormalization that it has saved itself",
         ),
     ],
 )
 def test_classes_that_the_target_lacks_or_does_not_load_are_refused(
-    tmp_path: Path, class_name: str, config: dict[str, object], said: str
+    tmp_path: Path, class_name: str, config: Config, said: str
 ) -> None:
     """tf_keras 2.21 has a SpectralNormalization, and fails on its own files with one."""
     layer = layer3(class_name, "layer", tensor("x"), **config)
     assert said in told(converted(tmp_path, keras3(input3("x", 4), layer), K2)[2])
+
+
+@pytest.mark.parametrize(
+    ("inner", "masked", "converts"),
+    [
+        (layer3("Dense", "inner", units=2), True, True),
+        (layer3("Dense", "inner", units=2, dtype=policy("float64")), False, False),
+        (layer3("Conv1D", "inner", filters=2, kernel_size=[1]), False, True),
+        (layer3("Conv1D", "inner", filters=2, kernel_size=[1]), True, False),
+    ],
+)
+def test_a_spectral_normalization_becomes_its_layer(
+    tmp_path: Path, inner: Config, *, masked: bool, converts: bool
+) -> None:
+    """It casts what its layer gives, and hands a mask on, which a Conv1D does not."""
+    first = layer3("Masking" if masked else "ReLU", "first", tensor("x"))
+    layer = layer3("SpectralNormalization", "layer", tensor("first"), layer=inner)
+    config, _, log = converted(tmp_path, keras3(input3("x", 3, 4), first, layer), K2)
+    assert not log.refusals or not converts
+    if converts:
+        assert named(config, "layer")["class_name"] == inner["class_name"]
+        assert "spectral-normalization" in {note.code for note in log.notes}
+    else:
+        assert "does not load" in told(log)

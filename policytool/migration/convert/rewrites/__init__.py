@@ -34,6 +34,7 @@ from policytool.migration.convert.rewrites import (
     policies,
     preprocessing,
     renamed,
+    spectral,
     storage,
 )
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
@@ -48,6 +49,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     einsum.REWRITE,
     convlstm.REWRITE,
     cropping.REWRITE,
+    spectral.REWRITE,
     masks.REWRITE,
     policies.REWRITE,
     storage.REWRITE,

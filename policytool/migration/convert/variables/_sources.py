@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Key = tuple[tuple[str, ...], str]
 
 _STACK: Final = "StackedRNNCells"
+_SPECTRAL: Final = "SpectralNormalization"
 _SEEDS: Final = ("seed_generator", "random_generator")
 """What holds the state of random numbers, which every loader makes anew."""
 
@@ -36,7 +37,7 @@ class Sources:
     def claimed_sites(self) -> frozenset[int]:
         """
         The sites that units of the model stand for, and their like in the backward direction of a
-        Bidirectional, which has no unit.
+        Bidirectional, which has no unit; of a wrapper that its layer has taken the place of, too.
         """
         found = {unit.site for unit in walk(self.root) if unit.site is not None}
         loaded = self.situation.loaded
@@ -49,6 +50,8 @@ class Sources:
                     strict=False,
                 )
                 found |= {backward for forward, backward in pairs if forward in found}
+                found.add(site)
+            elif loaded.sites[site].class_name == _SPECTRAL and not found.isdisjoint(below):
                 found.add(site)
         return frozenset(found)
 
