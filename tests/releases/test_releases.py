@@ -28,7 +28,7 @@ from tests.helpers.paths import FIXTURES
 
 FAMILIES: Final = (KERAS2, KERAS3)
 ALL: Final = "tf1.15 on, keras3.0 on"
-STANDALONE: Final = frozenset({"keras2.2.4", "keras2.3.1"})
+STANDALONE: Final = frozenset({"keras2.1.6", "keras2.2.4", "keras2.3.1"})
 """They wrote fixtures and load them; no target is one of them."""
 
 BESIDES: Final = STANDALONE | {"keras3.12"}
