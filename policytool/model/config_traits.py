@@ -71,6 +71,9 @@ class ConfigTraits:
     distributed_models: bool = False
     """Whether a TimeDistributed wraps a Sequential."""
 
+    listed_layers: bool = False
+    """Whether a Sequential's config is the list of its layers, as Keras up to 2.2.2 writes it."""
+
     shapeless: bool = False
     """Whether a Sequential holds nothing of its input's shape."""
 
@@ -161,6 +164,8 @@ def _note(value: dict[str, Json], found: ConfigTraits) -> None:
             _note_config(class_name, config, found)
             if "inbound_nodes" in value and "trainable" not in config and is_operation(value):
                 found.operations.add(class_name)
+        elif class_name == "Sequential" and isinstance(config, list):
+            found.listed_layers = True
         if class_name == "Functional" and isinstance(module, str):
             found.functional_modules.add(module)
     if "dtype" in value:

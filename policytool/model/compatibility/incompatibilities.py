@@ -171,6 +171,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "it has values as calls of Python classes, which PyYAML 5.2 and later refuse",
         _observation("python-objects"),
     ),
+    _row(
+        Obstacle.MODEL,
+        "h5 json yaml",
+        "tf2.1 to tf2.2, keras3.0 on",
+        "the config of its Sequential is a bare list, as Keras up to 2.2.2 writes it",
+        lambda found: found.traits.listed_layers,
+    ),
     # What no order of building exists for: releases do not end, or refuse it; see
     # fixtures/attacks.json.
     _row(
