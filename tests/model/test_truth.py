@@ -80,6 +80,9 @@ CASES: Final = tuple(_cases(WITH_CONFIG))
 Record = dict[str, Any]
 
 
+UNNAMED: Final = frozenset({"keras2.1.6"})
+"""Releases up to Keras 2.2.2, which write a Sequential as the bare list of its layers."""
+
 ABSENT: Final[tuple[tuple[str, Callable[[Case, Record], bool]], ...]] = (
     (
         (
@@ -117,10 +120,6 @@ ABSENT: Final[tuple[tuple[str, Callable[[Case, Record], bool]], ...]] = (
     ),
 )
 """Reason, and which layers it excuses from standing in the report."""
-
-
-UNNAMED: Final = frozenset({"keras2.1.6"})
-"""Releases up to Keras 2.2.2, which write a Sequential as the bare list of its layers."""
 
 
 def _sequentials(case: Case) -> set[str]:
