@@ -46,6 +46,7 @@ CHANGED: Final = {
     "tf_keras2.21": {
         "rnn": "weights before hard_sigmoid are multiplied, and back, with a rounding each",
         "tf_op_layers": "ops of Keras 3 have no policy, nor arguments that say the default",
+        "wrappers": "Keras 3 gets the backward layer that Keras 2 makes, and Keras 2 keeps it",
     },
 }
 """
