@@ -183,7 +183,9 @@ def _site(walk: _Walk, value: dict[str, Json], place: _Place) -> Site:
         address=Address(
             part=walk.root.part,
             pointer=walk.root.pointer + pointer(*place.steps, "config", "dtype"),
-        ),
+        )
+        if isinstance(config, dict)
+        else None,
         is_model=class_name in MODEL_CLASSES
         or (place.parent is None and _layer_list(config) is not None),
         config=config if isinstance(config, dict) else None,
