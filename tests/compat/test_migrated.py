@@ -32,7 +32,7 @@ from policytool.migration.planning.options import RETARGETS, Options
 from policytool.model.model import Source
 from tests.compat.asking import Answers, Job, Loaded, ask
 from tests.compat.cases import CASES, LIBRARIES, LOADED_OTHERWISE, OP_LAYERS
-from tests.model.test_truth import Case, by_path
+from tests.model.test_truth import Case, by_path, live_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -219,9 +219,7 @@ def _dtypes(library: str, one: Migrated, live: tuple[Mapping[str, Any], ...]) ->
     """
     Yield, for each declared layer, how the loaded one differs; an empty text where it does not.
     """
-    records = {
-        path: dict(record) for record in live for path in (record["path"], *record["also_at"])
-    }
+    records = live_records(one.case, one.model, live)
     for layer in by_path(one.model).values():
         record = records.get(layer.path)
         if (

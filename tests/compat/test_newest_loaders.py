@@ -26,7 +26,7 @@ from tests.compat.cases import (
     under_another_policy,
     verdict,
 )
-from tests.model.test_truth import Case, by_path, report
+from tests.model.test_truth import Case, by_path, live_records, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -103,9 +103,7 @@ def _declared_and_live(
     Yield each layer that the file declares dtypes for, and the live one at its path; a Sequential
     does not list its input layer.
     """
-    records = {
-        path: dict(record) for record in live for path in (record["path"], *record["also_at"])
-    }
+    records = live_records(case, report(case.path), live)
     for layer in by_path(report(case.path)).values():
         if (
             layer.source is Source.DECLARED

@@ -24,7 +24,7 @@ from policytool.releases.policy import Dynamic, Fixed
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 WITH_CONFIG: Final = ("h5", "json", "yaml", "keras", "keras-dir", "savedmodel", "tfjs", "export")
 """Formats that hold a config; of exports, those of TF 1."""
@@ -203,6 +203,23 @@ def report(path: str) -> Model:
 def by_path(model: Model) -> dict[str, Layer]:
     """Return the layers by every path they stand at."""
     return {path: layer for layer in model.layers for path in (layer.path, *layer.also_at)}
+
+
+def live_records(case: Case, model: Model, live: Iterable[Mapping[str, Any]]) -> dict[str, Record]:
+    """
+    Return what the loaded layers said, by the paths that a report has: a loader gives a name of its
+    own to a Sequential that has none.
+    """
+    records = {
+        path: dict(record) for record in live for path in (record["path"], *record["also_at"])
+    }
+    if case.release in UNNAMED:
+        names = {path.rpartition("/")[2]: record for path, record in records.items()}
+        for path in by_path(model):
+            record = names.get(path.rpartition("/")[2])
+            if record is not None:
+                records.setdefault(path, record)
+    return records
 
 
 def scale(found: Dynamic | Fixed | None) -> Record | None:
