@@ -695,6 +695,22 @@ class TestConvLSTM:
         log = converted(tmp_path, model, K3)[2]
         assert ("gets images of any size" in told(log)) is is_refused
 
+    @pytest.mark.parametrize(("height", "is_refused"), [(None, True), (8, False)])
+    def test_those_of_a_nested_model_are_refused(
+        self, tmp_path: Path, height: int | None, *, is_refused: bool
+    ) -> None:
+        inside = keras2(
+            input2("y", None, height, 8, 1),
+            layer2("Activation", "relu", [["y", 0, 0, {}]], activation="relu"),
+        )
+        nested = {**inside, "name": "inner", "inbound_nodes": [[["x", 0, 0, {}]]]}
+        nested["config"] = {**inside["config"], "name": "inner"}
+        arguments = {"filters": 2, "kernel_size": [2, 2], "recurrent_activation": "sigmoid"}
+        lstm = layer2("ConvLSTM2D", "lstm", [["inner", 0, 0, {}]], **arguments)
+        model = keras2(input2("x", None, height, 8, 1), nested, lstm)
+        log = converted(tmp_path, model, K3)[2]
+        assert ("gets images of any size" in told(log)) is is_refused
+
 
 class TestEncodersUnderMixedPolicies:
     @pytest.mark.parametrize("name", ["mixed_float16", "mixed_bfloat16"])

@@ -10,7 +10,7 @@ from typing import Final
 from policytool.migration.convert.architecture import Network, Role, Unit
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._shapes import input_shape, layer_before
-from policytool.migration.convert.traversal import walk
+from policytool.migration.convert.traversal import references, walk
 from policytool.model.tree import INPUT_CLASS
 
 _CLASSES: Final = frozenset({"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"})
@@ -44,13 +44,26 @@ def _is_open(unit: Unit, network: Network) -> bool:
         if isinstance(shape, list):
             return None in shape[sizes]
         before = layer_before(before, network)
+        while before is not None and before.network is not None and before.network.units:
+            network = before.network  # what it gives is what its last layer gives
+            before = _last(network)
         if before is not None and _may_size(before):
             return False
     return False
 
 
+def _last(network: Network) -> Unit | None:
+    """Return the layer whose tensor is the first output of a network."""
+    if network.is_chain:
+        return network.units[-1]
+    output = next(references(network.outputs), None)
+    return network.unit(output.layer) if output is not None else None
+
+
 def _may_size(unit: Unit) -> bool:
-    is_layer = unit.role is Role.LAYER and unit.network is None and unit.class_name != INPUT_CLASS
+    if unit.class_name == INPUT_CLASS:
+        return False
+    is_layer = unit.role is Role.LAYER and unit.network is None
     return not is_layer or unit.custom or unit.class_name in _SIZING
 
 
