@@ -695,16 +695,20 @@ class TestConvLSTM:
         log = converted(tmp_path, model, K3)[2]
         assert ("gets images of any size" in told(log)) is is_refused
 
-    @pytest.mark.parametrize(("height", "is_refused"), [(None, True), (8, False)])
+    @pytest.mark.parametrize(
+        ("inside", "height", "is_refused"),
+        [(None, None, True), (8, 8, False), (None, 8, False)],
+    )
     def test_those_of_a_nested_model_are_refused(
-        self, tmp_path: Path, height: int | None, *, is_refused: bool
+        self, tmp_path: Path, inside: int | None, height: int | None, *, is_refused: bool
     ) -> None:
-        inside = keras2(
-            input2("y", None, height, 8, 1),
+        """But not where it is called on images of one size, for which Keras 3 builds it."""
+        inner = keras2(
+            input2("y", None, inside, 8, 1),
             layer2("Activation", "relu", [["y", 0, 0, {}]], activation="relu"),
         )
-        nested = {**inside, "name": "inner", "inbound_nodes": [[["x", 0, 0, {}]]]}
-        nested["config"] = {**inside["config"], "name": "inner"}
+        nested = {**inner, "name": "inner", "inbound_nodes": [[["x", 0, 0, {}]]]}
+        nested["config"] = {**inner["config"], "name": "inner"}
         arguments = {"filters": 2, "kernel_size": [2, 2], "recurrent_activation": "sigmoid"}
         lstm = layer2("ConvLSTM2D", "lstm", [["inner", 0, 0, {}]], **arguments)
         model = keras2(input2("x", None, height, 8, 1), nested, lstm)

@@ -39,17 +39,24 @@ def _is_open(unit: Unit, network: Network) -> bool:
         return False
     sizes = slice(3, None) if inner.config.get("data_format") == "channels_first" else slice(2, -1)
     before: Unit | None = unit
+    around: list[tuple[Unit, Network]] = []
+    is_open_inside = False
     while before is not None:
         shape = input_shape(before, network)
         if isinstance(shape, list):
-            return None in shape[sizes]
+            if None not in shape[sizes] or not around:
+                return None in shape[sizes]
+            is_open_inside = True  # a nested model is built for what it is called on
+            before, network = around.pop()
+            continue
         before = layer_before(before, network)
         while before is not None and before.network is not None and before.network.units:
-            network = before.network  # what it gives is what its last layer gives
+            around.append((before, network))
+            network = before.network  # what a model gives is what its last layer gives
             before = _last(network)
         if before is not None and _may_size(before):
-            return False
-    return False
+            return is_open_inside
+    return is_open_inside
 
 
 def _last(network: Network) -> Unit | None:
@@ -61,9 +68,7 @@ def _last(network: Network) -> Unit | None:
 
 
 def _may_size(unit: Unit) -> bool:
-    if unit.class_name == INPUT_CLASS:
-        return False
-    is_layer = unit.role is Role.LAYER and unit.network is None
+    is_layer = unit.role is Role.LAYER and unit.network is None and unit.class_name != INPUT_CLASS
     return not is_layer or unit.custom or unit.class_name in _SIZING
 
 
