@@ -105,7 +105,7 @@ ABSENT: Final[tuple[tuple[str, Callable[[Case, Record], bool]], ...]] = (
         lambda case, record: record["role"] == "cell" and record["name"][-1].isdigit(),
     ),
     (
-        "the input layer of a Sequential that is a bare list stands in no config",
+        "configs have no input layer of a Sequential that is a bare list",
         lambda case, record: (
             case.release in UNNAMED
             and record["role"] == "input"
