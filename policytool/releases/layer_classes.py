@@ -12,17 +12,10 @@ from policytool.releases import data
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
-ENCODERS: Final = frozenset(
-    {
-        "CategoryEncoding",
-        "Discretization",
-        "HashedCrossing",
-        "Hashing",
-        "IntegerLookup",
-        "StringLookup",
-        "TextVectorization",
-    }
-)
+LOOKUPS: Final = frozenset({"IntegerLookup", "StringLookup", "TextVectorization"})
+"""Layers that make ids of words and numbers by a vocabulary."""
+
+ENCODERS: Final = LOOKUPS | {"CategoryEncoding", "Discretization", "HashedCrossing", "Hashing"}
 """
 Layers that make ids of words and numbers, or vectors of ids: lookups in tables and counts, which
 have no 16-bit form.

@@ -12,7 +12,7 @@ from policytool.migration.convert.rewrites.operations.composed_functions import 
 from policytool.migration.convert.traversal import references
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes
-from policytool.releases.layer_classes import ENCODERS
+from policytool.releases.layer_classes import ENCODERS, LOOKUPS
 from policytool.releases.policy import Policy, PolicyMap
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ Layers that give numbers of no floating-point dtype as they get them: Keras cast
 inputs alone.
 """
 
-_LOOKUPS: Final = frozenset({"IntegerLookup", "StringLookup", "TextVectorization"})
 _UNSAID: Final = frozenset(
     {"TensorFlowOpLayer", "ClassMethod", "InstanceMethod", "InstanceProperty"}
 )
@@ -232,7 +231,7 @@ def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
         # Integers, or floats in the modes that count: Keras 3 has those of lookups as integers
         # too, but writes them as floats, and makes floats of them with others.
         counts = unit.config.get("output_mode", "int") != "int"
-        known = (_FLOATX,) if unit.class_name in _LOOKUPS else (_FLOATX, "float64")
+        known = (_FLOATX,) if unit.class_name in LOOKUPS else (_FLOATX, "float64")
         name = policy.name if isinstance(policy, Policy) else None
         return name if counts and name in known else None
     if isinstance(policy, PolicyMap):
