@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Final
 
 from policytool.migration.convert.architecture import Network, Reference, Unit
+from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.call_arguments import RECURRENT
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import map_units
@@ -28,8 +29,7 @@ from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
 
-_BACKWARD: Final = "backward_layer"
-_PREFIXES: Final = {"layer": "forward_", _BACKWARD: "backward_"}
+_PREFIXES: Final = {"layer": "forward_", BACKWARD: "backward_"}
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
@@ -73,12 +73,12 @@ def _as_built(unit: Unit, situation: ConversionContext) -> Unit:
     """
     Return a Bidirectional of Keras 2 with its backward layer, by the name that Keras 2 gives it.
     """
-    forward, inner = unit.config.get("layer"), unit.config.get(_BACKWARD)
+    forward, inner = unit.config.get("layer"), unit.config.get(BACKWARD)
     if not isinstance(inner, Unit):
         inner = _backward_layer(unit, forward, situation) if isinstance(forward, Unit) else None
     if inner is not None:
         return unit.with_config(
-            backward_layer=replace(inner, name=_PREFIXES[_BACKWARD] + inner.name)
+            backward_layer=replace(inner, name=_PREFIXES[BACKWARD] + inner.name)
         )
     if isinstance(forward, Unit) and forward.config.get("go_backwards") is True:
         situation.log.refuse(
@@ -91,25 +91,16 @@ def _as_built(unit: Unit, situation: ConversionContext) -> Unit:
 
 
 def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> Unit | None:
-    """
-    Return the backward layer that Keras 2 makes of a forward layer, with its own variables; None if
-    the file has none of it.
-    """
-    loaded = situation.loaded
-    children = loaded.children[unit.site] if unit.site is not None else ()
-    site = next((child for child in children if loaded.sites[child].attribute == _BACKWARD), None)
-    if site is None or forward.site is None:
+    """Return the backward layer that Keras 2 makes; None if the file has no variables of it."""
+    twin = backward_twin(unit, forward, situation.loaded)
+    if twin is None:
         return None
     backwards = forward.config.get("go_backwards") is True
     if backwards:
         situation.log.change(
             "backward-layer", unit, "its backward layer, which goes forwards, is given"
         )
-    behind = site - forward.site  # as far as the cells of one layer are from those of the other
-    copied = map_units(
-        forward, lambda one: one if one.site is None else replace(one, site=one.site + behind)
-    )
-    return copied.with_config(go_backwards=not backwards)
+    return twin.with_config(go_backwards=not backwards)
 
 
 def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Assembly
 from policytool.migration.convert.architecture import Role, Unit
+from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.variables import _subclassed
 from policytool.migration.convert.variables._holders import Holder, Stored
 from policytool.migration.convert.variables._layouts import assemble, shape_of
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.variables._sources import Key, Sources
 
 _BIDIRECTIONAL: Final = "Bidirectional"
-_BACKWARD: Final = "backward_layer"
-_PREFIXES: Final = {"forward_layer": "forward_", _BACKWARD: "backward_"}
+_PREFIXES: Final = {"forward_layer": "forward_", BACKWARD: "backward_"}
 _KERNEL: Final = "kernel"
 _SPECTRAL: Final = "SpectralNormalization"
 """The wrapper that has its layer's kernel as a variable of its own too."""
@@ -77,49 +77,9 @@ class HolderBuilder:
             slot = "forward_layer" if directions and key == "layer" else key
             for in_list, inner in _units(value):
                 yield slot, in_list, inner
-                if slot == "forward_layer" and not isinstance(unit.config.get(_BACKWARD), Unit):
-                    yield _BACKWARD, False, self._backward(unit, inner)
-
-    def _backward(self, unit: Unit, forward: Unit) -> Unit:
-        """
-        Return the backward direction, which the config has no word of: the forward one with the
-        variables of the other.
-        """
-        loaded = self.situation.loaded
-        if unit.site is None or forward.site is None:
-            return forward
-        other = next(
-            (
-                child
-                for child in loaded.children[unit.site]
-                if loaded.sites[child].attribute == _BACKWARD
-            ),
-            None,
-        )
-        return forward if other is None else self._shift_sites(forward, forward.site, other)
-
-    def _shift_sites(self, unit: Unit, start: int, end: int) -> Unit:
-        """
-        Return a unit with the sites below ``end`` in place of those below ``start``, which are as
-        many.
-        """
-        loaded = self.situation.loaded
-        sites = dict(zip(loaded.below(start), loaded.below(end), strict=False))
-
-        def change(value: Value) -> Value:
-            if isinstance(value, Unit):
-                config = {key: change(item) for key, item in value.config.items()}
-                return replace(
-                    value,
-                    site=sites.get(value.site) if value.site is not None else None,
-                    config=config,
-                )
-            if isinstance(value, list):
-                return [change(item) for item in value]
-            return value
-
-        moved = change(unit)
-        return moved if isinstance(moved, Unit) else unit
+                if slot == "forward_layer" and not isinstance(unit.config.get(BACKWARD), Unit):
+                    twin = backward_twin(unit, inner, self.situation.loaded)
+                    yield BACKWARD, False, twin or inner
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
         pool: dict[Key, Tensor | Assembly] = {}
