@@ -131,7 +131,7 @@ def loaders_page() -> str:
         (
             "was asked about, a key that no release was seen to write, the tables of lookup "
             "layers, "
-            "files of Keras 1. A SavedModel's layer that a loader"
+            "files of Keras 1, exports for serving. A SavedModel's layer that a loader"
         ),
         (
             "cannot build from its config may be revived from what was traced, so for SavedModels "

@@ -34,6 +34,10 @@ class TestTargetRefuses(RuleContract):
         "tf2.5/mha.json": (None, "net/mha"),
         "tf2.5/tf_op_layers.h5": (None,),
         "tf2.15/per_layer.h5": (None, None),
+        "keras3.15/loops.export": (None,),
+        "keras3.15/weights_only.weights.h5": (None, None),
+        "keras3.15/sharded.weights.json": (None, None),
+        "tf2.9/weights_only.ckpt.index": (None, None),
     }
     silent = (
         *(
@@ -61,6 +65,15 @@ class TestTargetRefuses(RuleContract):
             "keras3.6 refuses the file: Dense takes no quantization_config there (also mlp/dense_b)"
         )
         assert findings[1].address is not None
+
+    def test_what_has_no_config_is_told_what_else_to_do(self) -> None:
+        """Signatures can be called, and weights loaded into a model."""
+        for name, advice in (
+            ("loops.export", "call its signatures as a layer, keras.layers.TFSMLayer"),
+            ("weights_only.weights.h5", "build the model with its own code, and call load_weights"),
+        ):
+            first, *_ = found(self.id, FIXTURES / "keras3.15" / name, _TODAY)
+            assert first.advice == advice
 
     def test_what_migrate_mends_has_its_command(self) -> None:
         """
@@ -132,6 +145,7 @@ class TestNotJudged(RuleContract):
         "tf2.15/custom_layer.h5": ("net/pair", "net/holder", "net/scale"),
         "tf2.5/tf_op_layers.h5": ("mlp/tf.cast", "mlp/tf.__operators__.getitem"),
         "tf2.15/lambda.h5": ("net/double", "net/double"),
+        "keras3.15/loops.export": (None,),
     }
     silent = ("tf2.15/default_float32.h5", "keras3.15/mha.keras", "keras3.15/keras_ops.h5")
 

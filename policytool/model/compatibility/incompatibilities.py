@@ -137,6 +137,13 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     # containers
     _row(
         Obstacle.CONTAINER,
+        "weights",
+        "tf1.15 on, keras3.0 on",
+        "it has weights and no model; load_weights reads it into a model that has its layers",
+        lambda _: True,
+    ),
+    _row(
+        Obstacle.CONTAINER,
         "savedmodel",
         "keras3.0 on",
         "Keras 3 loads no SavedModels",

@@ -42,6 +42,7 @@ them.
 """
 
 _CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
+_KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
 _BEFORE_VOCABULARIES: Final = releases_in("tf2.3 to tf2.5")
 _BEFORE_AXES: Final = releases_in("keras3.0 to keras3.6")
@@ -87,6 +88,7 @@ def of(
     """Return what is left open about a model."""
     about = [doubt for alike in found for doubt in _about(evidence.document, alike)]
     return (
+        *_export(evidence.document),
         *_untried_release(origins),
         *_merge((*about, *_axes(evidence.document, sites))),
         *_deep(evidence.traits),
@@ -97,6 +99,15 @@ def of(
         *_shape_in_layer(evidence),
         *_pickled_weights(evidence),
     )
+
+
+def _export(document: Document) -> Iterator[Doubt]:
+    if document.format == "savedmodel" and (document.config_part is None or not document.nodes):
+        reason = (
+            "it was exported for serving: load_model of Keras 2 returns its signatures, or fails, "
+            "and returns no Keras model"
+        )
+        yield Doubt(cause=Cause(kind=Obstacle.CONTAINER, reason=reason), loaders=_KERAS2)
 
 
 def _deep(traits: ConfigTraits) -> Iterator[Doubt]:

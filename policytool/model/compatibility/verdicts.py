@@ -52,10 +52,7 @@ def verdicts(
     Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for what
     no loader is given.
     """
-    exported = (
-        document.format == "savedmodel" and not document.nodes
-    )  # a TF 1 export, from which no load_model makes a Keras model
-    if exported or document.format in NOT_LOADED:
+    if document.format in NOT_LOADED:
         return ()
     evidence = Evidence(
         document=document,

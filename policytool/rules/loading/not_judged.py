@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.model.model import Obstacle
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Severity
 from policytool.rules.loading import _converting, _targets
@@ -21,6 +22,7 @@ from policytool.rules.loading import _converting, _targets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.model.model import Cause
     from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
@@ -40,11 +42,16 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                     address=_targets.address(case, doubt),
                     detail=_targets.detail(verdict, doubt),
                     advice=_converting.advice(
-                        case,
-                        verdict.loader,
-                        f"load it once with {verdict.loader} and the code of its classes",
+                        case, verdict.loader, _otherwise(verdict.loader, doubt)
                     ),
                 )
+
+
+def _otherwise(loader: str, doubt: Cause) -> str:
+    """Return what to do where migrate does not convert the file."""
+    if doubt.kind is Obstacle.CONTAINER:
+        return "use its signatures: tf.saved_model.load returns them"
+    return f"load it once with {loader} and the code of its classes"
 
 
 RULE: Final = Rule(

@@ -24,6 +24,7 @@ from policytool.rules.loading import _converting, _targets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from policytool.model.model import Cause
     from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
@@ -42,8 +43,15 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                 remedy=remedy,
                 advice=None
                 if remedy
-                else _converting.advice(case, verdict.loader, _ADVICE.get(cause.kind, _OTHERWISE)),
+                else _converting.advice(case, verdict.loader, _otherwise(case, cause)),
             )
+
+
+def _otherwise(case: RuleInput, cause: Cause) -> str:
+    """Return what to do where migrate does not convert the file."""
+    if case.loaded is None:
+        return _WITHOUT_CONFIG.get(case.document.format, _OTHERWISE)
+    return _ADVICE.get(cause.kind, _OTHERWISE)
 
 
 _OTHERWISE: Final = (
@@ -56,6 +64,12 @@ _ADVICE: Final = {
         "pure 16-bit policy, or float32"
     ),
 }
+
+_WITHOUT_CONFIG: Final = {
+    "weights": "build the model with its own code, and call load_weights",
+    "savedmodel": "call its signatures as a layer, keras.layers.TFSMLayer",
+}
+"""By the format of a file that has no config; Keras 3.0, 3.3 and 3.15 make the layer."""
 
 RULE: Final = Rule(
     id="PT501",
