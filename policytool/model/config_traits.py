@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.model import inbound_nodes
+from policytool.model import inbound_nodes, nested_calls
 from policytool.releases.layer_classes import is_operation
 from policytool.support.text.jsontext import text_at
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _CONTAINERS: Final = frozenset({dict, list})
 _HALVES: Final = ("float16", "mixed_float16")
-_MODELS: Final = frozenset({"Functional", "Model", "Sequential"})
 _INPUT: Final = "InputLayer"
 
 
@@ -67,6 +66,12 @@ class ConfigTraits:
 
     nested_in_graphs: bool = False
     """Whether a model is nested in a functional one."""
+
+    missed_calls: bool = False
+    """Whether Keras 3 looks for a call of a nested model that the config does not have."""
+
+    behind_models: set[str] = field(default_factory=set)
+    """Class names of layers in a Sequential that need the tensor of a functional model."""
 
     distributed_models: bool = False
     """Whether a TimeDistributed wraps a Sequential."""
@@ -240,7 +245,7 @@ def _says_shape(root: dict[str, Json]) -> bool:
         else (None, None)
     )
     return isinstance(inner, dict) and (
-        name in _MODELS or (name != _INPUT and "batch_input_shape" in inner)
+        name in nested_calls.MODELS or (name != _INPUT and "batch_input_shape" in inner)
     )
 
 
@@ -258,10 +263,14 @@ def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -
     layers = (
         [layer for layer in listed if isinstance(layer, dict)] if isinstance(listed, list) else []
     )
-    nested = {text_at(layer, "class_name") for layer in layers} & _MODELS
+    nested = {text_at(layer, "class_name") for layer in layers} & nested_calls.MODELS
     found.nested_models |= bool(nested)
     found.nested_graphs |= bool(nested) and {class_name, *nested} != {"Sequential"}
     found.nested_in_graphs |= bool(nested) and class_name != "Sequential"
+    if class_name == "Sequential":
+        found.behind_models.update(nested_calls.behind_models(layers))
+    elif nested:
+        found.missed_calls |= nested_calls.misses_calls(config)
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
         first = layers[0].get("config")
         found.shapeless |= (

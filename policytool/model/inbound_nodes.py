@@ -69,7 +69,7 @@ def name(entry: Mapping[str, Json]) -> str:
     return str(entry.get("name") or inner)
 
 
-def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
+def stuck(config: Mapping[str, Json], *, from_zero: bool = False) -> tuple[str, ...]:
     """
     Return the layers of a functional model's config that have a call which cannot be made, in the
     order of the config; nothing for a model of any release.
@@ -77,14 +77,15 @@ def stuck(config: Mapping[str, Json]) -> tuple[str, ...]:
     A nested model's calls count from 0 or from 1, and a layer that a nested model has too counts
     its call there in Keras 3.0 (:mod:`policytool.migration.convert._numbering`): of these, any call
     stands for the first.
+
+    :param from_zero: whether all calls count from 0, as loaders of Keras 3 read the HDF5 of Keras 2
     """
     entries = _entries(config)
     calls = {
         layer: nodes if isinstance(nodes := entry.get("inbound_nodes"), list) else []
         for layer, entry in entries.items()
     }
-    within = {inner for entry in entries.values() for inner in _below(entry)}
-    loose = {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
+    loose = set() if from_zero else _counted_otherwise(entries)
     if _in_order(calls, loose):
         return ()
     order: TopologicalSorter[Node] = TopologicalSorter()
@@ -155,6 +156,12 @@ def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
         for entry in (listed if isinstance(listed, list) else ())
         if isinstance(entry, dict)
     }
+
+
+def _counted_otherwise(entries: Mapping[str, dict[str, Json]]) -> set[str]:
+    """Return the layers of which any call stands for the first."""
+    within = {inner for entry in entries.values() for inner in _below(entry)}
+    return {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
 
 
 def _in_order(calls: Mapping[str, list[Json]], loose: set[str]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from policytool.model import nested_calls
 from policytool.model.model import Obstacle
 from policytool.model.tree import MODEL_CLASSES
 from policytool.releases.releases import KERAS2, KERAS3, LOADERS, family_of, releases_in
@@ -40,6 +41,11 @@ class Evidence:
         return any(
             key in self.traits.keys.get(name, ()) for name in class_names.split() for key in keys
         )
+
+    @property
+    def is_keras3(self) -> bool:
+        """Whether Keras 3 alone can have written the file."""
+        return all(family_of(release) == KERAS3 for release in self.releases)
 
     @property
     def opaque_storage(self) -> bool:
@@ -108,10 +114,6 @@ def _has_no_traces(found: Evidence) -> bool:
 
 def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
     return lambda found: bool(found.traits.functional_modules - set(own))
-
-
-def _is_keras3(found: Evidence) -> bool:
-    return all(family_of(release) == KERAS3 for release in found.releases)
 
 
 def _is_keras2(found: Evidence) -> bool:
@@ -291,7 +293,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     _row(
         Obstacle.CONTAINER,
-        "keras",
+        "h5 keras",  # HDF5 of tf_keras has the module of a model that is nested twice
         "keras3.0 on",
         "its model class lies in a module that Keras 3 lacks",
         _foreign_module("keras.src.models.functional"),
@@ -497,16 +499,25 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     _row(
         Obstacle.MODEL,
         "h5",
-        "keras3.0 on",
+        "keras3.0",
         "nested models, whose graph Keras 3 misreads",
-        lambda found: found.traits.nested_in_graphs and not _is_keras3(found),
+        lambda found: found.traits.nested_in_graphs and not found.is_keras3,
+    ),
+    _row(
+        Obstacle.MODEL,
+        "h5",
+        "after keras3.0",
+        "nested models, whose graph Keras 3 misreads",
+        lambda found: found.traits.missed_calls and not found.is_keras3,
     ),
     _row(
         Obstacle.MODEL,
         "h5",
         "keras3.0, after keras3.6",  # 3.3 and 3.6 load it
-        "a functional model in a Sequential, whose graph it misreads",
-        lambda found: found.traits.nested_graphs and not _is_keras3(found),
+        "a functional model in a Sequential, which gives a list that the next layer does not take",
+        lambda found: (
+            not found.traits.behind_models.isdisjoint(nested_calls.REFUSING) and not found.is_keras3
+        ),
     ),
     _row(
         Obstacle.STORAGE,
@@ -516,7 +527,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda found: (
             found.traits.nested_graphs
             and "Model" in found.traits.class_names
-            and not _is_keras3(found)
+            and not found.is_keras3
         ),
     ),
     _row(
@@ -527,7 +538,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "of Keras 2",
         lambda found: (
             _class("MultiHeadAttention")(found)
-            and not _is_keras3(found)
+            and not found.is_keras3
             and not found.has_key("MultiHeadAttention", "query_shape")
         ),
     ),
@@ -579,7 +590,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0 on",
         "layers inside others are serialised without a module",
-        lambda found: found.traits.bare_nested and not _is_keras3(found),
+        lambda found: found.traits.bare_nested and not found.is_keras3,
     ),
     _row(
         Obstacle.KEY,

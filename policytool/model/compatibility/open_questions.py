@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.model import nested_calls
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
@@ -44,6 +45,9 @@ them.
 _CALIBRATED: Final = frozenset({"GPTQDTypePolicy", "AWQDTypePolicy"})
 _KERAS2: Final = releases_in("tf1.15 on")
 _KERAS3: Final = releases_in("keras3.0 on")
+_LISTING: Final = releases_in("keras3.0, after keras3.6")
+"""The releases in which a functional model in a Sequential gives a list."""
+
 _BEFORE_VOCABULARIES: Final = releases_in("tf2.3 to tf2.5")
 _BEFORE_AXES: Final = releases_in("keras3.0 to keras3.6")
 """The releases of Keras 3 that leave out an axis that is a number, too."""
@@ -94,6 +98,7 @@ def of(
         *_deep(evidence.traits),
         *_operations(evidence.traits),
         *_calibration(evidence.traits),
+        *_behind_models(evidence),
         *_shared_layers(evidence.traits, sites),
         *_variable_order(evidence, sites),
         *_shape_in_layer(evidence),
@@ -137,6 +142,16 @@ def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
                 reason="a layer of a GPTQ or AWQ policy that was never calibrated lacks variables",
             )
         )
+
+
+def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
+    unmeasured = evidence.traits.behind_models - nested_calls.REFUSING
+    if unmeasured and evidence.document.format == "h5" and not evidence.is_keras3:
+        reason = (
+            f"a functional model in a Sequential gives a list, and whether {min(unmeasured)} takes "
+            "that was not measured"
+        )
+        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_LISTING)
 
 
 def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doubt]:
