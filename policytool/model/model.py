@@ -189,8 +189,24 @@ class Cause:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingVerdict:
+    """Whether a loader takes the training configuration as well, with ``compile=True``."""
+
+    reason: str | None = None
+    """Why it refuses; None where nothing known stands in the way."""
+
+    doubt: str | None = None
+    """What leaves open whether it takes it; None where that is known."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether it takes it for certain."""
+        return self.reason is None and self.doubt is None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Whether a loader takes a file."""
+    """Whether a loader takes a file, without its training configuration: ``compile=False``."""
 
     loader: str
     """A release, such as ``tf2.4`` or ``keras3.6``."""
@@ -203,6 +219,9 @@ class Verdict:
 
     doubts: tuple[Cause, ...] = ()
     """What may stand in its way, and cannot be known from the file."""
+
+    training: TrainingVerdict | None = None
+    """What it makes of the training configuration; None where there is none, or it refuses."""
 
     @property
     def loads(self) -> bool:

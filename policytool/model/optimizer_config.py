@@ -46,6 +46,9 @@ What ``compile("adam")`` stands for: Keras looks the lower-cased name up among i
 """
 
 _MAX_WRAPPERS: Final = 8
+_COMPILED: Final = ("optimizer_config", "optimizer", "loss")
+"""Keys of which a training configuration has at least one."""
+
 _INNER: Final = ("inner_optimizer", "optimizer")
 _NEW_STYLE_KEYS: Final = frozenset({"jit_compile", "use_ema", "is_legacy_optimizer"})
 """Keys that optimizers of TF 2.11 on write and those of the old kind do not."""
@@ -69,14 +72,14 @@ def optimizer_place(document: Document) -> tuple[Address, Json] | None:
 
 def configuration(document: Document) -> Json:
     """
-    Return the training configuration that holds the optimizer, its loss and its metrics; None where
-    the model was not compiled.
+    Return the training configuration: its optimizer, its loss and its metrics; None where the model
+    was not compiled.
     """
     return next(
         (
             holder
             for _, holder in _holders(document)
-            if holder.get("optimizer_config", holder.get("optimizer")) is not None
+            if any(holder.get(key) is not None for key in _COMPILED)
         ),
         None,
     )

@@ -81,10 +81,14 @@ def bytes_words(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
+UNCOMPILED: Final = "uncompiled"
+"""The label of the loaders that need ``compile=False``."""
+
+
 def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     """
-    Return a label and a text for the loaders that take the file, for what leaves others open, and
-    for each reason why others refuse it.
+    Return a label and a text for the loaders that take the file, for what leaves others open, for
+    each reason why others refuse it, and for each why they take it with ``compile=False`` alone.
     """
     if not found:
         return []
@@ -98,6 +102,17 @@ def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
         *([("loads in", loader_ranges(taking))] if taking else nobody),
         *_by_reason("not judged", left),
         *_by_reason("refused by", refused),
+        *_by_reason(UNCOMPILED, _untrained(found)),
+    ]
+
+
+def _untrained(found: Sequence[Verdict]) -> list[tuple[str, str]]:
+    """Return the loaders that take the model and not its training configuration, and why."""
+    return [
+        (verdict.loader, said)
+        for verdict in found
+        if verdict.training is not None
+        and (said := verdict.training.reason or verdict.training.doubt) is not None
     ]
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.model.model import Layer, Verdict
+from policytool.model.model import Layer
 from policytool.releases.policy import Dynamic, Fixed, Quantization, loss_scale_values
 from policytool.reports._base import Reporter
-from policytool.reports.json_writing import FAILURES, json_text, with_version
+from policytool.reports.json_writing import FAILURES, VERDICTS, json_text, with_version
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 
@@ -64,15 +64,6 @@ def _layer(layer: Layer) -> dict[str, Any]:
     return found
 
 
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    said = "loads" if verdict.loads else "refuses" if verdict.reason is not None else "not-judged"
-    return {
-        "loader": verdict.loader,
-        "verdict": said,
-        "reason": verdict.reason or verdict.not_judged,
-    }
-
-
 def _quantization(found: Quantization) -> dict[str, Any]:
     history = found.amax_history_length
     return {
@@ -84,11 +75,11 @@ def _quantization(found: Quantization) -> dict[str, Any]:
 
 _FORMS: Final[Forms] = {
     **FAILURES,
+    **VERDICTS,
     Dynamic: loss_scale_values,
     Fixed: loss_scale_values,
     Layer: _layer,
     Quantization: _quantization,
-    Verdict: _verdict,
 }
 
 REPORTER: Final = Reporter(name="json", render=render)

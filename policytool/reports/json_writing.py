@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.commands.inspect import Failure
+from policytool.model.model import TrainingVerdict, Verdict
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 from policytool.support.version import VERSION
@@ -17,6 +18,26 @@ if TYPE_CHECKING:
 
 FAILURES: Final[Forms] = {Failure: attributes("path", "code", "message")}
 """The form that failures have in every report."""
+
+_Judged = Verdict | TrainingVerdict
+
+
+def _verdict_values(verdict: Verdict) -> dict[str, Any]:
+    training = verdict.training
+    return {
+        "loader": verdict.loader,
+        **_judgement(verdict, verdict.not_judged),
+        "training": training and _judgement(training, training.doubt),
+    }
+
+
+def _judgement(verdict: _Judged, doubt: str | None) -> dict[str, Any]:
+    said = "loads" if verdict.loads else "refuses" if verdict.reason is not None else "not-judged"
+    return {"verdict": said, "reason": verdict.reason or doubt}
+
+
+VERDICTS: Final[Forms] = {Verdict: _verdict_values}
+"""The form that verdicts have in every report."""
 
 _HIDDEN: Final = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"

@@ -21,10 +21,10 @@ from policytool.model import reading
 from policytool.model.compatibility import training_incompatibilities
 from policytool.model.compatibility.training_incompatibilities import (
     LOST,
-    REFUSALS,
     TrainingEvidence,
     first,
 )
+from policytool.model.compatibility.training_verdicts import verdict
 from tests.compat.asking import ENVIRONMENT, SECONDS
 from tests.compat.cases import LIBRARIES
 from tests.helpers.paths import FIXTURES
@@ -104,13 +104,13 @@ def test_refused_training_configurations(compat_python: Path, tmp_path: Path, li
     ]
     wrong, compared = [], 0
     for one, plain, whole in zip(cases, said[::2], said[1::2], strict=True):
-        row = first(REFUSALS, one.evidence, library)
-        if plain == "ok":
+        found = verdict(one.evidence, library)
+        if plain == "ok" and found.doubt is None:
             compared += 1
             wrong += (
                 []
-                if (whole == "ok") is (row is None)
-                else [f"{one.file}: {row.reason if row else 'taken'}, the library {whole}"]
+                if (whole == "ok") is found.loads
+                else [f"{one.file}: {found.reason or 'taken'}, the library {whole}"]
             )
     assert not wrong, "\n".join(wrong)
     assert compared > 15

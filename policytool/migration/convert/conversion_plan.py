@@ -28,7 +28,6 @@ from policytool.migration.plan import Conversion, Plan, Refusal
 from policytool.migration.planning import notes as remarks
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
-from policytool.model.compatibility import training_incompatibilities
 from policytool.model.model import Obstacle
 from policytool.model.model_cache import once_per_model
 from policytool.releases import layer_classes
@@ -143,16 +142,8 @@ def _edit_plan(loaded: LoadedModel, options: Options, target: str) -> Plan | Non
         return edited
     verdict = _verdict(edited.loaders_after, target)
     refused = verdict.reason if verdict is not None else None
-    compiled_with = training_incompatibilities.evidence(
-        apply_edits(loaded.document, edited.edits, ()), keras3=loaded.is_keras3
-    )
-    untrained = (
-        compiled_with is not None
-        and training_incompatibilities.first(
-            training_incompatibilities.REFUSALS, compiled_with, target
-        )
-        is not None
-    )
+    training = verdict.training if verdict is not None else None
+    untrained = training is not None and training.reason is not None
     return edited if refused is None and not untrained else None
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
 from policytool.model import optimizer_config
+from policytool.releases import training_names
 from policytool.releases.policy import Dynamic
 from policytool.releases.releases import releases_in
 from policytool.support.errors import SpellingError
@@ -27,19 +28,11 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.support.text.jsontext import Json
 
-_SHORT_LOSSES: Final = frozenset({"mse", "mae", "mape", "msle", "bce", "kld"})
-"""
-Short names of losses, in either case: Keras 3 writes them to HDF5 as they were given, and does not
-find them there (3.0 to 3.15).
-"""
-
-_OLD_LOSSES: Final = frozenset(
-    {"huber_loss", "logcosh", "kullback_leibler_divergence", "cosine_proximity"}
-)
-"""Names of losses in Keras 2 that Keras 3 has under others."""
-
 _SINCE_TF211: Final = ("weight_decay", "is_legacy_optimizer")
 """Keys that the optimizers of TF 2.11 on write."""
+
+_UNWRAPPED: Final = frozenset({"Adafactor", "Lion"})
+"""Optimizers that TF 2.15 and tf_keras 2.21 wrap, save and do not read back."""
 
 INNER_STATE: Final = ("optimizer", "inner_optimizer")
 """Where a ``.keras`` has the state of an optimizer that was wrapped when it was saved."""
@@ -129,15 +122,15 @@ def _multiplies(found: TrainingEvidence) -> bool:
     return isinstance(scale, Dynamic) and scale.multiplier != Dynamic().multiplier
 
 
-def _loss_named(names: frozenset[str]) -> Callable[[TrainingEvidence], bool]:
-    return lambda found: any(
-        isinstance(loss, str) and loss.lower() in names for loss in found.losses
-    )
-
-
 def _is_loss_of_keras2(loss: Json) -> bool:
-    config = loss.get("config") if isinstance(loss, dict) else None
-    return isinstance(config, dict) and (config.get("reduction") == "auto" or "fn" in config)
+    if not isinstance(loss, dict):
+        return False
+    config = loss.get("config")
+    return (
+        isinstance(config, dict)
+        and training_names.is_class(training_names.LOSSES, str(loss.get("class_name")))
+        and (config.get("reduction") == "auto" or "fn" in config)
+    )
 
 
 def _schedule_alone(found: TrainingEvidence) -> bool:
@@ -227,20 +220,35 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "keras3.0 on",
-        "the loss is saved under a short name such as 'mse', which Keras 3 does not find in HDF5",
-        _loss_named(_SHORT_LOSSES),
-    ),
-    _row(
-        "h5",
-        "keras3.0 on",
-        "the loss has a name that Keras 3 has not",
-        _loss_named(_OLD_LOSSES),
-    ),
-    _row(
-        "h5",
-        "keras3.0 on",
         "the loss is an object of Keras 2, with arguments that Keras 3 does not take",
         lambda found: any(map(_is_loss_of_keras2, found.losses)),
+    ),
+    _row(
+        "h5",
+        "keras3.0 on",
+        "Keras 3 does not find Lamb in HDF5",
+        lambda found: found.outer.lower() == "lamb",
+    ),
+    *(
+        _row(
+            form,
+            "tf2.12 on",
+            "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
+            lambda found: (
+                found.wrapper is not None
+                and optimizer_config.class_of(found.optimizer) in _UNWRAPPED
+            ),
+        )
+        for form in ("h5", "keras")
+    ),
+    _row(
+        "keras",
+        "tf2.15 on",
+        "the LossScaleOptimizer was saved before the first step, and has no name there",
+        lambda found: (
+            found.outer == "LossScaleOptimizerV3"
+            and not _state_at(found, *INNER_STATE, "vars", "1")
+        ),
     ),
 )
 """Why loaders refuse a training configuration; the first row that applies gives the reason."""
@@ -301,13 +309,14 @@ def evidence(document: Document, *, keras3: bool) -> TrainingEvidence | None:
     Return what the rows look at; None for a model that is not compiled, and for what holds no
     weights.
     """
-    place = optimizer_config.optimizer_place(document)
-    if place is None or document.layout in {None, Layout.VARIABLE_NAMES}:
+    configuration = optimizer_config.configuration(document)
+    if configuration is None or document.layout in {None, Layout.VARIABLE_NAMES}:
         return None
+    place = optimizer_config.optimizer_place(document)
     return TrainingEvidence(
         document=document,
-        optimizer=place[1],
-        configuration=optimizer_config.configuration(document),
+        optimizer=place[1] if place is not None else None,
+        configuration=configuration,
         keras3=keras3,
     )
 

@@ -1,6 +1,6 @@
 """
 Which loaders take a file, as far as its container and its config decide it: ``load_model(path,
-compile=False)`` under a default global policy.
+compile=False)`` under a default global policy, and with ``compile=True`` what they take so.
 
 There are three answers. A loader refuses a file for a cause that was measured: a row of
 :mod:`policytool.model.compatibility.incompatibilities`, a class or a key of
@@ -15,7 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.compatibility import open_questions as doubts
-from policytool.model.compatibility import serialized_objects
+from policytool.model.compatibility import (
+    serialized_objects,
+    training_incompatibilities,
+    training_verdicts,
+)
 from policytool.model.compatibility.incompatibilities import REFUSALS, Evidence, Incompatibility
 from policytool.model.custom_classes import OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle, Verdict
@@ -62,7 +66,16 @@ def verdicts(
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
     found = serialized_objects.objects(sites)
     open_questions = doubts.of(evidence, origins, sites, found)
-    return tuple(_verdict(loader, evidence, showing, found, open_questions) for loader in LOADERS)
+    compiled = training_incompatibilities.evidence(document, keras3=evidence.is_keras3)
+    made = (_verdict(loader, evidence, showing, found, open_questions) for loader in LOADERS)
+    if compiled is None:
+        return tuple(made)
+    return tuple(
+        replace(one, training=training_verdicts.verdict(compiled, one.loader))
+        if one.reason is None
+        else one
+        for one in made
+    )
 
 
 def _verdict(

@@ -19,6 +19,7 @@ from policytool.releases import generations
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.policy import Policy
 from policytool.reports._words import (
+    UNCOMPILED,
     generation_words,
     loader_lines,
     loader_ranges,
@@ -354,6 +355,10 @@ def _storage(migration: Migration) -> str:
     return text
 
 
+_OPEN: Final = frozenset({"not judged", UNCOMPILED})
+"""Labels of what is left to say of the loader that a model was converted for."""
+
+
 def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
     plan = migration.plan
     before = {verdict.loader for verdict in plan.loaders_before if verdict.reason is None}
@@ -361,19 +366,17 @@ def _loaders(migration: Migration) -> list[tuple[str, str, str]]:
     if not after:
         return []
     told = [
-        (label, text) for label, text in loader_lines(plan.loaders_after) if label != "refused by"
+        (label, text)
+        for label, text in loader_lines(plan.loaders_after)
+        if label not in {"refused by", UNCOMPILED}
     ]
     if plan.conversion is not None:  # who loads it then was asked for
         target = plan.conversion.target
-        left = next(
-            (verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None
-        )
-        taken = [(label, text, "good") for label, text in told if label == "loads in"]
-        return (
-            [*taken, ("not judged", f"whether {target} takes it: {left}", "half")]
-            if left is not None
-            else taken
-        )
+        own = [verdict for verdict in plan.loaders_after if verdict.loader == target]
+        return [
+            *((label, text, "good") for label, text in told if label == "loads in"),
+            *((label, text, "half") for label, text in loader_lines(own) if label in _OPEN),
+        ]
     found = [
         (label, text, "" if label == "not judged" else "bad" if text.startswith("none") else "good")
         for label, text in told

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats.discovery import display_path
 from policytool.formats.edits import Edit
 from policytool.migration.plan import Conversion, ConversionChange
-from policytool.model.model import Verdict
 from policytool.numerics.predictions import PredictionComparison
 from policytool.numerics.tensorflow_run import Reexport
-from policytool.reports.json_writing import FAILURES, json_text, with_version
+from policytool.reports.json_writing import FAILURES, VERDICTS, json_text, with_version
 from policytool.reports.plans._base import PlanReporter
 from policytool.reports.plans._verification import verification_values
 from policytool.support.text.codec import attributes
@@ -109,6 +108,7 @@ def _retrace_values(retraced: Reexport) -> dict[str, Any]:
 
 _FORMS: Final[Forms] = {
     **FAILURES,
+    **VERDICTS,
     ConversionChange: attributes("code", "path", "text"),
     PredictionComparison: attributes(
         "tolerance", "samples", "versions", "versions_after", "missed", "calls"
@@ -116,7 +116,6 @@ _FORMS: Final[Forms] = {
     Conversion: _conversion,
     Edit: _edit,
     Reexport: _retrace_values,
-    Verdict: attributes("loader", "reason", "not_judged"),
 }
 
 REPORTER: Final = PlanReporter(name="json", render=render)

@@ -3,9 +3,9 @@ Classes and functions of someone's own, whose code has to be at hand.
 
 The file holds their configs, not their code: loading needs the package that defines them, or
 ``custom_objects``, and runs what these do. What a custom layer computes in is its own business, so
-its policy proves little. One note for each class or function with the number of its layers; losses
-and metrics that a config of Keras 2 names by a bare word are left out. A SavedModel with traces
-loads without the code, in Keras 2 at least: its graph stands in for it.
+its policy proves little. One note for each class or function with the number of its layers, losses
+and metrics among them. A SavedModel with traces loads without the code, in Keras 2 at least: its
+graph stands in for it.
 
 Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer
 classes of all releases as they list them.
@@ -17,6 +17,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import custom_classes
+from policytool.model.compatibility import training_incompatibilities, training_verdicts
 from policytool.model.hazards import Harm
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
@@ -60,6 +61,10 @@ def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
     for hazard in loaded.hazards:
         if hazard.harm is Harm.CUSTOM:
             found[hazard.name].setdefault(hazard.site)
+    compiled = training_incompatibilities.evidence(loaded.document, keras3=loaded.is_keras3)
+    for one in training_verdicts.named(compiled) if compiled is not None else ():
+        if one.is_own and not (one.is_class or one.is_lambda):
+            found[one.name].setdefault(None)
     return {name: (len(indices), next(iter(indices))) for name, indices in found.items()}
 
 

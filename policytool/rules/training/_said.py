@@ -40,11 +40,14 @@ def evidence(case: RuleInput) -> TrainingEvidence | None:
 
 def takers(case: RuleInput, options: AuditOptions) -> Iterator[str]:
     """
-    Yield the targets that take the model without its training configuration; of the others the
-    rules about loading speak.
+    Yield the targets that are not known to refuse the training configuration; of the others PT205
+    and the rules about loading speak.
     """
-    reasons = {verdict.loader: verdict.reason for verdict in case.model.loaders}
-    yield from (target for target in options.targets if reasons.get(target, "unknown") is None)
+    refusing = {
+        verdict.loader: verdict.training is None or verdict.training.reason is not None
+        for verdict in case.model.loaders
+    }
+    yield from (target for target in options.targets if not refusing.get(target, True))
 
 
 def computes_in_float16(case: RuleInput) -> bool | None:

@@ -4,7 +4,7 @@ A training configuration that a target refuses, though it takes the model.
 ``load_model`` then fails, unless it is called with ``compile=False``. Keras renamed the
 loss-scaling wrapper four times and its arguments twice; optimizers of TF 2.11 on have other names
 and arguments than those before; and Keras 3 does not find in HDF5 what it wrote there itself, a
-loss called ``'mse'``.
+loss called ``'mse'``. Losses and metrics of the user's own leave it open: PT603 names them.
 
 Sources: measured by loading 83 compiled files of 17 releases with 15 loaders, with ``compile=True``
 and ``compile=False``; GantMan/nsfw_model issue 164.
@@ -14,10 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.model.compatibility import training_incompatibilities
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Severity
-from policytool.rules.training._said import evidence, takers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,16 +26,13 @@ if TYPE_CHECKING:
 
 def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     """Yield a finding for each target that refuses it."""
-    found = evidence(case)
-    if found is None:
-        return
-    for target in takers(case, options):
-        row = training_incompatibilities.first(training_incompatibilities.REFUSALS, found, target)
-        if row is not None:
+    for verdict in case.model.loaders:
+        training = verdict.training
+        if verdict.loader in options.targets and training is not None and training.reason:
             yield RULE.finding(
-                f"{target} refuses the training configuration: {row.reason}",
-                detail=target,
-                advice=row.advice,
+                f"{verdict.loader} refuses the training configuration: {training.reason}",
+                detail=verdict.loader,
+                advice="load it with compile=False and compile it anew",
             )
 
 

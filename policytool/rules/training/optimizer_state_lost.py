@@ -33,11 +33,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         return
     for target in takers(case, options):
         row = training_incompatibilities.first(training_incompatibilities.LOST, found, target)
-        if (
-            row is not None
-            and training_incompatibilities.first(training_incompatibilities.REFUSALS, found, target)
-            is None
-        ):
+        if row is not None:
             message = f"{target} does not restore the state of the saved optimizer: {row.reason}"
             yield RULE.finding(message, detail=target, advice=row.advice)
 

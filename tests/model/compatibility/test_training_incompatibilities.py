@@ -24,6 +24,7 @@ from policytool.model.compatibility.training_incompatibilities import (
     TrainingEvidence,
     first,
 )
+from policytool.model.compatibility.training_verdicts import verdict
 from policytool.releases.releases import KERAS3, LOADERS
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -39,6 +40,11 @@ RECORDS: Final = ("loads.json", "loads_migrated.json")
 STATE: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = json.loads(
     (FIXTURES / "training_state.json").read_text(encoding="utf-8")
 )
+OPTIMIZERS: Final = {
+    "Keras 3 does not find Lamb in HDF5",
+    "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
+    "the LossScaleOptimizer was saved before the first step",
+}
 LOSING: Final = {"none", "iterations alone"}
 
 
@@ -103,11 +109,11 @@ def test_refusals_are_what_the_real_loaders_said(name: str) -> None:
     for file, measured in _cells(name):
         found = _evidence(_document(file, migrated=name != RECORDS[0]))
         for loader, refuses in measured.items():
-            said = first(REFUSALS, found, loader)
+            said = verdict(found, loader)
             cells, refused = cells + 1, refused + refuses
-            if refuses != (said is not None):
+            if said.doubt is None and refuses != (said.reason is not None):
                 wrong.append(
-                    f"{file} in {loader}: {said.reason if said else 'taken'}, but really "
+                    f"{file} in {loader}: {said.reason or 'taken'}, but really "
                     f"{'refused' if refuses else 'taken'}"
                 )
     assert not wrong, "\n".join(wrong)
@@ -140,7 +146,8 @@ def test_lost_state_is_what_the_real_loaders_lost() -> None:
 @THOROUGH
 def test_every_row_applies_to_some_fixture() -> None:
     """
-    A row whose mark no fixture shows was not measured; what only other losses show is tried below.
+    A row whose mark no fixture shows was not measured; what other losses show is tried below, what
+    other optimizers show in tests/compat/test_compiled.py.
     """
     unseen = [*REFUSALS, *LOST]
     for name in RECORDS:
@@ -154,8 +161,8 @@ def test_every_row_applies_to_some_fixture() -> None:
                 ]
     assert {row.reason.split(",")[0] for row in unseen} == {
         "the learning rate is a schedule that is named without its module",
-        "the loss has a name that Keras 3 has not",
         "the loss is an object of Keras 2",
+        *OPTIMIZERS,
     }
 
 
@@ -175,8 +182,8 @@ def test_schedules() -> None:
             "config": {"name": "Adam", "learning_rate": {**rate, **module}},
         }
         other = replace(found, optimizer=optimizer, configuration={"loss": "mean_squared_error"})
-        assert (first(REFUSALS, other, "keras3.15") is not None) is refused
-        assert first(REFUSALS, other, "tf2.15") is None
+        assert (verdict(other, "keras3.15").reason is not None) is refused
+        assert verdict(other, "tf2.15").loads
 
 
 @pytest.mark.parametrize(
@@ -210,5 +217,28 @@ def test_losses(loss: Any, *, refused: bool) -> None:
     """Which losses Keras 3 takes from HDF5, as tried with 3.0, 3.3, 3.6 and 3.15."""
     document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
     found = replace(_evidence(document), configuration={"loss": loss})
-    assert (first(REFUSALS, found, "keras3.15") is not None) is refused
-    assert first(REFUSALS, found, "tf2.15") is None
+    assert (verdict(found, "keras3.15").reason is not None) is refused
+    assert verdict(found, "tf2.15").loads
+
+
+@pytest.mark.parametrize("name", ["focal_loss_fixed", "loss_fn", "<lambda>"])
+def test_losses_and_metrics_of_the_users_own_leave_it_open(name: str) -> None:
+    """Keras 3 alone does not look metrics of HDF5 up."""
+    document = _document("keras2.3.1/default_float32_compiled.h5", migrated=False)
+    loss = replace(_evidence(document), configuration={"loss": {"dense": name}})
+    assert [verdict(loss, loader).doubt is None for loader in ("tf2.15", "keras3.15")] == [
+        False,
+        False,
+    ]
+    metric = replace(_evidence(document), configuration={"metrics": [["accuracy", name]]})
+    assert [verdict(metric, loader).doubt is None for loader in ("tf2.15", "keras3.15")] == [
+        False,
+        True,
+    ]
+
+
+def test_an_archive_that_does_not_name_its_optimizer_is_left_open() -> None:
+    """Keras 3.15.1 writes so if it saved the model as HDF5 before."""
+    document = _document("keras3.15/loss_scale_factor128.keras", migrated=False)
+    found = replace(_evidence(document), optimizer=None)
+    assert verdict(found, "keras3.15").doubt is not None

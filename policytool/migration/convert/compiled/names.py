@@ -1,23 +1,16 @@
-"""
-Which losses, metrics and schedules releases find by name, and what their classes take:
-``data/training_names.json``, which the releases said.
-"""
+"""Under which of its names a target finds a loss or a metric, and what its classes take."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases import data
+from policytool.releases import training_names
+from policytool.releases.training_names import LOSSES, METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from policytool.migration.convert.target import Target
 
-LOSSES: Final = "losses"
-METRICS: Final = "metrics"
-_SCHEDULES: Final = "schedules"
+__all__ = ["LOSSES", "METRICS"]
 
 ALIASES: Final[tuple[tuple[str, ...], ...]] = (
     ("mean_squared_error", "mse"),
@@ -39,23 +32,20 @@ CLASSES: Final = {
 """The classes of functions whose names are not those of the class in snake case."""
 
 
-def finds(target: Target, kind: str, name: str) -> bool:
-    """
-    Return whether a target finds a loss or a metric by a name, where it reads its training
-    configuration.
-    """
-    return target.loader in _releases(
-        data.read("training_names")[kind][target.container].get(name, "")
-    )
-
-
 def name_in(target: Target, kind: str, name: str) -> str | None:
     """
     Return the name that a target finds a function by: the one given, else another of its names;
     None where it finds none.
     """
     family = next((family for family in ALIASES if name.lower() in family), (name,))
-    return next((found for found in (name, *family) if finds(target, kind, found)), None)
+    return next(
+        (
+            found
+            for found in (name, *family)
+            if training_names.finds(target.loader, target.container, kind, found)
+        ),
+        None,
+    )
 
 
 def class_of(target: Target, kind: str, name: str) -> str | None:
@@ -72,7 +62,7 @@ def class_of(target: Target, kind: str, name: str) -> str | None:
 
 def is_known(kind: str, name: str) -> bool:
     """Return whether some release has a class of that name."""
-    return name in _classes(kind)
+    return training_names.is_class(kind, name)
 
 
 def arguments(target: Target, kind: str, class_name: str) -> frozenset[str] | None:
@@ -80,35 +70,11 @@ def arguments(target: Target, kind: str, class_name: str) -> frozenset[str] | No
     Return what a class of losses, metrics or schedules takes in a target; None where the target
     does not have it.
     """
-    found = frozenset(
-        key
-        for key, ranges in _classes(kind).get(class_name, {}).items()
-        if target.loader in _releases(ranges)
-    )
-    return found or None
+    return training_names.arguments(target.loader, kind, class_name)
 
 
 def schedule_arguments(target: Target, class_name: str) -> frozenset[str] | None:
     """
     Return what a learning-rate schedule takes in a target; None where the target does not have it.
     """
-    return arguments(target, _SCHEDULES, class_name)
-
-
-def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
-    found: Mapping[str, Mapping[str, str]] = (
-        data.read("training_names")[kind]
-        if kind == _SCHEDULES
-        else data.read("training_names")[kind]["classes"]
-    )
-    return found
-
-
-@cache
-def _releases(ranges: str) -> frozenset[str]:
-    every: list[str] = data.read("training_names")["releases"]
-    found: set[str] = set()
-    for part in ranges.split():
-        first, _, last = part.partition("..")
-        found.update(every[every.index(first) : every.index(last or first) + 1])
-    return frozenset(found)
+    return arguments(target, training_names.SCHEDULES, class_name)

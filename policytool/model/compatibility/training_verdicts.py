@@ -1,0 +1,168 @@
+"""
+Whether loaders take a saved training configuration, with ``compile=True``, of a file that they load
+without it.
+
+A loader refuses it for a row of
+:mod:`policytool.model.compatibility.training_incompatibilities`, or for a name of a loss or a
+metric that it does not find (:mod:`policytool.releases.training_names`). Losses and metrics that no
+release has are the user's own, and leave it open: loaders find them in ``custom_objects``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.compatibility import training_incompatibilities
+from policytool.model.model import TrainingVerdict
+from policytool.releases import training_names
+from policytool.releases.releases import KERAS2, family_of
+from policytool.support.errors import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.compatibility.training_incompatibilities import TrainingEvidence
+    from policytool.support.text.jsontext import Json
+
+_KEYS: Final = {
+    "loss": training_names.LOSSES,
+    "metrics": training_names.METRICS,
+    "weighted_metrics": training_names.METRICS,
+}
+_NOUNS: Final = {training_names.LOSSES: "loss", training_names.METRICS: "metric"}
+
+_ALIASES: Final = frozenset({"accuracy", "acc", "crossentropy", "ce"})
+"""What ``compile()`` replaces by a metric that suits the loss."""
+
+_WRAPPERS: Final = frozenset({"MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"})
+"""Metrics of Keras 2 around a function, which their config names."""
+
+_LAMBDAS: Final = frozenset({"<lambda>", "__lambda__"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Named:
+    """A loss or a metric, by the name that the file has for it."""
+
+    kind: str
+    """:data:`~policytool.releases.training_names.LOSSES` or ``METRICS``."""
+
+    name: str
+    is_class: bool = False
+    """Whether it is an object, which has a class of that name, and no function."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether no release has it: what is a loss may be taken for a metric."""
+        return not any(
+            training_names.is_found_somewhere(kind, self.name)
+            for kind in (training_names.LOSSES, training_names.METRICS)
+        )
+
+    @property
+    def is_lambda(self) -> bool:
+        """Whether it is a function without a name."""
+        return self.name in _LAMBDAS
+
+    @property
+    def words(self) -> str:
+        """It in a sentence."""
+        name = "a lambda" if self.is_lambda else short(self.name)
+        return f"the {_NOUNS[self.kind]} {name}"
+
+
+def verdict(found: TrainingEvidence, loader: str) -> TrainingVerdict:
+    """Return what a loader makes of a training configuration."""
+    row = training_incompatibilities.first(training_incompatibilities.REFUSALS, found, loader)
+    if row is not None:
+        return TrainingVerdict(reason=row.reason)
+    objects = tuple(one for one in named(found) if _is_looked_up(found, loader, one))
+    missing = next((one for one in objects if _misses(found, loader, one)), None)
+    if missing is not None:
+        return TrainingVerdict(
+            reason=f"{missing.words} has a name that is not found there in such a file"
+        )
+    own = next((one for one in objects if one.is_own), None)
+    if own is not None:
+        return TrainingVerdict(
+            doubt=f"{own.words} is not one of Keras' own, and has to be in custom_objects"
+        )
+    return TrainingVerdict(doubt=_ownerless(found))
+
+
+def named(found: TrainingEvidence) -> Iterator[Named]:
+    """Yield the losses and metrics of a training configuration, each once."""
+    if not isinstance(found.configuration, dict):
+        return
+    met: set[Named] = set()
+    for key, kind in _KEYS.items():
+        for name, is_class in _names(found.configuration.get(key)):
+            one = Named(kind=kind, name=name, is_class=is_class)
+            if one not in met and not (kind == training_names.METRICS and name in _ALIASES):
+                met.add(one)
+                yield one
+
+
+def _is_looked_up(found: TrainingEvidence, loader: str, one: Named) -> bool:
+    """
+    Return whether a loader looks a loss or a metric up when it loads the file: Keras 3 keeps the
+    metrics of HDF5 as they are until training begins (3.0 to 3.15).
+    """
+    return (
+        found.document.format == "keras"
+        or one.kind == training_names.LOSSES
+        or family_of(loader) == KERAS2
+    )
+
+
+def _misses(found: TrainingEvidence, loader: str, one: Named) -> bool:
+    """
+    Return whether a loader does not find what another release finds; archives give names to
+    ``compile()``, which looks them up when training begins.
+    """
+    if found.document.format == "keras" or one.is_own:
+        return False
+    if one.is_class:
+        return training_names.arguments(loader, one.kind, one.name) is None
+    return not training_names.finds(loader, "h5", one.kind, one.name)
+
+
+def _names(value: Json) -> Iterator[tuple[str, bool]]:
+    """
+    Yield the names in a value, and whether each is a class: one alone, several, or several for each
+    output.
+    """
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            yield item, False
+        elif isinstance(item, list):
+            pending += reversed(item)
+        elif isinstance(item, dict) and "class_name" not in item:
+            pending += reversed(item.values())
+        elif isinstance(item, dict):
+            yield _name_of_object(item)
+
+
+def _name_of_object(value: dict[str, Json]) -> tuple[str, bool]:
+    class_name, config = str(value["class_name"]), value.get("config")
+    if class_name == "function" and isinstance(config, str):
+        return config, False
+    if class_name in _WRAPPERS and isinstance(config, dict) and isinstance(config.get("fn"), str):
+        return str(config["fn"]), False
+    return class_name, True
+
+
+def _ownerless(found: TrainingEvidence) -> str | None:
+    """
+    Return what to say of variables of an optimizer that is not in the configuration, as Keras 3
+    writes archives of a model that it saved as HDF5 before (3.15.1); it compiles them with rmsprop.
+    """
+    if found.optimizer is not None or not any(
+        tensor.path[:1] == training_incompatibilities.INNER_STATE[:1]
+        for tensor in found.document.tensors or ()
+    ):
+        return None
+    return "the file has variables of an optimizer and does not say which optimizer it was"

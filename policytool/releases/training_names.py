@@ -1,0 +1,70 @@
+"""
+Which losses, metrics and schedules releases find by name, and what their classes take:
+``data/training_names.json``, which the releases said.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases import data
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOSSES: Final = "losses"
+METRICS: Final = "metrics"
+SCHEDULES: Final = "schedules"
+
+_CONTAINERS: Final = ("h5", "keras")
+
+
+def finds(loader: str, container: str, kind: str, name: str) -> bool:
+    """
+    Return whether a loader finds a loss or a metric by a name.
+
+    :param container: ``h5``, whose training configuration is read by ``deserialize``, as that of a
+        SavedModel is, or ``keras``, whose names go to ``compile()``
+    """
+    return loader in _releases(data.read("training_names")[kind][container].get(name, ""))
+
+
+def is_found_somewhere(kind: str, name: str) -> bool:
+    """Return whether some release finds a loss or a metric by a name, or has a class so called."""
+    known = data.read("training_names")[kind]
+    return name in known["classes"] or any(name in known[container] for container in _CONTAINERS)
+
+
+def is_class(kind: str, name: str) -> bool:
+    """Return whether some release has a class of that name."""
+    return name in _classes(kind)
+
+
+def arguments(loader: str, kind: str, class_name: str) -> frozenset[str] | None:
+    """
+    Return what a class of losses, metrics or schedules takes in a release; None where the release
+    does not have it.
+    """
+    found = frozenset(
+        key
+        for key, ranges in _classes(kind).get(class_name, {}).items()
+        if loader in _releases(ranges)
+    )
+    return found or None
+
+
+def _classes(kind: str) -> Mapping[str, Mapping[str, str]]:
+    named = data.read("training_names")[kind]
+    found: Mapping[str, Mapping[str, str]] = named if kind == SCHEDULES else named["classes"]
+    return found
+
+
+@cache
+def _releases(ranges: str) -> frozenset[str]:
+    every: list[str] = data.read("training_names")["releases"]
+    found: set[str] = set()
+    for part in ranges.split():
+        first, _, last = part.partition("..")
+        found.update(every[every.index(first) : every.index(last or first) + 1])
+    return frozenset(found)

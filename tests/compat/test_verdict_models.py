@@ -1,0 +1,80 @@
+"""
+Verdicts on models that no fixture shows, against what the newest libraries make of the files, with
+and without the training configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import policytool
+from tests.compat.asking import ENVIRONMENT
+from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.compat
+
+LIBRARIES: Final = {"keras": "keras3.15", "tf_keras": "tf_keras2.21"}
+OPEN: Final = 0.1
+"""The largest share of files that the report leaves open."""
+
+
+def _asked(python: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [str(python), "-m", "tests.compat.verdict_models", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of both libraries."""
+    found = tmp_path_factory.mktemp("verdicts")
+    for library in LIBRARIES:
+        _asked(compat_python, "save", library, str(found))
+    return found
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_verdicts_are_what_the_library_said(
+    compat_python: Path, folder: Path, library: str
+) -> None:
+    """Nothing that is judged is otherwise, and little is left open."""
+    printed = _asked(compat_python, "load", library, str(folder))
+    line = next(line for line in printed.splitlines() if line.startswith("FOUND "))
+    outcomes: dict[str, list[Any]] = json.loads(line.removeprefix("FOUND "))
+    wrong, judged, left = [], 0, 0
+    for name, (plain, whole) in outcomes.items():
+        (verdict,) = (
+            one
+            for one in policytool.inspect(str(folder / name)).loaders
+            if one.loader == LIBRARIES[library]
+        )
+        judged += 1
+        left += verdict.not_judged is not None
+        if verdict.not_judged is None and verdict.loads is not (plain is None):
+            wrong.append(f"{name}: {verdict.reason or 'loads'}, the library {plain or 'loads it'}")
+        training = verdict.training
+        if plain is None and training is not None:
+            judged += 1
+            left += training.doubt is not None
+            if training.doubt is None and training.loads is not (whole is None):
+                said = training.reason or "loads"
+                wrong.append(f"{name}, compiled: {said}, the library {whole or 'loads it'}")
+    assert not wrong, "\n".join(wrong)
+    assert judged > 200
+    assert left <= OPEN * judged
