@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _CONTAINERS: Final = frozenset({dict, list})
 _HALVES: Final = ("float16", "mixed_float16")
+_RECURRENT: Final = frozenset(
+    {"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "GRU", "LSTM", "RNN", "SimpleRNN"}
+)
 _INPUT: Final = "InputLayer"
 
 
@@ -69,6 +72,9 @@ class ConfigTraits:
 
     missed_calls: bool = False
     """Whether Keras 3 looks for a call of a nested model that the config does not have."""
+
+    given_states: bool = False
+    """Whether a recurrent layer of a functional model gets its states beside its input."""
 
     behind_models: set[str] = field(default_factory=set)
     """Class names of layers in a Sequential that need the tensor of a functional model."""
@@ -271,6 +277,10 @@ def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -
         found.behind_models.update(nested_calls.behind_models(layers))
     elif nested:
         found.missed_calls |= nested_calls.misses_calls(config)
+    found.given_states |= any(
+        text_at(layer, "class_name") in _RECURRENT and inbound_nodes.takes_several(layer)
+        for layer in layers
+    )
     if class_name == "Sequential" and layers and "build_input_shape" not in config:
         first = layers[0].get("config")
         found.shapeless |= (

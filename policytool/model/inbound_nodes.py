@@ -62,6 +62,14 @@ def tensors(value: Json) -> Iterator[Node]:
                 pending += reversed(item)
 
 
+def takes_several(entry: Mapping[str, Json]) -> bool:
+    """Return whether some call of a layer takes a list of tensors, as configs of Keras 2 say it."""
+    nodes = entry.get("inbound_nodes")
+    return isinstance(nodes, list) and any(
+        isinstance(node, list) and len(node) > 1 and isinstance(node[0], list) for node in nodes
+    )
+
+
 def name(entry: Mapping[str, Json]) -> str:
     """Return the name of a layer's entry."""
     config = entry.get("config")

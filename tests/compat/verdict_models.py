@@ -105,8 +105,10 @@ def _scaled(keras: Any, optimizer: Any) -> Any:
 def models(keras: Any) -> Iterator[tuple[str, Any]]:
     """Yield all models; those that are compiled untrained, and optimizers after a step too."""
     yield from nested(keras)
+    # archives of functional models of tf_keras are refused, whatever they are compiled with
+    make = _sequential if keras.__name__ == "tf_keras" else _functional
     for name, options in compiled(keras):
-        model = _functional(keras)
+        model = make(keras)
         model.compile(**options)
         yield name, model
         if name.startswith(("optimizer", "scaled")):

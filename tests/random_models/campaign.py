@@ -20,6 +20,7 @@ from tests.random_models.outcomes import (
     judge_predictions,
     judge_state,
 )
+from tests.random_models.verdict_checks import wrong_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +98,25 @@ def run_campaign(recipes: Sequence[Recipe], python: Path, folder: Path) -> list[
     _load_results(cases, python)
     _load_back(cases, python)
     _judge_noted(cases, python, folder)
+    _judge_verdicts(cases, python)
     return [replace(case.outcome) for case in cases if case.outcome is not None]
+
+
+def _judge_verdicts(cases: Sequence[Case], python: Path) -> None:
+    """End cases that are right but for what ``inspect`` says of one of their files."""
+    built = [case for case in cases if "error" not in case.truth]
+    owners = {
+        file: case
+        for case in built
+        for file in (case.source, case.there, case.back)
+        if file is not None and file.exists()
+    }
+    for file, text in wrong_verdicts(list(owners), python).items():
+        case = owners[file]
+        word = case.outcome.word if case.outcome is not None else ""
+        if word in GOOD or word.startswith("refused"):
+            case.outcome = None
+            case.end("VERDICT", text)
 
 
 def _judge_noted(cases: Sequence[Case], python: Path, folder: Path) -> None:

@@ -31,7 +31,7 @@ _NORMALIZED: Final = 2.0**-4
 GOOD: Final = frozenset({"same", "near"})
 BAD: Final = (
     *("DIFFERS", "DOES NOT LOAD", "DOES NOT LOAD (compiled)", "DTYPES", "STATE", "ROUND TRIP"),
-    *("NO WAY BACK", "CRASH"),
+    *("NO WAY BACK", "CRASH", "VERDICT"),
 )
 
 

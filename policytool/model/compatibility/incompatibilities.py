@@ -520,6 +520,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         ),
     ),
     _row(
+        Obstacle.GRAPH,
+        "h5",
+        "keras3.0 on",
+        "a recurrent layer gets its states in a list with its input, which Keras 3 does not take "
+        "from the HDF5 of Keras 2",
+        lambda found: found.traits.given_states and not found.is_keras3,
+    ),
+    _row(
         Obstacle.STORAGE,
         "h5",
         "keras3.3",

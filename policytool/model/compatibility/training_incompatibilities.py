@@ -31,8 +31,14 @@ if TYPE_CHECKING:
 _SINCE_TF211: Final = ("weight_decay", "is_legacy_optimizer")
 """Keys that the optimizers of TF 2.11 on write."""
 
+_LAYERS: Final = ("layers",)
+"""Where an archive has what layers are made of."""
+
 _UNWRAPPED: Final = frozenset({"Adafactor", "Lion"})
 """Optimizers that TF 2.15 and tf_keras 2.21 wrap, save and do not read back."""
+
+_OF_KERAS2: Final = ("jit_compile", "is_legacy_optimizer")
+"""Keys of optimizers in archives of Keras 2 that Keras 3 refuses there, and takes in HDF5."""
 
 INNER_STATE: Final = ("optimizer", "inner_optimizer")
 """Where a ``.keras`` has the state of an optimizer that was wrapped when it was saved."""
@@ -71,6 +77,11 @@ class TrainingEvidence:
         value = optimizer_config.unwrap(self.optimizer)
         config = value.get("config") if isinstance(value, dict) else None
         return config if isinstance(config, dict) else {}
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the file has a variable of a layer."""
+        return any(tensor.path[:1] == _LAYERS for tensor in self.document.tensors or ())
 
     @property
     def losses(self) -> tuple[Json, ...]:
@@ -211,17 +222,35 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "find it",
         _schedule_alone,
     ),
-    _row(
-        "h5",
-        "keras3.0 on",
-        "LossScaleOptimizer is spelled as Keras 2 does",
-        lambda found: found.wrapper is not None and "name" not in found.wrapper,
+    *(
+        row
+        for form in ("h5", "keras")
+        for row in (
+            _row(
+                form,
+                "keras3.0 on",
+                "LossScaleOptimizer is spelled as Keras 2 does",
+                lambda found: found.wrapper is not None and "name" not in found.wrapper,
+            ),
+            _row(
+                form,
+                "keras3.0 on",
+                "the loss is an object of Keras 2, with arguments that Keras 3 does not take",
+                lambda found: any(map(_is_loss_of_keras2, found.losses)),
+            ),
+        )
     ),
     _row(
-        "h5",
+        "keras",
         "keras3.0 on",
-        "the loss is an object of Keras 2, with arguments that Keras 3 does not take",
-        lambda found: any(map(_is_loss_of_keras2, found.losses)),
+        "the optimizer is one of optimizers.legacy, which Keras 3 has not",
+        lambda found: _is_legacy(found.optimizer),
+    ),
+    _row(
+        "keras",
+        "keras3.0 on",
+        "the optimizer is one of Keras 2, with keys that Keras 3 does not know",
+        lambda found: any(key in found.inner for key in _OF_KERAS2),
     ),
     _row(
         "h5",
@@ -247,6 +276,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "the LossScaleOptimizer was saved before the first step, and has no name there",
         lambda found: (
             found.outer == "LossScaleOptimizerV3"
+            and found.has_weights
             and not _state_at(found, *INNER_STATE, "vars", "1")
         ),
     ),
@@ -290,10 +320,7 @@ LOST: Final[tuple[TrainingRow, ...]] = (
         "tf2.12 on",
         "the archive has no state of its optimizer, which is one of optimizers.legacy: training "
         "goes on with step 0 and empty slots",
-        lambda found: (
-            ".legacy" in str(_module(optimizer_config.unwrap(found.optimizer)))
-            and not _state_at(found, INNER_STATE[0])
-        ),
+        lambda found: _is_legacy(found.optimizer) and not _state_at(found, INNER_STATE[0]),
         "save models with such an optimizer as HDF5 or as a SavedModel",
     ),
 )
@@ -329,6 +356,10 @@ def first(
         if row.format == found.document.format and loader in row.releases and row.shows(found):
             return row
     return None
+
+
+def _is_legacy(optimizer: Json) -> bool:
+    return ".legacy" in str(_module(optimizer_config.unwrap(optimizer)))
 
 
 def _lacks(configuration: Json, key: str) -> bool:

@@ -41,6 +41,30 @@ BY_NAME: Final[Config] = {
     },
 }
 
+GIVEN_STATES: Final[Config] = {
+    "class_name": "Model",
+    "config": {
+        **BY_NAME["config"],
+        "layers": [
+            {**FLOATS, "name": "a", "inbound_nodes": []},
+            {
+                "class_name": "InputLayer",
+                "config": {"batch_input_shape": [None, 3], "dtype": "float32", "name": "s"},
+                "name": "s",
+                "inbound_nodes": [],
+            },
+            {
+                "class_name": "GRU",
+                "config": {"name": "b", "trainable": True, "dtype": "float32", "units": 3},
+                "name": "b",
+                "inbound_nodes": [[["a", 0, 0, {}], ["s", 0, 0, {}]]],
+            },
+        ],
+        "input_layers": [["a", 0, 0], ["s", 0, 0]],
+    },
+}
+"""As Keras 2.3.1 writes it; Keras 3.6 and 3.15 refuse it so, and 3.0 and 3.3 for another reason."""
+
 REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
         BY_NAME,
@@ -48,6 +72,13 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
             "MultiHeadAttention gets its value by name, which Keras 3 reads as no tensor from the "
             "HDF5 "
             "of Keras 2"
+        ),
+    ),
+    (
+        GIVEN_STATES,
+        (
+            "a recurrent layer gets its states in a list with its input, which Keras 3 does not "
+            "take from the HDF5 of Keras 2"
         ),
     ),
     (
