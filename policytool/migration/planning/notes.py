@@ -9,7 +9,7 @@ from policytool.migration.planning.keep import layers_to_keep
 from policytool.migration.planning.policy_formats import policies_elsewhere
 from policytool.migration.planning.stored_dtypes import stores_dtypes
 from policytool.model.tree import MODEL_CLASSES
-from policytool.releases import policy
+from policytool.releases import dtypes, policy
 from policytool.releases.generations import SubPolicy
 from policytool.support.shorten import join_first
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 YAML_REWRITTEN: Final = "yaml-layout-rewritten"
 """The note's code; a conversion writes no YAML and has none."""
 
+_SIXTEEN_BITS: Final = 2
+"""Bytes of float16 and bfloat16."""
+
 _ATTENTION: Final = "MultiHeadAttention"
 
 
@@ -37,6 +40,7 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
     if options.to is None:
         return
     yield from _about_exceptions(loaded, options, decisions, options.to)
+    yield from _about_inputs(loaded, decisions, policy.policy_from_name(options.to))
     root = loaded.sites[0]
     if root.class_name not in MODEL_CLASSES and 0 not in loaded.graphs:
         message = (
@@ -103,6 +107,31 @@ def _about_exceptions(
         )
         message = f"{layers} ({join_first(exceptions)}); --include-exceptions changes them too"
         yield Note(severity=NoteSeverity.NOTE, code="exceptions-kept", message=message)
+
+
+def _about_inputs(
+    loaded: LoadedModel, decisions: Decisions, wanted: policy.Policy
+) -> Iterator[Note]:
+    """Yield a note where inputs stay 16 bits wide in a model that is to compute in more."""
+    compute = wanted.compute_dtype
+    if compute is None or dtypes.itemsize(compute) <= _SIXTEEN_BITS:
+        return
+    narrow = [
+        layer
+        for index, layer in enumerate(loaded.layers)
+        if loaded.is_input(index)
+        and index not in decisions.by_site
+        and dtypes.is_float(layer.compute_dtype)
+        and dtypes.itemsize(str(layer.compute_dtype)) <= _SIXTEEN_BITS
+    ]
+    if narrow:
+        stay = "1 input stays" if len(narrow) == 1 else f"{len(narrow)} inputs stay"
+        message = (
+            f"{stay} {narrow[0].compute_dtype} ({join_first([layer.path for layer in narrow])}): "
+            "what is fed is rounded to that before the first layer; "
+            f"--set 'PATH={compute}' changes an input"
+        )
+        yield Note(severity=NoteSeverity.NOTE, code="inputs-kept", message=message)
 
 
 def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:

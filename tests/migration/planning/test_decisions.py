@@ -43,6 +43,18 @@ def test_layers_that_follow_the_base_change_and_exceptions_stay() -> None:
     assert policies(changed)["b"] == "mixed_bfloat16"
 
 
+def test_inputs_of_16_bits_stay_and_are_told() -> None:
+    """What is fed is rounded to them, whatever the layers compute in; --set changes an input."""
+    one = dense("a", "float16")
+    one["inbound_nodes"] = [[["x", 0, 0, {}]]]
+    model = functional(source(dtype="float16"), one, outputs=["a"])
+    (note,) = plan(model, "float32").notes
+    assert note.code == "inputs-kept"
+    assert note.message.startswith("1 input stays float16 (net/x): ")
+    assert not plan(model, "float32", "net/x=float32").notes
+    assert not plan(model, "bfloat16").notes
+
+
 def test_ties_go_to_the_first() -> None:
     """Of two policies that are as common, the first layer's is the base."""
     model = chain(dense("a", "mixed_float16"), dense("b", "float32"), dense("out"))
