@@ -150,6 +150,11 @@ class Recipe:
     flip: tuple[int, ...] = ()
     """The axes that are reversed, after :attr:`axes` were turned."""
 
+    @property
+    def only_renames(self) -> bool:
+        """Whether the values of one stored variable stay as they are."""
+        return len(self.parts) == 1 and not (self.reshape or self.axes or self.flip)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:

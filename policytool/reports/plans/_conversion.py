@@ -83,7 +83,8 @@ def stored_values_words(conversion: Conversion) -> str:
 def _way(placement: Placement) -> str:
     """Return what is done to a variable's values; nothing where they are the source's."""
     if placement.source is None:
-        return "put together of several" if placement.made_of is not None else "new"
+        made_of = placement.made_of
+        return "new" if made_of is None else "joined" if len(made_of.parts) > 1 else "rearranged"
     if placement.scale is not None:
         return "multiplied"
     before, after = placement.source.dtype, placement.through or placement.dtype

@@ -38,8 +38,10 @@ def assemble(
         for key in keys:
             if key is not None:
                 pool.pop(key, None)
-        found[slot.key] = Assembly(
-            parts=parts, reshape=recipe.reshape, axes=recipe.axes, flip=recipe.flip
+        found[slot.key] = (
+            parts[0]
+            if recipe.only_renames
+            else Assembly(parts=parts, reshape=recipe.reshape, axes=recipe.axes, flip=recipe.flip)
         )
     return found
 
