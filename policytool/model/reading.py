@@ -22,7 +22,7 @@ from policytool.model import (
 from policytool.model.layer_policies import Resolver, floatx
 from policytool.model.loaded_model import LoadedModel
 from policytool.model.model import Layer, Model, Optimizer, Source, Variable
-from policytool.model.tree import NOT_WEIGHTS, path_of
+from policytool.model.tree import NOT_WEIGHTS, STATE, path_of
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import LimitError, ModelFileError, SpellingError
@@ -166,7 +166,8 @@ def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation,
     same.
     """
     try:
-        return optimizer_config.read(optimizer_config.optimizer_config(document)), ()
+        found = optimizer_config.read(optimizer_config.optimizer_config(document))
+        return found, () if found is not None else tuple(_about_lost_optimizer(document))
     except SpellingError as error:
         return None, (
             Observation(
@@ -175,10 +176,25 @@ def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation,
         )
 
 
+def _about_lost_optimizer(document: Document) -> Iterator[Observation]:
+    """Tell of variables of an optimizer that the file does not name."""
+    inner = (
+        [tensor for tensor in document.tensors or () if tensor.path[0] == STATE]
+        if document.layout is Layout.OBJECT_PATHS
+        else []
+    )
+    if count := len(document.state) + len(inner):
+        variables = "1 variable" if count == 1 else f"{count} variables"
+        yield Observation(
+            code="optimizer-unnamed",
+            message=f"it has {variables} of an optimizer and does not say which optimizer that was",
+        )
+
+
 def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
     """
     Tell of kernels that are stored as integers though no quantised policy says so (a quantised
-    MultiHeadAttention of Keras 3 writes such files).
+    MultiHeadAttention of Keras 3 writes such files); what custom layers keep in integers is theirs.
     """
     for layer in layers:
         stored = {
@@ -186,7 +202,11 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
             for variable in layer.variables
             if variable.shape and len(variable.shape) > 1
         } & _INTEGER_KERNELS
-        if stored and layer.quantization is None and dtypes.is_float(layer.compute_dtype):
+        if (
+            stored
+            and not (layer.opaque or layer.quantization)
+            and dtypes.is_float(layer.compute_dtype)
+        ):
             message = (
                 f"{layer.path} declares {layer.policy} and stores a kernel in "
                 f"{', '.join(sorted(stored))}: quantised without a word of it"

@@ -285,3 +285,34 @@ def test_integer_kernels_without_a_quantised_policy_are_told(tmp_path: Path) -> 
     assert [(observation.code, observation.where) for observation in model.observations] == [
         ("quantized-undeclared", "mlp/dense_a")
     ]
+
+
+def test_integers_of_custom_layers_are_their_own(tmp_path: Path) -> None:
+    """HGQ keeps the number of bits of each weight in them."""
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="int8")
+    config = json.loads(json.dumps(sequential()))
+    (layer,) = [one for one in config["config"]["layers"] if one["class_name"] == "Dense"]
+    layer.update(module="hgq.layers", class_name="QDense", registered_name="hgq>QDense")
+    members = {
+        "config.json": json.dumps(config).encode(),
+        "metadata.json": b'{"keras_version": "3.15.1"}',
+        "model.weights.h5": weights.getvalue(),
+    }
+    assert not policytool.inspect(str(keras_zip(tmp_path / "m.keras", members))).observations
+
+
+def test_an_optimizer_that_is_not_named_is_told(tmp_path: Path) -> None:
+    """Keras 3.15 writes such archives of models that it saved as HDF5 before."""
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
+        file["layers/dense/vars/0"] = np.zeros((6, 2), dtype="float32")
+        file["optimizer/vars/0"] = np.zeros((), dtype="int64")
+    members = {
+        "config.json": json.dumps({**sequential(), "compile_config": {"loss": "mse"}}).encode(),
+        "metadata.json": b'{"keras_version": "3.15.1"}',
+        "model.weights.h5": weights.getvalue(),
+    }
+    model = policytool.inspect(str(keras_zip(tmp_path / "m.keras", members)))
+    assert [one.code for one in model.observations] == ["optimizer-unnamed"]

@@ -8,7 +8,7 @@ from policytool.formats.document import Address
 from policytool.model.tree import configs, objects, storage
 from policytool.model.tree.duplicate_metadata import places
 from policytool.model.tree.site import INPUT_CLASS, LAYERS, MODEL_CLASSES, Site, Unspelled, path_of
-from policytool.model.tree.storage import NOT_WEIGHTS
+from policytool.model.tree.storage import NOT_WEIGHTS, STATE
 from policytool.releases.releases import KERAS3
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ __all__ = [
     "LAYERS",
     "MODEL_CLASSES",
     "NOT_WEIGHTS",
+    "STATE",
     "Site",
     "Unspelled",
     "build",

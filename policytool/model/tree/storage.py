@@ -30,7 +30,10 @@ _VARS: Final = "vars"
 _SUFFIX: Final = re.compile(r"(?P<base>.*?)(?:_(?P<number>\d+))?")
 _ADAPTING: Final = "Normalization"
 _ADAPTED: Final = frozenset({"mean", "variance", "count"})
-NOT_WEIGHTS: Final = frozenset({"optimizer", "metrics"})
+STATE: Final = "optimizer"
+"""The group at the root that holds an optimizer's variables."""
+
+NOT_WEIGHTS: Final = frozenset({STATE, "metrics"})
 """Groups at the root that hold no layer's variables."""
 
 Owned = dict[int, list[tuple[Variable, "Tensor"]]]
