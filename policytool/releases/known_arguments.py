@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.releases import data
-from policytool.releases.releases import family_of
+from policytool.releases.releases import LOADERS, family_of, is_since
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,6 +149,26 @@ def written_values(kind: str, class_name: str, key: str) -> Mapping[str, frozens
     """
     writes: Facts = measurements().get(kind, {}).get(_name(class_name), {}).get("writes", {})
     return {value: _columns(releases) for value, releases in writes.get(key, {}).items()}
+
+
+def default_config(kind: str, class_name: str, release: str) -> dict[str, Any]:
+    """
+    Return what a release writes for a default instance of a class; that of the next later one of
+    its family if the release was not measured.
+    """
+    writes: Facts = measurements().get(kind, {}).get(_name(class_name), {}).get("writes", {})
+    columns = [
+        one
+        for one in _position()
+        if one in LOADERS and family_of(one) == family_of(release) and is_since(one, release)
+    ]
+    return {
+        key: json.loads(value)
+        for column in columns[:1]
+        for key, values in writes.items()
+        for value, releases in values.items()
+        if column in _columns(releases)
+    }
 
 
 def text(value: object) -> str:

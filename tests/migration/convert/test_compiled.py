@@ -5,6 +5,7 @@ told, where the state goes.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,12 +50,23 @@ class Converted:
         return self.found.config
 
 
-def converted(file: str, loader: str, container: str, dtype: str | None = None) -> Converted:
+def converted(
+    file: str,
+    loader: str,
+    container: str,
+    dtype: str | None = None,
+    *,
+    optimizer: str | None = None,
+) -> Converted:
     """
-    Return what becomes of a fixture, with its floats in another dtype if one is given; the weights
-    keep their places, which matter to nothing here.
+    Return what becomes of a fixture, with its floats in another dtype and its optimizer as a name
+    if one is given; the weights keep their places, which matter to nothing here.
     """
     document = format_detection.document(FIXTURES / file, file)
+    if optimizer is not None:
+        config: Any = copy.deepcopy(document.config)
+        config["compile_config"]["optimizer"] = optimizer
+        document = replace(document, parts={**document.parts, document.config_part or "": config})
     if dtype is not None:
         tensors = tuple(
             replace(one, dtype=dtype) if one.dtype == "float32" else one
@@ -127,6 +139,28 @@ def test_slots_of_an_archive_get_the_names_of_hdf5() -> None:
     assert {"use_ema", "weight_decay", "loss_scale_factor"}.isdisjoint(
         one.config["optimizer_config"]["config"]
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "loader", "container"),
+    [
+        (f"tf_keras2.21/{PLAIN}.keras", "keras3.15", "keras"),
+        (f"tf_keras2.21/{PLAIN}.keras", "tf_keras2.21", "h5"),
+        (f"tf2.15/{PLAIN}.keras", "tf2.4", "h5"),
+        (f"keras3.15/{PLAIN}.keras", "tf_keras2.21", "keras"),
+    ],
+)
+def test_a_name_stands_for_the_optimizer_that_the_release_makes_of_it(
+    file: str, loader: str, container: str
+) -> None:
+    """``compile("adam")`` stores the name alone, and the state of the default optimizer."""
+    named, spelled = (converted(file, loader, container, optimizer=name) for name in ("adam", None))
+    assert len(spelled.found.state) > 4
+    assert named.found.state == spelled.found.state
+    assert named.codes == spelled.codes == frozenset()
+    key = "optimizer_config" if container == "h5" else "optimizer"
+    assert named.config[key]["config"]["learning_rate"] == pytest.approx(0.001)
+    assert named.config[key]["class_name"].endswith("Adam")
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,10 @@ def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
     if found is None:
         raise LostError("the file has no optimizer")
     class_name, config = found
-    of_keras2 = (
-        Style.NEW if optimizer_config.is_new_style(optimizer_config.unwrap(value)) else Style.OLD
-    )
+    if isinstance(inner := optimizer_config.unwrap(value), str):
+        config = known_arguments.default_config(_KIND, class_name, situation.source_release)
+        inner = {"class_name": class_name, "config": config}
+    of_keras2 = Style.NEW if optimizer_config.is_new_style(inner) else Style.OLD
     style = Style.KERAS3 if situation.from_keras3 else of_keras2
     wrapped = optimizer_config.is_wrapped(value)
     if (

@@ -1,0 +1,113 @@
+"""
+Training goes on after a conversion as it would have without: one more fit, from the source and from
+the result, gives the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+
+import policytool
+from policytool.commands.migrate import Status
+from tests.compat.asking import ENVIRONMENT
+from tests.compat.training_steps import CASES
+from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.compat
+
+OTHER: Final = {"keras": "tf_keras", "tf_keras": "keras"}
+TARGETS: Final = {"keras": "keras3", "tf_keras": "tf_keras"}
+NEAR: Final = 2e-6
+"""Of weights of about one, after two steps."""
+
+_LOST: Final = "optimizer-state-lost"
+LOST: Final = frozenset({("nadam", "keras", "tf_keras"), ("nadam", "tf_keras", "keras")})
+"""By case, the library that wrote a file and the target: what a warning says is lost."""
+
+
+class TrainingProcess:
+    """Both libraries in one process, with the files that they wrote."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.saved = self._read()
+
+    def weights(self, library: str, file: Path | str) -> list[list[float]]:
+        """Return the weights after more training."""
+        assert self._process.stdin is not None
+        print(json.dumps((library, str(file))), file=self._process.stdin, flush=True)
+        found = self._read()
+        assert isinstance(found, list), found
+        return found
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(("{", "[", '"')):
+                return json.loads(line)
+        raise AssertionError(f"the libraries ended with {self._process.wait()}")
+
+
+@pytest.fixture(scope="module")
+def trained(
+    compat_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TrainingProcess]:
+    """Yield the libraries, after they trained and saved all models."""
+    folder = tmp_path_factory.mktemp("trained")
+    command = [str(compat_python), "-m", "tests.compat.training_steps", str(folder)]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=sys.stderr,
+        text=True,
+    ) as process:
+        yield TrainingProcess(process)
+
+
+@pytest.mark.parametrize("library", OTHER)
+@pytest.mark.parametrize("name", CASES)
+def test_training_goes_on_as_before(
+    trained: TrainingProcess, tmp_path: Path, name: str, library: str
+) -> None:
+    """In the other library, from each format in which this one saves the model."""
+    target = OTHER[library]
+    for source in trained.saved[name].get(library, ()):
+        output = tmp_path / "model.keras"
+        done = policytool.migrate(source, target=TARGETS[target], output=output, verify=False)
+        assert done.status is Status.WRITTEN
+        lost = [note.message for note in done.plan.notes if note.code == _LOST]
+        assert bool(lost) is ((name, library, target) in LOST), lost
+        if not lost:
+            expected, found = trained.weights(library, source), trained.weights(target, output)
+            assert len(expected) == len(found)
+            gaps = [
+                np.abs(np.subtract(one, other)).max()
+                for one, other in zip(expected, found, strict=True)
+            ]
+            assert max(gaps) <= NEAR, (source, gaps)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_goes_on_from_hdf5(trained: TrainingProcess, tmp_path: Path, name: str) -> None:
+    """Keras 2 restores the state from HDF5, which Keras 3 does not."""
+    for source in trained.saved[name].get("tf_keras", ()):
+        output = tmp_path / "model.h5"
+        done = policytool.migrate(source, target="tf_keras", output=output, verify=False)
+        lost = [note.message for note in done.plan.notes if note.code == _LOST]
+        if not lost:
+            expected, found = (trained.weights("tf_keras", file) for file in (source, output))
+            assert expected == found
