@@ -39,7 +39,8 @@ def test_every_script_that_asks_releases_is_a_step() -> None:
         for path in FIXTURES.glob("*.py")
         if "from release_process import" in path.read_text(encoding="utf-8")
     }
-    left = {"applications.py", "tfjs.py"}  # takes hours; converts with one release
+    # takes hours; asks old releases alone; converts with one release
+    left = {"applications.py", "optimizers.py", "tfjs.py"}
     assert asking - left <= {step.script for step in script.STEPS}
     assert not left & {step.script for step in script.STEPS}
 
