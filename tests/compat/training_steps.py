@@ -3,7 +3,8 @@ Trains small models of both of the newest libraries, and goes on with what is sa
 
 Run as ``python -m tests.compat.training_steps FOLDER``: writes a model for each case, says the
 files in a line of JSON, then answers each line of standard input (a library and a file) with the
-weights after some more steps of training on one batch, or with the error.
+weights after some more steps of training on one batch, or with the error. Models with one axis get
+the batch of ``fixtures/writer/optimizers.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ ALL: Final = ("adam", "sgd", "rmsprop", "nadam", "adamw", "ftrl", "adagrad", "ad
 """The names that both libraries find in ``compile``."""
 
 STEPS: Final = 2
+SHORT: Final = (8, 4)
+"""The shape of the inputs in fixtures."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class TrainedCase:
 CASES: Final[dict[str, TrainedCase]] = {
     **{name: TrainedCase(name) for name in ALL},
     "lion": TrainedCase("lion", libraries=("keras",)),  # tf_keras does not find the name
+    "adafactor": TrainedCase("Adafactor", {}),
+    "nadam_in_hdf5": TrainedCase("Nadam", {}, libraries=("tf_keras",), formats=("h5",)),
+    "adafactor_in_hdf5": TrainedCase("Adafactor", {}, libraries=("tf_keras",), formats=("h5",)),
     "adam_frozen": TrainedCase("adam", freezes=True),
 }
 
@@ -95,7 +101,8 @@ def _save(keras: Any, name: str, folder: Path) -> list[str]:
 def _train_on(keras: Any, file: str) -> list[list[float]]:
     keras.backend.clear_session()
     model = keras.models.load_model(file)
-    model.fit(*_batch(2), epochs=STEPS, batch_size=8, shuffle=False, verbose=0)
+    batch = _batch(2) if len(model.input_shape) > len(SHORT) else _short_batch()
+    model.fit(*batch, epochs=STEPS, batch_size=8, shuffle=False, verbose=0)
     return [np.ravel(weight).tolist() for weight in model.get_weights()]
 
 
@@ -104,6 +111,13 @@ def _batch(seed: int) -> tuple[Any, Any]:
     return (
         numbers.normal(size=(8, 5, 3)).astype("float32"),
         numbers.normal(size=(8, 2)).astype("float32"),
+    )
+
+
+def _short_batch() -> tuple[Any, Any]:
+    return (
+        np.sin(np.arange(32) * 2).reshape(SHORT).astype("float32"),
+        np.cos(np.arange(24) * 2).reshape(8, 3).astype("float32"),
     )
 
 

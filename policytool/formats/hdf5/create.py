@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats.creating.base import Creator, ascii_json, flat, read_back, walk_order
+from policytool.formats.creating.base import Creator, ascii_json, flat, read_back
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5 import read as layout
@@ -70,6 +70,9 @@ def document(content: Content, path: str) -> Document:
         for prefix, placement in _placements(content)
     ]
     orders = {(layout.WEIGHTS, *flat(group.path)): tuple(group.names) for group in content.groups}
+    if content.state_names:
+        orders[layout.OPTIMIZER,] = tuple(content.state_names)
+    contents = Contents(tensors=found, orders=orders)
     return Document(
         path=path,
         format="h5",
@@ -77,8 +80,8 @@ def document(content: Content, path: str) -> Document:
         config_part=layout.CONFIG,
         training_part=layout.TRAINING if content.training is not None else None,
         layout=Layout.LEGACY_H5,
-        tensors=layout.legacy_tensors(Contents(tensors=found, orders=orders), (layout.WEIGHTS,)),
-        state=walk_order(tensor for tensor in found if tensor.path[0] == layout.OPTIMIZER),
+        tensors=layout.legacy_tensors(contents, (layout.WEIGHTS,)),
+        state=layout.stored_state(contents),
         writer=Writer(keras=content.keras_version or None, backend=_TENSORFLOW),
     )
 

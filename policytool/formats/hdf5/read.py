@@ -79,10 +79,20 @@ def read(probe: Probe) -> Document:
         training_part=TRAINING if training is not None else None,
         layout=Layout.LEGACY_H5,
         tensors=legacy_tensors(contents, (WEIGHTS,)),
-        state=tuple(tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER),
+        state=stored_state(contents),
         writer=writer,
         observations=(*observations, *contents.observations),
     )
+
+
+def stored_state(contents: Contents) -> tuple[Tensor, ...]:
+    """Return the optimizer's variables in the order that loaders restore them in."""
+    places = {
+        (OPTIMIZER, *name.split("/")): place
+        for place, name in enumerate(contents.orders.get((OPTIMIZER,), ()))
+    }
+    found = (tensor for tensor in contents.tensors if tensor.path[0] == OPTIMIZER)
+    return tuple(sorted(found, key=lambda tensor: places.get(tensor.path, len(places))))
 
 
 def legacy_tensors(contents: Contents, prefix: tuple[str, ...]) -> tuple[Tensor, ...]:

@@ -1,6 +1,5 @@
 """
-Which stored weights of the source an optimizer trains, in the order of the model's trainable
-variables.
+Which stored weights an optimizer trains, in the order of the model's trainable variables.
 """
 
 from __future__ import annotations
@@ -8,16 +7,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
-from policytool.migration.convert.compiled.state import UnmappedError
-from policytool.migration.convert.traversal import below
+from policytool.model.optimizer_variables._kinds import UnmappedError
 from policytool.releases import dtypes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from policytool.formats.document import Tensor
-    from policytool.migration.convert.architecture import Unit
-    from policytool.migration.convert.rewrites import ConversionContext
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.tree import Site
 
 _SCALED: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 """
@@ -51,50 +49,42 @@ _IN_ORDER: Final = (
 """Groups of one layer in an archive, in the order in which the layer makes them."""
 
 
-def trainable(root: Unit, situation: ConversionContext) -> tuple[Tensor, ...]:
+def trainable_tensors(loaded: LoadedModel) -> tuple[Tensor, ...]:
     """
-    Return the tensors of the source that a gradient reaches, in the order of
-    ``trainable_variables``.
+    Return the stored weights that a gradient reaches, in the order of ``trainable_variables``.
 
     :raises UnmappedError: where an archive does not say the order of a layer's variables.
     """
-    frozen = frozenset(_frozen_sites(root, above=False))
-    classes = {unit.site: unit for unit in _walk(root) if unit.site is not None}
-    placed = situation.loaded.placed
+    placed, frozen = loaded.placed, _frozen_sites(loaded)
     found: dict[Tensor, None] = {}
-    for site in range(len(placed.sites)):
-        if site in frozen:
+    for index, site in enumerate(placed.sites):
+        if index in frozen:
             continue
-        own = placed.sources.get(site, ())
-        names = [variable.name for variable in placed.variables.get(site, ())]
-        kept = _trainable_tensors(classes.get(site), list(zip(names, own, strict=True)))
+        names = [variable.name for variable in placed.variables.get(index, ())]
+        kept = _trainable_tensors(
+            site, list(zip(names, placed.sources.get(index, ()), strict=True))
+        )
         found |= dict.fromkeys(
-            _save_order(kept, archive=situation.loaded.document.layout is Layout.OBJECT_PATHS)
+            _save_order(kept, archive=loaded.document.layout is Layout.OBJECT_PATHS)
         )
     return tuple(found)
 
 
-def _walk(unit: Unit) -> Iterator[Unit]:
-    yield unit
-    for inner in below(unit):
-        yield from _walk(inner)
+def _frozen_sites(loaded: LoadedModel) -> frozenset[int]:
+    found: set[int] = set()
+    for index, site in enumerate(loaded.sites):  # each stands behind what holds it
+        if site.parent in found or (site.config or {}).get("trainable") is False:
+            found.add(index)
+    return frozenset(found)
 
 
-def _frozen_sites(unit: Unit, *, above: bool) -> Iterator[int]:
-    is_frozen = above or unit.config.get("trainable") is False
-    if is_frozen and unit.site is not None:
-        yield unit.site
-    for inner in below(unit):
-        yield from _frozen_sites(inner, above=is_frozen)
-
-
-def _trainable_tensors(unit: Unit | None, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
-    class_name = unit.class_name if unit is not None else None
-    if unit is not None and class_name in _SCALED and all(name.isdigit() for name, _ in named):
+def _trainable_tensors(site: Site, named: Sequence[tuple[str, Tensor]]) -> list[Tensor]:
+    config = site.config or {}
+    if site.class_name in _SCALED and all(name.isdigit() for name, _ in named):
         return [tensor for _, tensor in named][
-            : (unit.config.get("scale") is not False) + (unit.config.get("center") is not False)
+            : (config.get("scale") is not False) + (config.get("center") is not False)
         ]
-    if class_name in _UNTRAINED:
+    if site.class_name in _UNTRAINED:
         return []
     return [
         tensor

@@ -17,7 +17,6 @@ from policytool.migration.convert import decoding
 from policytool.migration.convert.compiled import Compiled, compile_config, names
 from policytool.migration.convert.compiled.optimizer import (
     ConvertedOptimizer,
-    Style,
     for_target,
     serialize,
 )
@@ -26,14 +25,19 @@ from policytool.migration.convert.rewrites import ConversionContext
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import walk
 from policytool.model import reading
+from policytool.model.optimizer_variables import Style
 from policytool.releases.policy import Dynamic
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.formats.document import Document
     from policytool.support.text.jsontext import Json
 
 PLAIN: Final = "default_float32_compiled"
 SCALED: Final = "adam_autowrap_mf16"
+ADAM: Final = "optimizer_weights"
 
 
 @dataclass(frozen=True)
@@ -51,28 +55,15 @@ class Converted:
 
 
 def converted(
-    file: str,
-    loader: str,
-    container: str,
-    dtype: str | None = None,
-    *,
-    optimizer: str | None = None,
+    file: str, loader: str, container: str, change: Callable[[Document], Document] | None = None
 ) -> Converted:
     """
-    Return what becomes of a fixture, with its floats in another dtype and its optimizer as a name
-    if one is given; the weights keep their places, which matter to nothing here.
+    Return what becomes of a fixture, changed if a function is given; the weights keep their places,
+    which matter to nothing here.
     """
     document = format_detection.document(FIXTURES / file, file)
-    if optimizer is not None:
-        config: Any = copy.deepcopy(document.config)
-        config["compile_config"]["optimizer"] = optimizer
-        document = replace(document, parts={**document.parts, document.config_part or "": config})
-    if dtype is not None:
-        tensors = tuple(
-            replace(one, dtype=dtype) if one.dtype == "float32" else one
-            for one in document.tensors or ()
-        )
-        document = replace(document, tensors=tensors)
+    if change is not None:
+        document = change(document)
     loaded = reading.load_model(document)
     log = Log()
     root = decoding.decode(loaded)
@@ -94,6 +85,22 @@ def converted(
     return Converted(
         compile_config(root, situation, weights), frozenset(note.code for note in log.notes)
     )
+
+
+def in_bfloat16(document: Document) -> Document:
+    """Return a model with its floats in bfloat16."""
+    tensors = tuple(
+        replace(one, dtype="bfloat16") if one.dtype == "float32" else one
+        for one in document.tensors or ()
+    )
+    return replace(document, tensors=tensors)
+
+
+def with_named_optimizer(document: Document) -> Document:
+    """Return an archive as ``compile("adam")`` leaves it."""
+    config: Any = copy.deepcopy(document.config)
+    config["compile_config"]["optimizer"] = "adam"
+    return replace(document, parts={**document.parts, document.config_part or "": config})
 
 
 def paths(found: Compiled) -> list[str]:
@@ -154,7 +161,9 @@ def test_a_name_stands_for_the_optimizer_that_the_release_makes_of_it(
     file: str, loader: str, container: str
 ) -> None:
     """``compile("adam")`` stores the name alone, and the state of the default optimizer."""
-    named, spelled = (converted(file, loader, container, optimizer=name) for name in ("adam", None))
+    named, spelled = (
+        converted(file, loader, container, change) for change in (with_named_optimizer, None)
+    )
     assert len(spelled.found.state) > 4
     assert named.found.state == spelled.found.state
     assert named.codes == spelled.codes == frozenset()
@@ -175,7 +184,7 @@ def test_slots_in_bfloat16_are_widened_as_weights_are(
     loader: str, container: str, stored: str
 ) -> None:
     """Keras reads bfloat16 from archives of Keras 3 only."""
-    one = converted(f"keras3.15/{PLAIN}.keras", loader, container, "bfloat16")
+    one = converted(f"keras3.15/{PLAIN}.keras", loader, container, in_bfloat16)
     slots = [placement.dtype for placement in one.found.state if placement.shape]
     assert slots == [stored] * 4
 
@@ -203,10 +212,24 @@ def test_dynamic_scale_is_a_wrapper_with_state_of_its_own() -> None:
     assert one.config["optimizer"]["config"]["initial_scale"] == 32768.0
 
 
+def test_state_of_a_wrapped_optimizer_is_found_in_hdf5_of_keras3() -> None:
+    """Four variables of the wrapper stand before those of the optimizer."""
+    one = converted(f"keras3.15/{SCALED}.h5", "keras3.15", "keras")
+    sources = ["/".join(slot.source.path) for slot in one.found.state if slot.source is not None]
+    own = ("iteration", "learning_rate", "step_counter", "dynamic_scale")
+    assert sources[:2] == [f"{ADAM}/adam/iteration", f"{ADAM}/adam/learning_rate"]
+    assert [source.rpartition("dense_a_")[2] for source in sources[2:6]] == [
+        *("kernel_momentum", "kernel_velocity", "bias_momentum", "bias_velocity"),
+    ]
+    assert sources[6:10] == [f"{ADAM}/loss_scale_optimizer/{name}" for name in own]
+
+
 @pytest.mark.parametrize(("container", "scaled"), [("keras", False), ("h5", True)])
 def test_keras2_archives_without_state_have_no_wrapper(container: str, *, scaled: bool) -> None:
     """Its ``LossScaleOptimizerV3`` fails on an archive that lacks its variables."""
-    one = converted(f"keras3.15/{SCALED}.h5", "tf_keras2.21", container)
+    one = converted(
+        f"keras3.15/{SCALED}.h5", "tf_keras2.21", container, lambda found: replace(found, state=())
+    )
     optimizer = one.config["optimizer_config" if container == "h5" else "optimizer"]
     assert one.found.state == ()
     assert (optimizer["class_name"] == "LossScaleOptimizerV3") is scaled

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.new_model import Placement
-from policytool.migration.convert.compiled import names, optimizer, state, trainables
+from policytool.migration.convert.compiled import names, optimizer, state
 from policytool.migration.convert.compiled.losses import LeftOutError, LossWriter
-from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, LostError, Style
+from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, LostError
 from policytool.migration.convert.traversal import references
 from policytool.migration.convert.variables import stored_dtype
-from policytool.model import optimizer_config
+from policytool.model import optimizer_config, optimizer_variables
+from policytool.model.optimizer_variables import Style, UnmappedError
 from policytool.releases.policy import Dynamic
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.target import Target
+    from policytool.model.optimizer_variables import OptimizerState
     from policytool.support.text.jsontext import Json
 
 _VARS: Final = ("optimizer", "vars")
@@ -99,7 +101,7 @@ def compile_config(
             "is written without a training configuration",
         )
         return Compiled()
-    placements = _state(root, situation, source, found, weights)
+    placements = _state(situation, source, found, weights)
     if (
         found.scale is not None
         and found.wrapped
@@ -186,7 +188,6 @@ def _flat(root: Unit, metrics: Json) -> Json:
 
 
 def _state(
-    root: Unit,
     situation: ConversionContext,
     source: ConvertedOptimizer,
     found: ConvertedOptimizer,
@@ -197,19 +198,19 @@ def _state(
     """
     target, told = situation.target, situation.log
     try:
-        order = trainables.trainable(root, situation)
-        stored = state.read(situation, source, order)
+        order = optimizer_variables.trainable_tensors(situation.loaded)
+        stored = optimizer_variables.read_state(situation.loaded, source, order)
         if stored is None:
             if _had_state(situation):
-                raise state.UnmappedError(
-                    f"it is not read from {situation.loaded.document.format} files"
-                )
+                raise UnmappedError(f"it is not read from {situation.loaded.document.format} files")
             return ()
         reason = _state_obstacle(found, target)
         if reason is not None:
-            raise state.UnmappedError(reason)
-        variables = state.place_state(found, stored, _trainable_order(order, weights))
-    except state.UnmappedError as error:
+            raise UnmappedError(reason)
+        variables = state.place_state(
+            found, stored, _trainable_order(order, weights), target.release, source.style
+        )
+    except UnmappedError as error:
         advice = (
             "; write a .keras to keep it"
             if _state_obstacle(found, target)
@@ -277,16 +278,19 @@ def _trainable_order(order: Sequence[object], weights: Sequence[Placement]) -> l
         if weight.source in wanted:
             once.setdefault(weight.source, weight)
     if len(once) != len(wanted):
-        raise state.UnmappedError(
+        raise UnmappedError(
             f"the new model has {len(once)} of the {len(wanted)} weights that were trained"
         )
     if any(weight.scale is not None for weight in once.values()):
-        raise state.UnmappedError("weights are scaled, to which the slots no longer belong")
+        raise UnmappedError("weights are scaled, to which the slots no longer belong")
     return list(once.values())
 
 
 def _in_archive(
-    found: ConvertedOptimizer, stored: state.State, variables: Sequence[Placement], target: Target
+    found: ConvertedOptimizer,
+    stored: OptimizerState,
+    variables: Sequence[Placement],
+    target: Target,
 ) -> tuple[Placement, ...]:
     """
     Return numbered variables; of a wrapped optimizer below the wrapper as well, where Keras 3 has

@@ -9,14 +9,14 @@ read as the old style by every Keras 2 (keras/optimizers/__init__.py, ``deserial
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.compiled import names
 from policytool.migration.convert.log import display_value
 from policytool.migration.planning import optimizer_state, optimizers
 from policytool.migration.planning.optimizers import Dialect
-from policytool.model import optimizer_config
+from policytool.model import optimizer_config, optimizer_variables
+from policytool.model.optimizer_variables import Style, StyledOptimizer
 from policytool.releases import known_arguments
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import releases_in
@@ -69,27 +69,14 @@ _NEVER_WRAPPED: Final = frozenset({"Adafactor", "Lion"})
 _WRAPPED_BY_TF_KERAS: Final = frozenset({"AdamW"})
 
 
-class Style(StrEnum):
-    """How an optimizer updates and what it keeps."""
-
-    OLD = "old"
-    NEW = "new"
-    """Of TF 2.11 and later, in Keras 2."""
-
-    KERAS3 = "keras3"
-
-
 class LostError(Exception):
     """An optimizer that the target cannot have; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConvertedOptimizer:
-    """An optimizer without its wrapper."""
+class ConvertedOptimizer(StyledOptimizer):
+    """An optimizer and its loss scaling."""
 
-    class_name: str
-    config: dict[str, Json]
-    style: Style
     scale: Dynamic | Fixed | None
     wrapped: bool
     """Whether a wrapper scales losses."""
@@ -102,17 +89,12 @@ def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
     :raises LostError: for what no release writes.
     """
     try:
-        found, scale = optimizer_config.innermost(value), optimizers.scale_of(value)
+        found = optimizer_variables.read_optimizer(situation.loaded, value)
+        scale = optimizers.scale_of(value)
     except SpellingError as error:
         raise LostError(f"the saved optimizer is none that a release writes: {error}") from error
     if found is None:
         raise LostError("the file has no optimizer")
-    class_name, config = found
-    if isinstance(inner := optimizer_config.unwrap(value), str):
-        config = known_arguments.default_config(_KIND, class_name, situation.source_release)
-        inner = {"class_name": class_name, "config": config}
-    of_keras2 = Style.NEW if optimizer_config.is_new_style(inner) else Style.OLD
-    style = Style.KERAS3 if situation.from_keras3 else of_keras2
     wrapped = optimizer_config.is_wrapped(value)
     if (
         not wrapped
@@ -128,7 +110,11 @@ def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
         )
         wrapped, scale = True, Dynamic()
     return ConvertedOptimizer(
-        class_name=class_name, config=dict(config), style=style, scale=scale, wrapped=wrapped
+        class_name=found.class_name,
+        config=found.config,
+        style=found.style,
+        scale=scale,
+        wrapped=wrapped,
     )
 
 

@@ -1,0 +1,47 @@
+"""
+A stored optimizer's variables: which is which slot of which weight.
+
+HDF5 names them by their weights, archives and standalone Keras number them. ``_kinds`` is what each
+optimizer keeps and in which order, ``_trainables`` the weights that it trains, ``_reading`` joins
+both with what a file stores.
+"""
+
+from policytool.model.optimizer_variables._kinds import (
+    ALWAYS_IN_NEW,
+    ITERATIONS,
+    RATE,
+    SCHEDULE,
+    WITH_SCHEDULE,
+    Position,
+    SlotKind,
+    Style,
+    StyledOptimizer,
+    UnmappedError,
+    blocks,
+    positions,
+)
+from policytool.model.optimizer_variables._reading import (
+    OptimizerState,
+    read_optimizer,
+    read_state,
+)
+from policytool.model.optimizer_variables._trainables import trainable_tensors
+
+__all__ = [
+    "ALWAYS_IN_NEW",
+    "ITERATIONS",
+    "RATE",
+    "SCHEDULE",
+    "WITH_SCHEDULE",
+    "OptimizerState",
+    "Position",
+    "SlotKind",
+    "Style",
+    "StyledOptimizer",
+    "UnmappedError",
+    "blocks",
+    "positions",
+    "read_optimizer",
+    "read_state",
+    "trainable_tensors",
+]

@@ -1,0 +1,225 @@
+"""
+What optimizers keep, and in which order they store it.
+
+Every optimizer keeps the count of steps, in Keras 3 the learning rate where it is no schedule, and
+then its slots in blocks, each of which goes over all trainable weights. The order of slots is that
+in which ``build`` (``_create_slots`` in the old style, ``get_updates`` in standalone Keras 2) of
+each class makes them, read from files that Keras 2.1 to 2.3, TF 2.4, 2.15, tf_keras 2.21, Keras 3.0
+to 3.4 and 3.15 wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases.releases import is_since
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.support.text.jsontext import Json
+
+Shape = tuple[int, ...]
+
+
+class Style(StrEnum):
+    """How an optimizer updates and what it keeps."""
+
+    OLD = "old"
+    NEW = "new"
+    """Of TF 2.11 and later, in Keras 2."""
+
+    KERAS3 = "keras3"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StyledOptimizer:
+    """An optimizer without its wrapper."""
+
+    class_name: str
+    config: dict[str, Json]
+    style: Style
+
+
+class UnmappedError(Exception):
+    """A state that is not known to fit; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotKind:
+    """A kind of variable that an optimizer keeps for each weight, or once."""
+
+    kind: str
+    """Its name in Keras 3."""
+
+    old: str | None
+    """In the old style; None where the old style has no such optimizer."""
+
+    new: str | None
+    """In Keras 2 since TF 2.11."""
+
+    block: int = 0
+    """Those of one block stand together for each weight."""
+
+    needs: str | None = None
+    """The key of the config that it is kept for."""
+
+    without: int | None = None
+    """
+    The axis that it has not, of weights with two axes or more; for others Keras 3 keeps a number
+    that nothing uses, and Keras 2 nothing.
+    """
+
+    def name(self, style: Style) -> str | None:
+        """Return what a style calls it; None if the style does not keep it."""
+        return self.kind if style is Style.KERAS3 else self.new if style is Style.NEW else self.old
+
+    def shape(self, weight: Shape) -> Shape:
+        """Return the shape that it has for a weight."""
+        if self.without is None:
+            return weight
+        if not self.is_factor_of(weight):
+            return ()
+        axis = len(weight) + self.without
+        return weight[:axis] + weight[axis + 1 :]
+
+    def is_factor_of(self, weight: Shape) -> bool:
+        """Return whether it is kept for a weight, if it is one of two factors of a slot."""
+        return self.without is None or len(weight) >= _FACTORED
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One variable of an optimizer, in the order in which they are stored."""
+
+    kind: str
+    """That of a slot, or one of the names below."""
+
+    weight: int | None = None
+    """The position of the trainable weight that it is a slot of."""
+
+    shape: Shape = ()
+
+
+ITERATIONS: Final = "iterations"
+RATE: Final = "learning_rate"
+SCHEDULE: Final = "schedule"
+"""The product of the momentums of all steps, which Nadam keeps once."""
+
+_FACTORED: Final = 2
+"""How many axes a weight has of which Adafactor keeps two factors."""
+
+_ADAM: Final = (
+    SlotKind("momentum", "m", "m"),
+    SlotKind("velocity", "v", "v"),
+    SlotKind("velocity_hat", "vhat", "vhat", 1, "amsgrad"),
+)
+_SLOTS: Final[dict[str, tuple[SlotKind, ...]]] = {
+    "SGD": (SlotKind("momentum", "momentum", "m", 0, "momentum"),),
+    "Adam": _ADAM,
+    "AdamW": _ADAM,
+    "Nadam": _ADAM[:2],
+    "RMSprop": (
+        SlotKind("velocity", "rms", "velocity"),
+        SlotKind("momentum", "momentum", "momentum", 1, "momentum"),
+        SlotKind("average_gradient", "mg", "average_gradient", 2, "centered"),
+    ),
+    "Adagrad": (SlotKind("accumulator", "accumulator", "accumulator"),),
+    "Adadelta": (
+        SlotKind("accumulated_grad", "accum_grad", "accumulated_grad"),
+        SlotKind("accumulated_delta_var", "accum_var", "accumulated_delta_var"),
+    ),
+    "Adafactor": (
+        SlotKind("r", None, "r", without=-1),
+        SlotKind("c", None, "c", without=-2),
+        SlotKind("velocity", None, "v"),
+    ),
+    "Adamax": (SlotKind("momentum", "m", "m"), SlotKind("norm", "v", "u")),
+    "Ftrl": (
+        SlotKind("accumulator", "accumulator", "accumulator"),
+        SlotKind("linear", "linear", "linear"),
+    ),
+    "Lion": (SlotKind("momentum", None, "m"),),
+    "Lamb": (SlotKind("momentum", None, None), SlotKind("velocity", None, None)),
+}
+_AVERAGE: Final = SlotKind("average", None, "average", -2, "use_ema")
+_GATHERED: Final = SlotKind("gradient_accumulator", None, None, -1, "gradient_accumulation_steps")
+_TOGETHER_IN_OLD: Final = frozenset({"Ftrl"})
+"""
+The optimizer of the old style that makes all slots of a weight at once; the others make one kind
+for all weights, then the next.
+"""
+
+ALWAYS_IN_NEW: Final = frozenset({"SGD"})
+"""The optimizer that Keras 2 gives its slots since TF 2.11 without a use for them."""
+
+WITH_SCHEDULE: Final = "Nadam"
+_SCHEDULE_LAST_SINCE: Final = "keras3.10"
+"""The first release that keeps Nadam's product behind the slots."""
+
+
+def blocks(optimizer: StyledOptimizer) -> tuple[tuple[SlotKind, ...], ...]:
+    """
+    Return the slots that an optimizer keeps, in blocks.
+
+    :raises UnmappedError: for an optimizer whose variables are not one for each weight and kind.
+    """
+    every = _SLOTS.get(optimizer.class_name)
+    if every is None:
+        raise UnmappedError(f"what {optimizer.class_name} keeps is not known")
+    kept = [slot for slot in (_AVERAGE, _GATHERED, *every) if _keeps(optimizer, slot)]
+    if optimizer.style is Style.OLD and optimizer.class_name not in _TOGETHER_IN_OLD:
+        return tuple((slot,) for slot in kept)
+    return tuple(
+        tuple(slot for slot in kept if slot.block == block)
+        for block in sorted({slot.block for slot in kept})
+    )
+
+
+def _keeps(optimizer: StyledOptimizer, slot: SlotKind) -> bool:
+    if slot.name(optimizer.style) is None:
+        return False
+    if slot.needs is None or (
+        optimizer.style is Style.NEW and optimizer.class_name in ALWAYS_IN_NEW and slot.block >= 0
+    ):
+        return True
+    return bool(optimizer.config.get(slot.needs))
+
+
+def has_rate(optimizer: StyledOptimizer) -> bool:
+    """Return whether the learning rate is one of an optimizer's variables."""
+    return optimizer.style is Style.KERAS3 and not isinstance(
+        optimizer.config.get("learning_rate"), dict
+    )
+
+
+def positions(
+    optimizer: StyledOptimizer, weights: Sequence[Shape], release: str
+) -> tuple[Position, ...]:
+    """
+    Return the variables that a release stores for trainable weights of these shapes, in its order.
+
+    :raises UnmappedError: for an optimizer whose variables are not one for each weight and kind.
+    """
+    return tuple(_positions(optimizer, weights, release))
+
+
+def _positions(
+    optimizer: StyledOptimizer, weights: Sequence[Shape], release: str
+) -> Iterator[Position]:
+    yield Position(ITERATIONS)
+    if has_rate(optimizer):
+        yield Position(RATE)
+    keeps_schedule = optimizer.class_name == WITH_SCHEDULE and optimizer.style is not Style.NEW
+    is_last = is_since(release, _SCHEDULE_LAST_SINCE)
+    if keeps_schedule and not is_last:
+        yield Position(SCHEDULE)
+    for block in blocks(optimizer):
+        for number, weight in enumerate(weights):
+            for slot in block:
+                if optimizer.style is Style.KERAS3 or slot.is_factor_of(weight):
+                    yield Position(slot.kind, number, slot.shape(weight))
+    if keeps_schedule and is_last:
+        yield Position(SCHEDULE)

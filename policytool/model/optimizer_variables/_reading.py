@@ -1,0 +1,257 @@
+"""Which variable of a stored optimizer is which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import optimizer_config
+from policytool.model.optimizer_variables._kinds import (
+    ITERATIONS,
+    RATE,
+    SCHEDULE,
+    Position,
+    Style,
+    StyledOptimizer,
+    UnmappedError,
+    blocks,
+    positions,
+)
+from policytool.releases import known_arguments
+from policytool.releases.releases import KERAS2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from policytool.formats.document import Tensor
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.optimizer_variables._kinds import SlotKind
+    from policytool.support.text.jsontext import Json
+
+Path = tuple[str, ...]
+
+_OPTIMIZER: Final = "optimizer"
+_OUTER: Final[Path] = (_OPTIMIZER, "vars")
+_INNER: Final[Path] = (_OPTIMIZER, "inner_optimizer", "vars")
+_STORED: Final = "optimizer_weights"
+_STEPS: Final = frozenset({"iter", "iteration", "iterations"})
+_CACHE: Final = "momentum_cache"
+"""What the old style calls Nadam's product."""
+
+_OWN: Final = 4
+_LAST_OWN: Final = "dynamic_scale"
+"""
+How many variables Keras 3's LossScaleOptimizer keeps itself before those of the optimizer, and the
+last of them in HDF5.
+"""
+
+_STANDALONE: Final = "keras"
+_WITH_UNUSED: Final = "Adam"
+"""The optimizer that Keras 2.1 to 2.3 give a slot of one number for each weight without amsgrad."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimizerState:
+    """An optimizer's variables by what they are."""
+
+    iterations: Tensor | None
+    """None where none are stored: Keras 2.0 to 2.2 have some optimizers count from 0 again."""
+
+    rate: Tensor | None = None
+    schedule: Tensor | None = None
+    slots: Mapping[tuple[Tensor, str], Tensor] = field(default_factory=dict)
+    """By weight and kind."""
+
+    own: tuple[Tensor, ...] = ()
+    """What a wrapper of Keras 3 keeps itself, in order."""
+
+
+def read_optimizer(loaded: LoadedModel, value: Json) -> StyledOptimizer | None:
+    """
+    Return a serialised optimizer of a file, without wrappers; None where there is none.
+
+    A bare name stands for what the release that wrote the file makes of it.
+
+    :raises SpellingError: for what no release writes.
+    """
+    found = optimizer_config.innermost(value)
+    if found is None:
+        return None
+    class_name, config = found
+    inner = optimizer_config.unwrap(value)
+    if isinstance(inner, str):
+        config = known_arguments.default_config("optimizers", class_name, loaded.origins[-1].id)
+        inner = {"class_name": class_name, "config": config}
+    of_keras2 = Style.NEW if optimizer_config.is_new_style(inner) else Style.OLD
+    return StyledOptimizer(
+        class_name=class_name,
+        config=dict(config),
+        style=Style.KERAS3 if loaded.is_keras3 else of_keras2,
+    )
+
+
+def read_state(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState | None:
+    """
+    Return the variables of a file's optimizer; None where it has none.
+
+    :raises UnmappedError: where it is not certain what belongs to which weight.
+    """
+    document, writer = loaded.document, loaded.origins[-1]
+    if document.format == "keras":
+        return _state_in_archive(loaded, optimizer, trainable)
+    if not document.state:
+        return None
+    if optimizer.style is Style.KERAS3:
+        return _state_of_keras3(loaded, optimizer, trainable)
+    if writer.family == KERAS2 and writer.library == _STANDALONE:
+        return _state_of_standalone(loaded, optimizer, trainable)
+    return _state_by_name(optimizer, document.state, trainable)
+
+
+def _state_in_archive(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState | None:
+    groups: dict[Path, dict[int, Tensor]] = {}
+    for tensor in loaded.document.tensors or ():
+        if tensor.path[0] == _OPTIMIZER and tensor.path[-1].isdigit():
+            groups.setdefault(tensor.path[:-1], {})[int(tensor.path[-1])] = tensor
+    found = (
+        groups.get(_INNER) or groups.get((_OPTIMIZER, "_optimizer", "vars")) or groups.get(_OUTER)
+    )
+    if not found:
+        return None
+    own = groups.get(_OUTER, {}) if loaded.is_keras3 and _INNER in groups else {}
+    wanted = positions(optimizer, _shapes(trainable), loaded.origins[-1].id)
+    return _state_by_position(
+        optimizer,
+        [found[number] for number in sorted(found)],
+        wanted,
+        trainable,
+        own=[own[number] for number in sorted(own)][:_OWN],
+    )
+
+
+def _state_of_keras3(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState:
+    """
+    Return the state in HDF5 of Keras 3, in the order of its names, which end in those of the
+    weights: ``sequential_dense_kernel_momentum``.
+    """
+    stored = loaded.document.state
+    has_own = len(stored) > _OWN and stored[_OWN - 1].path[-1] == _LAST_OWN
+    own = stored[: _OWN * has_own]
+    wanted = positions(optimizer, _shapes(trainable), loaded.origins[-1].id)
+    found = _state_by_position(optimizer, stored[len(own) :], wanted, trainable, own=own)
+    for (weight, kind), tensor in found.slots.items():
+        name = "_".join(("", *"/".join(tensor.path[1:]).split("/")))
+        if not name.endswith("_".join(("", *"/".join(weight.path[1:]).split("/"), kind))):
+            raise UnmappedError(
+                f"{'/'.join(tensor.path)} is where the {kind} of {'/'.join(weight.path)} should be"
+            )
+    return found
+
+
+def _state_of_standalone(
+    loaded: LoadedModel, optimizer: StyledOptimizer, trainable: Sequence[Tensor]
+) -> OptimizerState:
+    """
+    Return the state that standalone Keras 2 stores as ``Variable_7``: ``weights`` of each class in
+    its ``optimizers.py``.
+
+    SGD keeps a momentum whether it has one or not. RMSprop, Adagrad and Adadelta store no count of
+    steps before Keras 2.3, and Nadam no product of momentums.
+    """
+    config = {**optimizer.config, "momentum": True}
+    wanted = [
+        one
+        for one in positions(
+            StyledOptimizer(class_name=optimizer.class_name, config=config, style=Style.OLD)
+            if optimizer.class_name == "SGD"
+            else optimizer,
+            _shapes(trainable),
+            loaded.origins[-1].id,
+        )
+        if one.weight is not None
+    ]
+    stored, count = loaded.document.state, len(trainable)
+    more = len(stored) - len(wanted)
+    if optimizer.class_name == _WITH_UNUSED and more > count:
+        unused = stored[len(stored) - count :]
+        if all(tensor.shape == (1,) for tensor in unused):
+            stored, more = stored[: len(stored) - count], more - count
+    head = [Position(ITERATIONS), Position(SCHEDULE)][: max(more, 0)]
+    return _state_by_position(optimizer, stored, [*head, *wanted], trainable)
+
+
+def _state_by_position(
+    optimizer: StyledOptimizer,
+    stored: Sequence[Tensor],
+    wanted: Sequence[Position],
+    trainable: Sequence[Tensor],
+    own: Sequence[Tensor] = (),
+) -> OptimizerState:
+    if len(stored) != len(wanted) or any(
+        tensor.shape != position.shape for tensor, position in zip(stored, wanted, strict=False)
+    ):
+        raise UnmappedError(
+            f"its {len(stored)} variables are not those of {optimizer.class_name} for the model's "
+            f"{len(trainable)} trainable weights"
+        )
+    placed = list(zip(wanted, stored, strict=True))
+    once = {one.kind: tensor for one, tensor in placed if one.weight is None}
+    return OptimizerState(
+        iterations=once.get(ITERATIONS),
+        rate=once.get(RATE),
+        schedule=once.get(SCHEDULE),
+        slots={
+            (trainable[one.weight], one.kind): tensor
+            for one, tensor in placed
+            if one.weight is not None
+        },
+        own=tuple(own),
+    )
+
+
+def _state_by_name(
+    optimizer: StyledOptimizer, stored: Sequence[Tensor], trainable: Sequence[Tensor]
+) -> OptimizerState:
+    """Return the state in HDF5 of tf.keras, whose names end in those of the weights."""
+    by_end: dict[Path, list[Tensor]] = {}
+    for tensor in stored:
+        plain = tuple(part.removesuffix(":0") for part in tensor.path if part != _STORED)
+        for start in range(len(plain)):
+            by_end.setdefault(plain[start:], []).append(tensor)
+    steps = [tensor for tensor in stored if tensor.path[-1].removesuffix(":0") in _STEPS]
+    if len(steps) != 1:
+        raise UnmappedError("it does not say which of its variables counts the steps")
+    slots = {}
+    for weight in trainable:
+        name = tuple(part.removesuffix(":0") for part in weight.path[1:])
+        for slot in (slot for block in blocks(optimizer) for slot in block):
+            shape = weight.shape or ()
+            if not slot.is_factor_of(shape):
+                continue
+            found = by_end.get(_end(optimizer.style, slot, name), [])
+            if len(found) != 1 or found[0].shape != slot.shape(shape):
+                raise UnmappedError(
+                    f"it has no variable that is the {slot.kind} of {'/'.join(weight.path)} and of "
+                    "no other weight"
+                )
+            slots[weight, slot.kind] = found[0]
+    if len(set(slots.values())) != len(slots):
+        raise UnmappedError("one of its variables would belong to several weights")
+    return OptimizerState(
+        iterations=steps[0], schedule=next(iter(by_end.get((_CACHE,), [])), None), slots=slots
+    )
+
+
+def _end(style: Style, slot: SlotKind, name: Path) -> Path:
+    called = str(slot.name(style))
+    return (*name, called) if style is Style.OLD else (called, *name)
+
+
+def _shapes(weights: Sequence[Tensor]) -> list[tuple[int, ...]]:
+    return [weight.shape or () for weight in weights]

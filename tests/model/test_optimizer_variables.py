@@ -1,0 +1,110 @@
+"""
+Which variables of stored optimizers are slots of which weights, in files that old releases wrote.
+
+``tests/compat/test_training_steps.py`` proves that training goes on with them as before.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from typing import TYPE_CHECKING, Final
+
+import h5py
+import pytest
+
+from policytool.formats import format_detection
+from policytool.model import optimizer_config, reading
+from policytool.model.optimizer_variables import (
+    SCHEDULE,
+    OptimizerState,
+    Style,
+    StyledOptimizer,
+    UnmappedError,
+    positions,
+    read_optimizer,
+    read_state,
+    trainable_tensors,
+)
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD: Final = FIXTURES / "optimizers.zip"
+WEIGHTS: Final = ("one/kernel", "one/bias", "other/kernel", "other/bias")
+FILES: Final = tuple(name for name in zipfile.ZipFile(RECORD).namelist() if name.endswith(".h5"))
+
+
+def extract(name: str, folder: Path) -> Path:
+    """Return a recorded file below a folder."""
+    file = folder / "model.h5"
+    file.write_bytes(zipfile.ZipFile(RECORD).read(name))
+    return file
+
+
+def read(file: Path) -> tuple[dict[tuple[str, str], str], OptimizerState]:
+    """Return the names of all slots by weight and kind, and the whole state."""
+    loaded = reading.load_model(format_detection.document(file, file.name))
+    optimizer = read_optimizer(loaded, optimizer_config.optimizer_config(loaded.document))
+    assert optimizer is not None
+    trainable = trainable_tensors(loaded)
+    state = read_state(loaded, optimizer, trainable)
+    assert state is not None
+    names = dict(zip(trainable, WEIGHTS, strict=True))
+    return {
+        (names[weight], kind): tensor.path[-1] for (weight, kind), tensor in state.slots.items()
+    }, state
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_weight_has_its_slots(tmp_path: Path, name: str) -> None:
+    """Each of another variable, which is named by the weight in Keras 3."""
+    slots, _ = read(extract(name, tmp_path))
+    kinds = {kind for _, kind in slots}
+    assert slots.keys() == {(weight, kind) for weight in WEIGHTS for kind in kinds}
+    assert len(set(slots.values())) == len(slots)
+    if name.startswith("keras3"):
+        for (weight, kind), variable in slots.items():
+            assert variable.endswith(f"{weight.replace('/', '_')}_{kind}"), (weight, variable)
+
+
+@pytest.mark.parametrize(("kind", "first"), [("momentum", 0), ("velocity", 4)])
+def test_standalone_keras_counts_all_slots_of_a_kind(tmp_path: Path, kind: str, first: int) -> None:
+    """The tenth variable is named before the second, and both are in the order of the file."""
+    slots, state = read(extract("keras2.2.4/adam_amsgrad.h5", tmp_path))
+    found = [slots[weight, kind] for weight in WEIGHTS]
+    numbers = [f"Variable_{number}:0" if number else "Variable:0" for number in range(12)]
+    assert found == numbers[first : first + 4]
+    assert [slots[weight, "velocity_hat"] for weight in WEIGHTS] == numbers[8:]
+    assert state.iterations is not None
+
+
+def test_standalone_keras_does_not_store_all_steps(tmp_path: Path) -> None:
+    """RMSprop of Keras 2.2 counts from 0 when it is loaded."""
+    _, state = read(extract("keras2.2.4/rmsprop.h5", tmp_path))
+    assert state.iterations is None
+
+
+def test_product_of_momentums_changed_its_place(tmp_path: Path) -> None:
+    """Keras 3.10 stores it behind the slots of Nadam, Keras 3.9 before them."""
+    _, state = read(extract("keras3.1/nadam.h5", tmp_path))
+    assert state.schedule is not None
+    assert state.schedule.path[-1] == "variable"
+    nadam = StyledOptimizer(class_name="Nadam", config={}, style=Style.KERAS3)
+    kinds = {
+        release: [one.kind for one in positions(nadam, [(3,)], release)].index(SCHEDULE)
+        for release in ("keras3.9", "keras3.10")
+    }
+    assert kinds == {"keras3.9": 2, "keras3.10": 4}
+
+
+def test_a_name_that_is_not_the_weights_is_refused(tmp_path: Path) -> None:
+    """Shapes alone do not tell two layers of one shape apart, and Keras 3.3 on names layers."""
+    file = extract("keras3.4/sgd.h5", tmp_path)
+    with h5py.File(file, "a") as opened:
+        group = opened["optimizer_weights"]
+        names = [str(name) for name in group.attrs["weight_names"]]
+        names[2], names[4] = names[4], names[2]
+        group.attrs["weight_names"] = names
+    with pytest.raises(UnmappedError, match="is where the momentum of"):
+        read(file)
