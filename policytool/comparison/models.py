@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from policytool.comparison.variables import Named, Opened
+    from policytool.formats.document import Tensor
 
 _SEQUENTIAL: Final = "Sequential"
 _NAMED_BY_CONFIG: Final = frozenset({Layout.LEGACY_H5, Layout.OBJECT_PATHS})
@@ -51,7 +52,7 @@ def compare_models(
         a=_side(a),
         b=_side(b),
         layers=found,
-        optimizer=sections.optimizer(a, b, opened) if keep is None else None,
+        optimizer=sections.optimizer(a, b, work.weights, opened) if keep is None else None,
         signatures=sections.signatures(a, b) if keep is None else (),
         notes=tuple(notes.of(a, b, found)),
     )
@@ -116,6 +117,13 @@ class _Work:
             yield from (self._only_b(other) for other in behind.get(index, ()))
         if not self._a.layers:
             yield from (self._only_b(other) for other in range(len(self._b.layers)))
+
+    def weights(self) -> dict[Tensor, Tensor]:
+        """Return the stored variables of layers of A that are in B as well, each with its like."""
+        found: dict[Tensor, Tensor] = {}
+        for a, b in self._pairs.of_a.items():
+            found |= variables.partners(*self._named(a, b), self._opened)
+        return found
 
     def _both(self, a: int, b: int, by: Pairing) -> LayerPair:
         one, other = self._a.layers[a], self._b.layers[b]
@@ -201,13 +209,18 @@ class _Work:
         )
 
     def _variables(self, a: int, b: int) -> tuple[VariablePair, ...]:
-        ones = [*_named_variables(self._a.layers[a]), *self._folded_a.get(a, ())]
-        others = [*_named_variables(self._b.layers[b]), *self._folded_b.get(b, ())]
+        ones, others = self._named(a, b)
         reason = self._no_variables()
         return (
             variables.one_sided(ones, others, reason)
             if reason
             else variables.pairs(ones, others, self._opened)
+        )
+
+    def _named(self, a: int, b: int) -> tuple[list[Named], list[Named]]:
+        return (
+            [*_named_variables(self._a.layers[a]), *self._folded_a.get(a, ())],
+            [*_named_variables(self._b.layers[b]), *self._folded_b.get(b, ())],
         )
 
     def _no_variables(self) -> str | None:

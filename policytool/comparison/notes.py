@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from policytool.comparison.optimizer_state import stored_variables
 from policytool.comparison.result import (
     Aspect,
     ComparisonNote,
@@ -12,7 +13,7 @@ from policytool.comparison.result import (
     Pairing,
     Presence,
 )
-from policytool.comparison.sections import has_like_state, holds_optimizer, state_of
+from policytool.comparison.sections import has_like_state, holds_optimizer
 from policytool.formats import TITLES
 from policytool.support.shorten import join_first
 
@@ -54,13 +55,12 @@ def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Itera
         a.optimizer is not None
         and b.optimizer is not None
         and not has_like_state(a, b)
-        and (state_of(a) or state_of(b))
+        and (stored_variables(a) or stored_variables(b))
     ):
         yield ComparisonNote(
             code="optimizer-state",
-            message="the two formats store the optimizer's variables under other names: they are "
-            "not "
-            "compared",
+            message="it is not known which variables of the two optimizers belong together: they "
+            "are not compared",
         )
     if any(layer.paired is Pairing.SHARED for layer in layers):
         yield ComparisonNote(

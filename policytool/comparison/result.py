@@ -153,7 +153,10 @@ class VariablePair:
     b: Variable | None
     values: ValueComparison
     paired: str | None = None
-    """By what: ``name``, or ``order`` among those of one shape; None for a variable of one file."""
+    """
+    By what: ``name``, ``order`` among those of one shape, or ``slot``, what an optimizer keeps of
+    two weights that are paired; None for a variable of one file.
+    """
 
     @property
     def presence(self) -> Presence:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from policytool.comparison import layers, variables
+from policytool.comparison import layers, optimizer_state, variables
 from policytool.comparison.result import Aspect, Presence, Section, ValueChange
-from policytool.model.model import Variable
-from policytool.model.optimizer_config import WRAPPERS
 from policytool.releases.policy import loss_scale_values
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
+    from policytool.comparison.result import VariablePair
     from policytool.comparison.sides import ComparedModel
-    from policytool.comparison.variables import Named, Opened
-    from policytool.formats.document import Signature
+    from policytool.comparison.variables import Opened
+    from policytool.formats.document import Signature, Tensor
     from policytool.support.text.jsontext import Absent, Json
-
-_STATE: Final = "optimizer"
-"""The group of ``.keras`` weights that holds the optimizer's variables."""
-
-_MAX_WRAPPERS: Final = 8
 
 
 def holds_optimizer(subject: ComparedModel) -> bool:
@@ -35,31 +29,17 @@ def holds_optimizer(subject: ComparedModel) -> bool:
     return document.format in {"h5", "keras", "savedmodel"} and document.config_part is not None
 
 
-def state_of(subject: ComparedModel) -> list[Named]:
-    """Return the optimizer's stored variables, by their whole path."""
-    document = subject.document
-    below = [
-        tensor
-        for tensor in document.tensors or ()
-        if document.format == "keras" and tensor.path[0] == _STATE
-    ]
-    return [
-        (
-            Variable(
-                name="/".join(tensor.path[1:]).removesuffix(":0"),
-                shape=tensor.shape,
-                dtype=tensor.dtype,
-            ),
-            tensor,
-        )
-        for tensor in (*document.state, *below)
-    ]
-
-
-def optimizer(a: ComparedModel, b: ComparedModel, opened: Opened) -> Section | None:
+def optimizer(
+    a: ComparedModel,
+    b: ComparedModel,
+    weights: Callable[[], Mapping[Tensor, Tensor]],
+    opened: Opened,
+) -> Section | None:
     """
     Return how the optimizers differ; None where neither file has one, or one of them could have
     none.
+
+    :param weights: gives the stored variables of A that are in B as well, each with the one there
     """
     if not (holds_optimizer(a) and holds_optimizer(b)) or (
         a.optimizer is None and b.optimizer is None
@@ -80,14 +60,34 @@ def optimizer(a: ComparedModel, b: ComparedModel, opened: Opened) -> Section | N
                     b=loss_scale_values(other.loss_scale),
                 )
             )
-    found += layers.configs(_inner(a.optimizer), _inner(b.optimizer))
-    state = variables.pairs(state_of(a), state_of(b), opened) if has_like_state(a, b) else ()
-    return Section(name="optimizer", presence=Presence.BOTH, changes=tuple(found), variables=state)
+    found += layers.configs(*optimizer_state.configs(a, b))
+    return Section(
+        name="optimizer",
+        presence=Presence.BOTH,
+        changes=tuple(found),
+        variables=_state(a, b, weights, opened),
+    )
+
+
+def _state(
+    a: ComparedModel,
+    b: ComparedModel,
+    weights: Callable[[], Mapping[Tensor, Tensor]],
+    opened: Opened,
+) -> tuple[VariablePair, ...]:
+    one, other = optimizer_state.read(a), optimizer_state.read(b)
+    if one is not None and other is not None:
+        return optimizer_state.pairs(one, other, weights(), opened)
+    if optimizer_state.are_named_alike(a, b):
+        ones, others = (optimizer_state.stored_variables(side) for side in (a, b))
+        return variables.pairs(ones, others, opened)
+    return ()
 
 
 def has_like_state(a: ComparedModel, b: ComparedModel) -> bool:
-    """Return whether both files store an optimizer's variables under names that can be compared."""
-    return a.document.format == b.document.format and a.document.format in {"h5", "keras"}
+    """Return whether it is known which variables of both optimizers belong together."""
+    known = [optimizer_state.read(side) is not None for side in (a, b)]
+    return all(known) or optimizer_state.are_named_alike(a, b)
 
 
 def signatures(a: ComparedModel, b: ComparedModel) -> tuple[Section, ...]:
@@ -127,18 +127,3 @@ def _arguments(
         after: Json | Absent = other.get(name, ABSENT)
         if before != after:
             yield ValueChange(aspect=Aspect.SIGNATURE, key=f"{kind} {name}", a=before, b=after)
-
-
-def _inner(config: Json) -> Mapping[str, Json]:
-    """
-    Return the config of the optimizer itself, without the loss scaling around it, which is compared
-    as that.
-    """
-    for _ in range(_MAX_WRAPPERS):
-        if not isinstance(config, dict) or not isinstance(config.get("config"), dict):
-            return {}
-        inner: dict[str, Json] = config["config"]  # type: ignore[assignment]  # isinstance above
-        if str(config.get("class_name")).rpartition(">")[2] not in WRAPPERS:
-            return inner
-        config = inner.get("inner_optimizer", inner.get("optimizer"))
-    return {}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.formats.document import Document, Tensor
+    from policytool.model.loaded_model import LoadedModel
     from policytool.model.tree import Site
     from policytool.support.text.jsontext import Json
 
@@ -81,6 +82,9 @@ class ComparedModel:
     sites: tuple[Site, ...] = ()
     described: bool = True
     """Whether the file describes its layers; False where it holds variables alone."""
+
+    loaded: LoadedModel | None = None
+    """The whole model; None where the file describes no layers."""
 
     is_rooted: bool = False
     """Whether the first layer is the model, and all others are below it."""
@@ -160,6 +164,7 @@ def compared_model(document: Document) -> ComparedModel:
         model=loaded.description,
         layers=layers,
         sites=sites,
+        loaded=loaded,
         is_rooted=sum(site.parent is None for site in sites) == 1,
     )
 

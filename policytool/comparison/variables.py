@@ -58,6 +58,18 @@ def pairs(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> tuple[Varia
     )
 
 
+def paired_by_slot(a: Named | None, b: Named | None, opened: Opened) -> VariablePair:
+    """Return two variables that mean the same, or one that is in one file only."""
+    if a is None or b is None:
+        return VariablePair(a=a[0] if a else None, b=b[0] if b else None, values=_missing())
+    return VariablePair(a=a[0], b=b[0], values=compare_variables(a, b, opened), paired="slot")
+
+
+def partners(a: Sequence[Named], b: Sequence[Named], opened: Opened) -> dict[Tensor, Tensor]:
+    """Return the stored variables of a layer that belong to those of another."""
+    return {one[1]: other[1] for one, other, _ in _pair_variables(a, b, opened)}
+
+
 def one_sided(
     a: Sequence[Named], b: Sequence[Named], reason: str | None = None
 ) -> tuple[VariablePair, ...]:

@@ -45,6 +45,12 @@ What ``compile("adam")`` stands for: Keras looks the lower-cased name up among i
 (``keras.optimizers.get``).
 """
 
+WITH_OWN_DECAY: Final = "Nadam"
+"""
+The optimizer whose ``decay`` is that of its momentum (``schedule_decay`` in Keras 1 and 2), not
+that of the learning rate.
+"""
+
 _MAX_WRAPPERS: Final = 8
 _COMPILED: Final = ("optimizer_config", "optimizer", "loss")
 """Keys of which a training configuration has at least one."""
@@ -199,6 +205,29 @@ def class_of(value: Json) -> str:
     """Return the class of an optimizer without its wrapper."""
     inner = unwrap(value)
     return str(inner.get("class_name") if isinstance(inner, dict) else inner).rpartition(">")[2]
+
+
+def schedule_of_decay(class_name: str, config: dict[str, Json]) -> Json:
+    """
+    Return the schedule that does what the ``decay`` of an optimizer of the old style does to its
+    learning rate; None where there is none.
+    """
+    decay, rate = config.get("decay"), config.get("learning_rate", config.get("lr"))
+    if (
+        class_name == WITH_OWN_DECAY
+        or not isinstance(decay, int | float)
+        or decay <= 0
+        or not isinstance(rate, int | float)
+    ):
+        return None
+    settings: Json = {
+        "initial_learning_rate": rate,
+        "decay_steps": 1.0,
+        "decay_rate": decay,
+        "staircase": False,
+        "name": "InverseTimeDecay",
+    }
+    return {"class_name": "InverseTimeDecay", "config": settings}
 
 
 def is_new_style(value: Json) -> bool:

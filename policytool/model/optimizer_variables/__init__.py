@@ -18,6 +18,7 @@ from policytool.model.optimizer_variables._kinds import (
     StyledOptimizer,
     UnmappedError,
     blocks,
+    is_in_use,
     positions,
 )
 from policytool.model.optimizer_variables._reading import (
@@ -40,6 +41,7 @@ __all__ = [
     "StyledOptimizer",
     "UnmappedError",
     "blocks",
+    "is_in_use",
     "positions",
     "read_optimizer",
     "read_state",

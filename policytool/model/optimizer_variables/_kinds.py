@@ -188,6 +188,15 @@ def _keeps(optimizer: StyledOptimizer, slot: SlotKind) -> bool:
     return bool(optimizer.config.get(slot.needs))
 
 
+def is_in_use(optimizer: StyledOptimizer, kind: str, weight: Shape) -> bool:
+    """Return whether steps of training read a slot of a weight, if an optimizer keeps it."""
+    return all(
+        slot.is_factor_of(weight) and (slot.needs is None or bool(optimizer.config.get(slot.needs)))
+        for slot in _SLOTS.get(optimizer.class_name, ())
+        if slot.kind == kind
+    )
+
+
 def has_rate(optimizer: StyledOptimizer) -> bool:
     """Return whether the learning rate is one of an optimizer's variables."""
     return optimizer.style is Style.KERAS3 and not isinstance(

@@ -39,12 +39,6 @@ The last release that has the old style alone: what it takes of optimizers is wh
 """
 
 _WITH_OLD_SCALES: Final = releases_in("tf2.0 to tf2.3")
-_SCHEDULE_OF_ITS_OWN: Final = "Nadam"
-"""
-The optimizer whose ``decay`` is that of its momentum (``schedule_decay`` in Keras 1 and 2), not
-that of the learning rate.
-"""
-
 _WITHOUT_EFFECT: Final = frozenset({"name", "jit_compile", "is_legacy_optimizer"})
 _OF_AVERAGES: Final = frozenset({"ema_momentum", "ema_overwrite_frequency"})
 _MEASURED: Final = "SGD"
@@ -277,11 +271,12 @@ def _convert_decay(
     Return the config with a decay as the style has it: the old one has a key for it, the new one a
     schedule that is the same.
     """
-    own = found.class_name == _SCHEDULE_OF_ITS_OWN
+    own = found.class_name == optimizer_config.WITH_OWN_DECAY
     if own and "schedule_decay" in config:
         config["decay"] = config.pop("schedule_decay")
     if "decay" not in config or style is Style.OLD:
         return config
+    schedule = optimizer_config.schedule_of_decay(found.class_name, config)
     decay = config.pop("decay")
     if own:
         told.caution(
@@ -290,17 +285,8 @@ def _convert_decay(
             "the momentum of Nadam grows by another schedule since TF 2.11 and in Keras 3: "
             "training goes on differently",
         )
-    elif (
-        isinstance(decay, int | float) and decay > 0 and isinstance(config.get(_RATE), int | float)
-    ):
-        settings: Json = {
-            "initial_learning_rate": config[_RATE],
-            "decay_steps": 1.0,
-            "decay_rate": decay,
-            "staircase": False,
-            "name": "InverseTimeDecay",
-        }
-        config[_RATE] = {"class_name": "InverseTimeDecay", "config": settings}
+    elif schedule is not None:
+        config[_RATE] = schedule
         told.change(
             "decay",
             None,

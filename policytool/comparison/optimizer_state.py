@@ -1,0 +1,167 @@
+"""
+The optimizer's variables of two models: the slots of weights that belong together, whatever each
+file calls them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.comparison import variables
+from policytool.model import optimizer_config
+from policytool.model.model import Variable
+from policytool.model.optimizer_variables import (
+    OptimizerState,
+    StyledOptimizer,
+    UnmappedError,
+    is_in_use,
+    read_optimizer,
+    read_state,
+    trainable_tensors,
+)
+from policytool.support.errors import SpellingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.comparison.result import VariablePair
+    from policytool.comparison.sides import ComparedModel
+    from policytool.comparison.variables import Named, Opened
+    from policytool.formats.document import Tensor
+    from policytool.support.text.jsontext import Json
+
+_FORMER_DECAY: Final = "schedule_decay"
+"""What standalone Keras calls the ``decay`` of Nadam."""
+
+_GROUP: Final = "optimizer"
+"""The group of ``.keras`` weights that holds the optimizer's variables."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadState:
+    """The state of one file's optimizer."""
+
+    optimizer: StyledOptimizer
+    state: OptimizerState
+
+    def keeps(self, weight: Tensor, kind: str) -> bool:
+        """Return whether a slot is one that steps of training read."""
+        return is_in_use(self.optimizer, kind, weight.shape or ())
+
+
+def stored_variables(subject: ComparedModel) -> list[Named]:
+    """Return the optimizer's stored variables, by their whole path."""
+    document = subject.document
+    below = [
+        tensor
+        for tensor in document.tensors or ()
+        if document.format == "keras" and tensor.path[0] == _GROUP
+    ]
+    return [_named(tensor) for tensor in (*document.state, *below)]
+
+
+def optimizer_of(subject: ComparedModel) -> StyledOptimizer | None:
+    """Return a file's optimizer; None where it has none that a release writes."""
+    if subject.loaded is None:
+        return None
+    try:
+        return read_optimizer(subject.loaded, subject.optimizer)
+    except SpellingError:  # an observation of the file tells it
+        return None
+
+
+def configs(a: ComparedModel, b: ComparedModel) -> tuple[dict[str, Json], dict[str, Json]]:
+    """
+    Return the configs of both optimizers, a decay as the schedule that does the same if the other
+    file has a schedule; the loss scaling around them is not in them.
+    """
+    found = [optimizer_of(side) for side in (a, b)]
+    one, other = (dict(side.config) if side is not None else {} for side in found)
+    for side, here, there in zip(found, (one, other), (other, one), strict=True):
+        if _FORMER_DECAY in here:
+            here["decay"] = here.pop(_FORMER_DECAY)
+        schedule = (
+            optimizer_config.schedule_of_decay(side.class_name, here) if side is not None else None
+        )
+        if schedule is not None and isinstance(there.get("learning_rate"), dict):
+            here |= {"decay": None, "lr": None, "learning_rate": schedule}
+    return one, other
+
+
+def read(subject: ComparedModel) -> ReadState | None:
+    """Return a file's state; None where it is not known what its variables are."""
+    optimizer = optimizer_of(subject)
+    if optimizer is None or subject.loaded is None:
+        return None
+    try:
+        trainable = trainable_tensors(subject.loaded)
+        state = read_state(subject.loaded, optimizer, trainable)
+    except UnmappedError:  # a note says that the variables are not compared
+        return None
+    return ReadState(optimizer=optimizer, state=state) if state is not None else None
+
+
+def are_named_alike(a: ComparedModel, b: ComparedModel) -> bool:
+    """
+    Return whether the names of variables whose meaning is not known tell which belong together:
+    HDF5 has names, an archive numbers. A file without variables lacks those of the other.
+    """
+    if not a.document.format == b.document.format == "keras":
+        return a.document.format == b.document.format == "h5"
+    ones, others = (
+        {(variable.name, variable.shape) for variable, _ in stored_variables(side)}
+        for side in (a, b)
+    )
+    return ones == others or not (ones and others)
+
+
+def pairs(
+    a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor], opened: Opened
+) -> tuple[VariablePair, ...]:
+    """
+    Return the variables of two states, each slot with that of the other file's weight.
+
+    :param weights: the stored weights of A that are in B as well, each with the one there
+    """
+    return tuple(
+        variables.paired_by_slot(
+            _named(one) if one is not None else None,
+            _named(other) if other is not None else None,
+            opened,
+        )
+        for one, other in _pairs(a, b, weights)
+    )
+
+
+def _pairs(
+    a: ReadState, b: ReadState, weights: Mapping[Tensor, Tensor]
+) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+    """
+    Yield what belongs together, and slots of one file alone that are in use: of what a file keeps
+    once, another may hold less.
+    """
+    once = [(side.iterations, side.rate, side.schedule, *side.own) for side in (a.state, b.state)]
+    yield from (
+        (one, other)
+        for one, other in zip(*once, strict=False)
+        if one is not None and other is not None
+    )
+    left = dict(b.state.slots)
+    for (weight, kind), one in a.state.slots.items():
+        there = weights.get(weight)
+        other = left.pop((there, kind), None) if there is not None else None
+        if other is not None or a.keeps(weight, kind):
+            yield one, other
+    yield from ((None, other) for (weight, kind), other in left.items() if b.keeps(weight, kind))
+
+
+def _named(tensor: Tensor) -> Named:
+    return (
+        Variable(
+            name="/".join(tensor.path[1:]).removesuffix(":0"),
+            shape=tensor.shape,
+            dtype=tensor.dtype,
+        ),
+        tensor,
+    )
