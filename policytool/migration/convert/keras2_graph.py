@@ -44,7 +44,7 @@ ELLIPSIS: Final = "__ellipsis__"
 """What a slicing layer is called with in HDF5 where an index has an ellipsis."""
 
 _TUPLE: Final = "__tuple__"
-"""What stands around tensors of a tuple in the metadata of a SavedModel."""
+"""What stands around the items of a tuple in the metadata of a SavedModel."""
 
 _TENSOR: Final = 3
 _FIRST: Final = 4
@@ -121,6 +121,8 @@ def _within(value: Json, names: frozenset[str]) -> Argument:
             return Reference(layer=value[0], call=value[1], output=value[2])
         return [_within(item, names) for item in value]
     if isinstance(value, dict):
+        if value.get("class_name") == _TUPLE:
+            return _within(value.get("items"), names)
         return {key: _within(item, names) for key, item in value.items()}
     return value
 
