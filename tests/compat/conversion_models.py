@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LIBRARIES: Final = ("keras", "tf_keras")
 ARCHIVE: Final = ("keras",)
 FORMATS: Final = ("keras", "h5")
+SAVED_MODEL: Final = ("savedmodel",)
 NONE: Final = ()
 """For a library that does not build the model, or does not save it."""
 
@@ -186,7 +187,17 @@ def concatenated_masks(keras: Any) -> Built:
     return keras.Model(inputs, layers.LSTM(3)(named)), [ids(2, 6), ids(2, 6)[::-1]]
 
 
-@case(tf_keras=("h5",))  # no archive of tf_keras holds an ellipsis
+@case(tf_keras=(*FORMATS, *SAVED_MODEL))
+def concatenated_with_an_open_one(keras: Any) -> Built:
+    """Return a Concatenate of a masked input and of one that has no mask."""
+    layers = keras.layers
+    inputs = [keras.Input((6,), dtype="int32"), keras.Input((6, 3))]
+    masked = layers.Embedding(9, 4, mask_zero=True)(inputs[0])
+    joined = layers.Concatenate()([masked, inputs[1]])
+    return keras.Model(inputs, layers.LSTM(3)(joined)), [ids(2, 6), floats(2, 6, 3)]
+
+
+@case(tf_keras=("h5", *SAVED_MODEL))  # no archive of tf_keras holds an ellipsis
 def sliced_with_ellipsis(keras: Any) -> Built:
     """Return slices with an ellipsis before, within and behind other indices."""
     layers = keras.layers
@@ -194,6 +205,16 @@ def sliced_with_ellipsis(keras: Any) -> Built:
     found = [inputs[..., 0], inputs[:, 1:3, ..., 2], inputs[:, 1, ...], inputs[..., None]]
     flat = [layers.Flatten()(one) for one in found]
     return keras.Model(inputs, layers.Concatenate()(flat)), floats(2, 4, 5, 6)
+
+
+@case(tf_keras=(*FORMATS, *SAVED_MODEL))
+def sliced(keras: Any) -> Built:
+    """Return slices with bounds, steps, numbers and new axes."""
+    layers = keras.layers
+    inputs = keras.Input((4, 5))
+    found = [inputs[:, 1:], inputs[:, ::2], inputs[:, 1:3, None, -1], inputs[:, 0]]
+    flat = [layers.Flatten()(one) for one in found]
+    return keras.Model(inputs, layers.Concatenate()(flat)), floats(2, 4, 5)
 
 
 @case(tf_keras=NONE)
@@ -327,8 +348,8 @@ class Library:
         model, inputs = one.build(keras)
         self.known[name] = inputs, predictions(model, inputs)
         files = [str(folder / f"{keras.__name__}-{name}.{kind}") for kind in kinds]
-        for file in files:
-            model.save(file)
+        for file, kind in zip(files, kinds, strict=True):
+            model.save(file, **({"save_format": "tf"} if kind == "savedmodel" else {}))
         return files
 
     def compare(self, path: str, known: tuple[Any, list[Any]], *, compiled: bool) -> Any:

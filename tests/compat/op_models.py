@@ -233,6 +233,23 @@ def keras2_cases() -> Cases:
     add("slice_new", lambda x: x[:, tf.newaxis, ::2, -1])
     add("slice_back", lambda x: x[:, ::-1])
     add("slice_plain", lambda x: x[1:])
+    for kind, letter in (("f32", A), ("f16", H), ("i32", I)):
+        add(f"zeros_dtype_{kind}", lambda x: tf.zeros_like(x, dtype=tf.bool), letter)
+        add(f"ones_dtype_{kind}", lambda x: tf.ones_like(x, dtype="float16"), letter)
+    for order in (1, 2, 3, np.inf):
+        add(f"norm_{order}", lambda x, order=order: tf.norm(x, ord=order, axis=1))
+    add("norm_1_all", lambda x: tf.norm(x, ord=1))
+    add("norm_1_keep", lambda x: tf.norm(x, ord=1, axis=-1, keepdims=True))
+    add("norm_axes", lambda x: tf.norm(x, axis=[1, 2]))
+    for kind, pool in (("avg", tf.nn.avg_pool2d), ("max", tf.nn.max_pool2d)):
+        add(f"{kind}_pool", lambda x, pool=pool: pool(x, 2, 2, "VALID"), IMAGE)
+        add(f"{kind}_pool_same", lambda x, pool=pool: pool(x, [3, 2], [2, 1], "SAME"), IMAGE)
+        add(f"{kind}_pool_whole", lambda x, pool=pool: pool(x, [1, 3, 2, 1], 1, "SAME"), IMAGE)
+    add("avg_pool_any", lambda x: tf.nn.avg_pool(x, 2, 2, "VALID"), A)
+    add("max_pool1d", lambda x: tf.nn.max_pool1d(x, 2, 2, "VALID"), A)
+    add("keras_pool", lambda x: tf_keras.backend.pool2d(x, (2, 2), pool_mode="avg"), IMAGE)
+    add("moments", lambda x: tf.nn.moments(x, [1])[1])
+    add("einsum", lambda x: tf.einsum("abc,adc->abd", x, x))
     add("det", lambda x: tf.linalg.det(x), M)
     add("inv", lambda x: tf.linalg.inv(x), M)
     add("cholesky", lambda x: tf.linalg.cholesky(tf.matmul(x, x, transpose_b=True)), M)
@@ -440,6 +457,44 @@ def keras3_cases() -> Cases:
     add("inv", lambda x: ops.inv(x), M)
     add("solve", lambda x, y: ops.solve(x, y), M, M)
     add("cross", lambda x: ops.cross(x, x[:, ::-1]), ((4, 3), "float32"))
+    return cases | keras3_composed_cases()
+
+
+def keras3_composed_cases() -> Cases:
+    """Return operations of Keras 3 that several functions of TensorFlow compute together."""
+    ops = keras.ops
+    cases: Cases = {}
+
+    def add(name: str, function: Any, *inputs: Input) -> None:
+        cases[name] = (inputs or (A,), function)
+
+    for kind, letter in (("f32", A), ("f16", H), ("i32", I)):
+        add(f"zeros_dtype_{kind}", lambda x: ops.zeros_like(x, dtype="bool"), letter)
+        add(f"ones_dtype_{kind}", lambda x: ops.ones_like(x, dtype="float16"), letter)
+    for kind, letter in (("f32", A), ("f16", H)):
+        add(f"full_{kind}", lambda x: ops.full_like(x, 2.5) + x, letter)
+        add(f"full_dtype_{kind}", lambda x: ops.full_like(x, 2, dtype="int32"), letter)
+        add(f"moments_{kind}", lambda x: ops.moments(x, axes=[1], keepdims=True), letter)
+        for order in (1, 3, np.inf, -np.inf):
+            add(
+                f"norm_{order}_{kind}",
+                lambda x, order=order: ops.norm(x, ord=order, axis=1),
+                letter,
+            )
+        add(f"normalize_3_{kind}", lambda x: ops.normalize(x, order=3, axis=1), letter)
+        for word in (
+            *("celu", "glu", "squareplus", "soft_shrink", "hard_shrink", "tanh_shrink"),
+            *("sparse_plus", "hard_tanh", "sparse_sigmoid", "sparsemax"),
+        ):
+            add(f"{word}_{kind}", lambda x, word=word: getattr(ops, word)(x * 2), letter)
+        add(f"threshold_{kind}", lambda x: ops.threshold(x, 0.5, -2.0), letter)
+    add("celu_alpha", lambda x: ops.celu(x, 0.7))
+    add("glu_axis", lambda x: ops.glu(x, axis=1), DEEP)
+    for word in ("average_pool", "max_pool"):
+        pool = getattr(ops, word)
+        add(word, lambda x, pool=pool: pool(x, 2, 1, "same"), IMAGE)
+        add(f"{word}_sizes", lambda x, pool=pool: pool(x, (3, 2)), IMAGE)
+        add(f"{word}_rows", lambda x, pool=pool: pool(x, 2), A)
     return cases
 
 

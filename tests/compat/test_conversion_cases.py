@@ -63,7 +63,10 @@ IN_ARCHIVES: Final = frozenset(
         ),
         *(("tf_keras", name) for name in mask_models.MODELS),
         ("tf_keras", "concatenated_masks"),
-        ("tf_keras", "sliced_with_ellipsis"),  # no release of Keras 3 reads operations from HDF5
+        *(  # no release of Keras 3 reads operations from HDF5
+            ("tf_keras", name)
+            for name in ("concatenated_with_an_open_one", "sliced", "sliced_with_ellipsis")
+        ),
     }
 )
 """By library and case, what is written as an archive alone."""

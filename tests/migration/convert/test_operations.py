@@ -137,6 +137,14 @@ def classes(layers: list[Json]) -> list[str]:
             ["Subtract"],
         ),
         ("nn.softmax", ["in0", 0, 0, {"axis": None}], ["Softmax"]),
+        ("zeros_like", ["in0", 0, 0, {}], ["ZerosLike"]),
+        ("zeros_like", ["in0", 0, 0, {"dtype": "bool"}], ["ZerosLike", "Cast"]),
+        (
+            "nn.avg_pool1d",
+            ["in0", 0, 0, {"ksize": [1, 2, 1], "strides": 2, "padding": "SAME"}],
+            ["AveragePool"],
+        ),
+        ("norm", ["in0", 0, 0, {"ord": 1, "axis": -1}], ["Absolute", "Sum"]),
         ("math.argmax", ["in0", 0, 0, {"axis": -1}], ["Argmax", "Cast"]),
         (
             "linalg.matmul",
@@ -158,6 +166,41 @@ def test_an_op_layer_becomes_operations(
     layers, log = converted(keras2(function, node), tmp_path, "keras3.15")
     assert classes(layers) == expected
     assert layers[-1]["name"] == "op"
+    assert not log.refusals
+
+
+@pytest.mark.parametrize(
+    ("function", "node", "reason"),
+    [
+        ("einsum", ["_CONSTANT_VALUE", -1, "ab->ba", {}], "the equation and not the tensors"),
+        (
+            "nn.avg_pool",
+            ["in0", 0, 0, {"ksize": [1, 2, 1], "strides": 2, "padding": "SAME"}],
+            "do not say which axes",
+        ),
+        (
+            "nn.max_pool2d",
+            ["in0", 0, 0, {"ksize": 2, "strides": 2, "padding": "SAME", "data_format": "NCHW"}],
+            "channels first",
+        ),
+        ("norm", ["in0", 0, 0, {"ord": 1, "axis": [1, 2]}], "norm of matrices"),
+        ("zeros_like", ["in0", 0, 0, {"dtype": "half-open"}], "a dtype that Keras 3 does not have"),
+    ],
+)
+def test_what_keras3_cannot_be_told_is_refused(
+    tmp_path: Path, function: str, node: Any, reason: str
+) -> None:
+    """The refusal names what is in the way."""
+    log = converted(keras2(function, node), tmp_path, "keras3.15")[1]
+    assert [reason in one.message for one in log.refusals] == [True]
+
+
+def test_a_dtype_in_the_call_is_read(tmp_path: Path) -> None:
+    """Keras 3.0 to 3.10 say it there, and later releases in the config."""
+    model = keras3("numpy", "ZerosLike", [tensor("in0")])
+    model["config"]["layers"][1]["inbound_nodes"][0]["kwargs"] = {"dtype": "bool"}
+    layers, log = converted(model, tmp_path, "tf_keras2.21")
+    assert layers[0]["inbound_nodes"] == [["in0", 0, 0, {"dtype": "bool"}]]
     assert not log.refusals
 
 
@@ -337,7 +380,7 @@ def test_an_operation_becomes_several_functions(
 @pytest.mark.parametrize(
     ("which", "config", "dtype"),
     [
-        ("nn.Normalize", {"order": 1}, "float32"),
+        ("nn.Normalize", {"order": "fro"}, "float32"),
         ("nn.Normalize", {"axis": "last"}, "float32"),
         ("nn.HardSigmoid", {}, "int32"),
         ("linalg.Norm", {"axis": None, "ord": 2}, "float32"),

@@ -29,7 +29,12 @@ from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
 )
-from policytool.migration.convert.rewrites.operations._calls import LAMBDA, SLICING, module_of
+from policytool.migration.convert.rewrites.operations._calls import (
+    LAMBDA,
+    SLICING,
+    module_of,
+    with_dtype_in_config,
+)
 from policytool.migration.convert.rewrites.operations._dtypes import Dtypes, of_network
 from policytool.migration.convert.traversal import map_units, prune
 from policytool.releases import keras_operations
@@ -63,6 +68,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
 def _network(network: Network, situation: ConversionContext) -> Network:
     if situation.crosses and situation.to_keras3:
         network = _modernize(network, situation)
+    if situation.from_keras3:
+        network = replace(network, units=tuple(map(with_dtype_in_config, network.units)))
     swaps: Mapping[str, Mapping[str, bool]] = {}
     if situation.crosses and not situation.to_keras3:
         network, swaps = transposing.fold_swaps(network)

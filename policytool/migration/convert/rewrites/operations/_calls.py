@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Constant, Role
 from policytool.migration.convert.rewrites.operations._rows import REQUIRED, Place
 from policytool.migration.convert.rewrites.operations._table import BY_FUNCTION, BY_OPERATION
 from policytool.releases import keras_operations
+from policytool.releases.releases import KERAS3, newest
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument, Call, Unit
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 LAMBDA = "TFOpLambda"
 SLICING = "SlicingOpLambda"
+_DTYPE: Final = "dtype"
 
 
 def module_of(unit: Unit) -> str:
@@ -25,6 +28,30 @@ def module_of(unit: Unit) -> str:
     if unit.module is not None:
         return unit.module.removeprefix(keras_operations.MODULES)
     return keras_operations.module_of(unit.class_name) or ""
+
+
+def with_dtype_in_config(unit: Unit) -> Unit:
+    """
+    Return an operation with its dtype in its config, as Keras 3.11 and later write it, where the
+    calls say it.
+    """
+    said = [call.kwargs[_DTYPE] for call in unit.calls if _DTYPE in call.kwargs]
+    latest = keras_operations.signature(newest(KERAS3).id, module_of(unit), unit.class_name)
+    if (
+        unit.role is not Role.OPERATION
+        or latest is None
+        or _DTYPE in latest.call
+        or _DTYPE not in latest.config
+        or len(said) != len(unit.calls)
+        or any(one != said[0] for one in said)
+    ):
+        return unit
+    calls = tuple(
+        replace(call, kwargs={key: value for key, value in call.kwargs.items() if key != _DTYPE})
+        for call in unit.calls
+    )
+    dtype = said[0] if isinstance(said[0], str) else None
+    return replace(unit, config={**unit.config, _DTYPE: dtype}, calls=calls)
 
 
 def row_of(unit: Unit) -> OperationRow | None:

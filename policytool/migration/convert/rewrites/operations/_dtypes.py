@@ -179,10 +179,11 @@ def result_of(row: OperationRow, unit: Unit, call: Call, found: Dtypes) -> str |
         return None
     stated = (row.result3 or row.result) if unit.role is Role.OPERATION else row.result
     if stated == "@dtype":
-        dtype = arguments.get(
-            next(pair.tf for pair in row.pairs if pair.kind is ParameterKind.DTYPE)
-        )
-        return dtype if isinstance(dtype, str) else _FLOATX
+        said = next(pair for pair in row.pairs if pair.kind is ParameterKind.DTYPE)
+        dtype = arguments.get(said.tf)
+        if isinstance(dtype, str):
+            return dtype
+        return _FLOATX if said.default is not None else of_tensors(row, arguments, found)
     return stated if stated is not None else of_tensors(row, arguments, found)
 
 
@@ -218,6 +219,9 @@ def split(
 def _of_layer(unit: Unit, call: Call, found: Dtypes) -> str | None:
     first = next((reference for argument in call.args for reference in references(argument)), None)
     given = found.of(first) if first is not None else None
+    stated = unit.config.get("dtype")
+    if unit.role is Role.OPERATION and isinstance(stated, str) and gives_as_it_gets(unit):
+        return stated
     if (
         unit.class_name in {"SlicingOpLambda", "GetItem"}
         or str(unit.config.get("function")) in _AS_FIRST

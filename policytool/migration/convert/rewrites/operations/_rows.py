@@ -111,7 +111,7 @@ class OperationRow:
     result: str | None = None
     """
     The dtype of the function's result; None for that of its tensors, ``@dtype`` for what an
-    argument says.
+    argument says, and where its default is None and it says nothing, that of its tensors.
     """
 
     result3: str | None = None

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     Compose = Callable[[OperationBuilder, Call, Dtypes], Reference | None]
 
 
+_EUCLIDEAN: Final = "euclidean"
+
+
 def _floats(call: Call, dtypes: Dtypes) -> Reference:
     """Return the tensor that a function of one is called with."""
     first = call.args[0]
@@ -75,20 +78,29 @@ def _axis(call: Call) -> Value:
 
 
 def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
-    """Return the Euclidean norm."""
-    if call.kwargs.get("ord", "euclidean") not in {"euclidean", 2}:
-        raise UnsayableError("computes a norm that is not the Euclidean one")
-    if call.kwargs.get("ord") == 2 and not isinstance(  # noqa: PLR2004  # the norm's order: of a matrix another thing
-        call.kwargs.get("axis"), int
-    ):
+    """Return a norm of vectors, or the Euclidean one of several axes as one vector."""
+    order = call.kwargs.get("ord") or _EUCLIDEAN
+    if order != _EUCLIDEAN and isinstance(call.kwargs.get("axis"), list | tuple):
         raise UnsayableError("computes a norm of matrices")
-    squares = builder.operation("numpy.Square", (_floats(call, dtypes),))
-    total = builder.operation(
-        "numpy.Sum",
-        (squares,),
-        {"axis": _axis(call), "keepdims": bool(call.kwargs.get("keepdims"))},
-    )
-    return builder.operation("numpy.Sqrt", (total,))
+    if order == 2 and call.kwargs.get("axis") is None:  # noqa: PLR2004
+        order = _EUCLIDEAN
+    config: dict[str, Value] = {"axis": _axis(call), "keepdims": bool(call.kwargs.get("keepdims"))}
+    x = _floats(call, dtypes)
+    if order in {_EUCLIDEAN, 2}:
+        squares = builder.operation("numpy.Square", (x,))
+        return builder.operation(
+            "numpy.Sqrt", (builder.operation("numpy.Sum", (squares,), config),)
+        )
+    if isinstance(order, bool) or not isinstance(order, int | float):
+        raise UnsayableError(f"computes a norm of order {order}")
+    sizes = builder.operation("numpy.Absolute", (x,))
+    if order == float("inf"):
+        return builder.operation("numpy.Max", (sizes,), config)
+    if order == 1:
+        return builder.operation("numpy.Sum", (sizes,), config)
+    powers = builder.operation("numpy.Power", (sizes, float(order)))
+    total = builder.operation("numpy.Sum", (powers,), config)
+    return builder.operation("numpy.Power", (total, 1 / order))
 
 
 def _difference(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
@@ -115,6 +127,9 @@ def _add_n(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
         raise UnsayableError("adds nothing")
     return total
 
+
+_SPACE: Final = 3
+"""The most axes that windows have beside those of examples and channels."""
 
 _METHODS: Final = frozenset({"bilinear", "nearest", "bicubic", "lanczos3", "lanczos5"})
 
@@ -157,6 +172,78 @@ def _clip(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | 
     return builder.operation("numpy.Maximum", (builder.operation("numpy.Minimum", (x, high)), low))
 
 
+def _like(op: str) -> Compose:
+    """
+    Return what fills a tensor of another dtype: a cast behind it, because Keras 3.11 moved the
+    dtype from the operation's call into its config.
+    """
+
+    def compose(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | None:
+        del dtypes
+        dtype = call.kwargs.get("dtype")
+        if dtype is None:
+            return None
+        if not isinstance(dtype, str) or dtype not in names_of_dtypes.NAMES:
+            raise UnsayableError("fills a tensor of a dtype that Keras 3 does not have")
+        filled = builder.operation(f"numpy.{op}", (call.args[0],))
+        return builder.operation("core.Cast", (filled,), {"dtype": dtype})
+
+    return compose
+
+
+def _einsum(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+    del builder, call, dtypes
+    raise UnsayableError(
+        "calls tf.einsum, of which Keras 2 writes the equation and not the tensors: its own "
+        "release does not load the file either"
+    )
+
+
+def _pool(op: str, rank: str) -> Compose:
+    """
+    Return what pools windows of images, or of whatever has channels last.
+
+    :param rank: what the function's name says of its windows, ``2d`` for those of images
+    """
+    axes = {"1d": (1, 3), "2d": (2, 4), "3d": (3, 5)}.get(rank, (1, 2, 4, 5))
+
+    def compose(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
+        x, padding = _floats(call, dtypes), call.kwargs.get("padding")
+        order = call.kwargs.get("data_format") or "NHWC"
+        if padding not in {"VALID", "SAME"} or not str(order).endswith("C"):
+            raise UnsayableError("pools with channels first, or with padding of its own")
+        config: dict[str, Value] = {
+            "pool_size": _windows(call.kwargs.get("ksize"), axes),
+            "strides": _windows(call.kwargs.get("strides"), axes),
+            "padding": str(padding).lower(),
+            "data_format": "channels_last",
+        }
+        return builder.operation(f"nn.{op}", (x,), config)
+
+    return compose
+
+
+def _windows(sizes: Argument, ranks: tuple[int, ...]) -> Value:
+    """
+    Return the sizes of an image's axes, without those of its examples and channels.
+
+    :param ranks: how many sizes say which axes they are of; three can be all, or those of space
+    """
+    if isinstance(sizes, int):
+        return sizes
+    found: list[Value] = []
+    if isinstance(sizes, list):
+        found += [size for size in sizes if isinstance(size, int)]
+    whole = len(found) > _SPACE or (len(found) == _SPACE and ranks == (1, _SPACE))
+    if len(found) in ranks and whole and found[0] == found[-1] == 1:
+        found = found[1:-1]
+    elif len(found) not in ranks or whole:
+        found = []
+    if found:
+        return found if len(found) > 1 else found[0]
+    raise UnsayableError("pools windows whose sizes do not say which axes they are of")
+
+
 COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(
     {
         "linalg.matmul": _matmul,
@@ -169,6 +256,16 @@ COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(
         "math.add_n": _add_n,
         "image.resize": _resize,
         "clip_by_value": _clip,
+        **dict.fromkeys(("zeros_like", "compat.v1.zeros_like"), _like("ZerosLike")),
+        **dict.fromkeys(("ones_like", "compat.v1.ones_like"), _like("OnesLike")),
+        "einsum": _einsum,
+        "linalg.einsum": _einsum,
+        **{
+            f"{prefix}nn.{kind}_pool{rank}": _pool(op, rank)
+            for prefix in ("", "compat.v1.")
+            for kind, op in (("avg", "AveragePool"), ("max", "MaxPool"))
+            for rank in ("", "1d", "2d", "3d")
+        },
     }
 )
 """By function; one that returns None leaves the call to the rows."""

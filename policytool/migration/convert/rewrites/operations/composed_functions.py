@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.architecture import Reference
 from policytool.migration.convert.rewrites.operations._building import UnsayableError
 from policytool.migration.convert.rewrites.operations._calls import module_of
+from policytool.migration.convert.rewrites.operations.activation_functions import ACTIVATIONS
 from policytool.releases import dtypes as names_of_dtypes
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _EPSILON: Final = 1e-7
 """What ``keras.config.epsilon()`` is unless a program sets another."""
 
 _EUCLIDEAN: Final = 2
+_INFINITIES: Final = {float("inf"): "math.reduce_max", float("-inf"): "math.reduce_min"}
 
 
 def put(
@@ -48,15 +50,32 @@ def gives_as_it_gets(unit: Unit) -> bool:
     return (module_of(unit), unit.class_name) in _FUNCTIONS
 
 
+def _reduce(
+    builder: OperationBuilder, function: str, tensor: Reference, axis: Value, *, keepdims: bool
+) -> Reference:
+    told = {"axis": None if axis is None else _whole(axis), "keepdims": keepdims}
+    return builder.function(function, tensor, told)
+
+
 def _sum_of_squares(
     builder: OperationBuilder, tensor: Reference, axis: Value, *, keepdims: bool
 ) -> Reference:
     squares = builder.function("math.square", tensor)
-    return builder.function(
-        "math.reduce_sum",
-        squares,
-        {"axis": None if axis is None else _whole(axis), "keepdims": keepdims},
-    )
+    return _reduce(builder, "math.reduce_sum", squares, axis, keepdims=keepdims)
+
+
+def _vector_norm(
+    builder: OperationBuilder, tensor: Reference, order: Value, axis: Value, *, keepdims: bool
+) -> Reference:
+    """Return a norm of vectors of another order than 2, or an infinite one."""
+    if isinstance(order, bool) or not isinstance(order, int | float) or order == 0:
+        raise UnsayableError(f"computes a norm of order {order}")
+    sizes = builder.function("math.abs", tensor)
+    if order in _INFINITIES:
+        return _reduce(builder, _INFINITIES[order], sizes, axis, keepdims=keepdims)
+    powers = sizes if order == 1 else builder.function("math.pow", sizes, {"y": float(order)})
+    total = _reduce(builder, "math.reduce_sum", powers, axis, keepdims=keepdims)
+    return total if order == 1 else builder.function("math.pow", total, {"y": 1 / order})
 
 
 def _whole(value: Value) -> Argument:
@@ -70,28 +89,33 @@ def _whole(value: Value) -> Argument:
 
 def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
     """
-    Divide by the Euclidean norm, of which the reciprocal is at most ``1 / epsilon``
-    (``_normalize`` in keras/src/ops/nn.py).
+    Divide by the Euclidean norm, of which the reciprocal is at most ``1 / epsilon``, or by another,
+    which is at least ``epsilon`` (``_normalize`` in keras/src/ops/nn.py).
     """
     del dtype
-    epsilon = unit.config.get("epsilon")
-    if unit.config.get("order", _EUCLIDEAN) != _EUCLIDEAN:
-        raise UnsayableError("normalizes by a norm that is not the Euclidean one")
+    epsilon, order = unit.config.get("epsilon"), unit.config.get("order", _EUCLIDEAN)
+    axis = unit.config.get("axis", -1)
     least = epsilon if isinstance(epsilon, int | float) and epsilon > 0 else _EPSILON
-    total = _sum_of_squares(builder, tensor, unit.config.get("axis", -1), keepdims=True)
+    if order != _EUCLIDEAN:
+        norm = _vector_norm(builder, tensor, order, axis, keepdims=True)
+        norm = builder.function("math.maximum", norm, {"y": least})
+        return builder.function("math.divide", tensor, {"y": norm})
+    total = _sum_of_squares(builder, tensor, axis, keepdims=True)
     inverse = builder.function("math.rsqrt", total)
     inverse = builder.function("math.minimum", inverse, {"y": 1 / least})
     return builder.function("math.multiply", tensor, {"y": inverse})
 
 
 def _norm(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
-    """Return the Euclidean norm of vectors."""
+    """Return a norm of vectors."""
     del dtype
     axis, order = unit.config.get("axis"), unit.config.get("ord")
     along_one = isinstance(axis, int) or (isinstance(axis, list) and len(axis) == 1)
-    if order not in {None, _EUCLIDEAN} or (order is not None and not along_one):
-        raise UnsayableError("computes a norm that is not the Euclidean one of vectors")
     keepdims = unit.config.get("keepdims") is True
+    if order is not None and not along_one:
+        raise UnsayableError("computes a norm of matrices")
+    if order not in {None, _EUCLIDEAN}:
+        return _vector_norm(builder, tensor, order, axis, keepdims=keepdims)
     total = _sum_of_squares(builder, tensor, axis, keepdims=keepdims)
     return builder.function("math.sqrt", total)
 
@@ -117,6 +141,48 @@ def _logarithm(base: float) -> Compose:
         del unit, dtype
         natural = builder.function("math.log", tensor)
         return builder.function("math.divide", natural, {"y": math.log(base)})
+
+    return compose
+
+
+def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
+    """Add the number that fills to zeros, which changes neither."""
+    number = next(iter((*unit.calls[0].args[1:], *unit.calls[0].kwargs.values())), None)
+    given = unit.config.get("dtype") or dtype
+    whole = given not in names_of_dtypes.FLOATS
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or (whole and isinstance(number, float))
+        or not isinstance(given, str)
+        or given == "bool"
+    ):
+        raise UnsayableError(f"fills a tensor of {given} with something that is no number of it")
+    zeros = builder.function("zeros_like", tensor, {"dtype": given})
+    return builder.function("math.add", zeros, {"y": number})
+
+
+def _pool(function: str) -> Compose:
+    """Return what pools windows; Keras 3 on TensorFlow calls the same function."""
+
+    def compose(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
+        del dtype
+        config = unit.config
+        size, strides = config.get("pool_size"), config.get("strides")
+        padding = config.get("padding", "valid")
+        if config.get("data_format") == "channels_first" or not isinstance(padding, str):
+            raise UnsayableError("pools with channels first, which TensorFlow cannot on a CPU")
+        told: dict[str, Argument] = {"ksize": _whole(size), "padding": padding.upper()}
+        told["strides"] = _whole(size if strides is None else strides)
+        return builder.function(function, tensor, told)
+
+    return compose
+
+
+def _activation(name: str) -> Compose:
+    def compose(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
+        del dtype
+        return ACTIVATIONS[name](builder, unit.config, tensor)
 
     return compose
 
@@ -155,5 +221,9 @@ _FUNCTIONS: Final[Mapping[tuple[str, str], Compose]] = MappingProxyType(
         ("numpy", "Log10"): _logarithm(10),
         ("linalg", "Norm"): _norm,
         ("image", "Resize"): _resize,
+        ("numpy", "FullLike"): _full_like,
+        ("nn", "AveragePool"): _pool("nn.avg_pool"),
+        ("nn", "MaxPool"): _pool("nn.max_pool"),
+        **{("nn", name): _activation(name) for name in ACTIVATIONS},
     }
 )

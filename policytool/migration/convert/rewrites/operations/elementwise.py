@@ -13,6 +13,22 @@ from policytool.migration.convert.rewrites.operations._rows import (
     unary,
 )
 
+
+def _like(function: str, op: str, *more: str) -> OperationRow:
+    """Return the row of what fills a tensor's shape."""
+    return OperationRow(
+        functions=(function, *more),
+        module="numpy",
+        op=op,
+        pairs=(
+            tensor("input"),
+            option("dtype", default=None, default3=None, kind=ParameterKind.DTYPE),
+        ),
+        ignored={"optimize": (True,), "layout": (None,)},
+        result="@dtype",
+    )
+
+
 ROWS: Final[tuple[OperationRow, ...]] = (
     binary("math.add", "Add", "__operators__.add", "add"),
     binary("math.subtract", "Subtract", "subtract"),
@@ -109,6 +125,6 @@ ROWS: Final[tuple[OperationRow, ...]] = (
         pairs=(tensor("input", "variable"),),
     ),
     unary("identity", "Copy", of="input"),
-    unary("zeros_like", "ZerosLike", "compat.v1.zeros_like", of="input"),
-    unary("ones_like", "OnesLike", "compat.v1.ones_like", of="input"),
+    _like("zeros_like", "ZerosLike", "compat.v1.zeros_like"),
+    _like("ones_like", "OnesLike", "compat.v1.ones_like"),
 )

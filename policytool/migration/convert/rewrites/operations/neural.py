@@ -64,6 +64,14 @@ ROWS: Final[tuple[OperationRow, ...]] = (
         floats=True,
     ),
     OperationRow(
+        functions=("nn.moments",),
+        module="nn",
+        op="Moments",
+        pairs=(tensor("x"), option("axes"), option("keepdims", default=False, default3=False)),
+        ignored={"shift": (None,)},
+        floats=True,
+    ),
+    OperationRow(
         functions=("nn.depth_to_space",),
         module="nn",
         op="DepthToSpace",

@@ -107,6 +107,8 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
         return str(value).lower()
     if pair.kind is ParameterKind.AXES and isinstance(value, list) and len(value) == 1:
         return value[0]  # type: ignore[return-value]  # no tensors in it; Keras 3.3 takes no list
+    if value is None and pair.default is None:
+        return None
     if pair.kind is ParameterKind.DTYPE and not (
         isinstance(value, str) and value in names_of_dtypes.NAMES
     ):
