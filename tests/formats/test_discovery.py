@@ -14,6 +14,7 @@ from policytool.commands import inspect as inspection
 from policytool.formats import discovery
 from policytool.support.errors import ModelFileError
 from tests.conftest import Ended, run
+from tests.helpers.paths import FIXTURES
 from tests.helpers.small_models import (
     h5_model,
     keras_members,
@@ -250,6 +251,22 @@ def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:
     ended = run("inspect", "--format", "json", "models")
     assert (ended.code, failed(ended)) == (3, {"models/broken.h5": "truncated"})
     assert len(ended.json["models"]) == len(ALL)
+
+
+def test_a_saved_model_without_its_graph_is_one_model(tree: Path) -> None:
+    """
+    What lies beside the graph that is missing is no model of its own; the sentence names the file.
+    """
+    broken = tree / "models" / "graphless"
+    shutil.copytree(FIXTURES / "tf2.15/global_mixed_float16", broken)
+    (broken / "saved_model.pb").unlink()
+    for arguments in (("models",), ("models/graphless",)):
+        ended = run("inspect", "--format", "json", *arguments)
+        assert ended.code == 3
+        assert failed(ended) == {"models/graphless": "savedmodel-graphless"}
+        assert "saved_model.pb is missing" in ended.json["failures"][0]["message"]
+    alone = run("inspect", "--format", "json", "models/graphless/keras_metadata.pb")
+    assert (alone.code, len(alone.json["models"])) == (0, 1)
 
 
 def test_directory_without_models_has_none(tree: Path) -> None:

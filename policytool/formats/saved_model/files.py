@@ -34,6 +34,15 @@ def owns(path: Path) -> bool:
     )
 
 
+def is_without_graph(folder: Path, names: frozenset[str]) -> bool:
+    """Return whether a directory holds Keras' metadata and a checkpoint, but no graph."""
+    return (
+        KERAS in names
+        and names.isdisjoint({GRAPH, TEXT_GRAPH})
+        and (folder.joinpath(*CHECKPOINT[:1]) / f"{CHECKPOINT[1]}.index").is_file()
+    )
+
+
 def whole(path: Path) -> Path | None:
     """Return the SavedModel that a file is a part of; None for a file that is no part of one."""
     parent = path.parent

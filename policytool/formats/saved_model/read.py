@@ -25,7 +25,13 @@ from policytool.formats.document import (
     Writer,
 )
 from policytool.formats.saved_model import graph as _graph
-from policytool.formats.saved_model.files import CHECKPOINT, GRAPH, KERAS, TEXT_GRAPH
+from policytool.formats.saved_model.files import (
+    CHECKPOINT,
+    GRAPH,
+    KERAS,
+    TEXT_GRAPH,
+    is_without_graph,
+)
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.text import jsontext
@@ -63,14 +69,20 @@ _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 
 
 def recognise(probe: Probe) -> bool:
-    """Return whether the directory holds a SavedModel's graph."""
-    return bool({GRAPH, TEXT_GRAPH} & probe.names)
+    """Return whether the directory holds a SavedModel's graph, or all but that."""
+    return bool({GRAPH, TEXT_GRAPH} & probe.names) or is_without_graph(probe.path, probe.names)
 
 
 def read(probe: Probe) -> Document:
     """Return the document of a SavedModel."""
     from policytool.formats.saved_model import graph_assets
 
+    if is_without_graph(probe.path, probe.names):
+        raise probe.failure(
+            "savedmodel-graphless",
+            f"is a SavedModel whose {GRAPH} is missing: copy it beside {KERAS} from where the "
+            f"model was saved, or name {KERAS} itself to read what it declares",
+        )
     if GRAPH not in probe.names:
         raise probe.failure(
             "savedmodel-text",
