@@ -18,7 +18,7 @@ from policytool.commands.destinations import (
     target_of,
 )
 from policytool.commands.inspect import Failure, failure_of
-from policytool.formats import REWRITTEN, format_detection
+from policytool.formats import REWRITTEN, SUFFIXES, TITLES, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.formats.edits import Counts, WriteOptions, Written
 from policytool.migration import planning
@@ -34,7 +34,7 @@ from policytool.numerics.tensorflow_run import (
     count_casts,
 )
 from policytool.support import limits
-from policytool.support.errors import ModelFileError, WorkerError
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.text.jsontext import Json  # noqa: TC001  # as above
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def attempt(found: Input, request: MigrateRequest, tools: TensorFlowTools | None
         document = format_detection.document(found.path, found.display_path)
         if document.config_part is None and not found.exact:
             return None  # weights lie beside models everywhere; nobody means them by a glob
-        check_migratable(document)
+        check_migratable(document, converts=request.options.target is not None)
         return migrate_loaded(reading.load_model(document), found.path, request, tools)
     except ModelFileError as error:
         return failure_of(found, error)
@@ -166,11 +166,30 @@ def migrate_loaded(
 
 def _make_plan(loaded: LoadedModel, request: MigrateRequest) -> Plan:
     container = container_of(request.destination.output)
-    if request.options.target is None and container in {None, loaded.document.format}:
+    if request.options.target is None:
+        _check_container(loaded.document, container, request.destination.output)
         return planning.plan(loaded, request.options)
     from policytool.migration.convert import conversion_plan
 
     return conversion_plan.plan(loaded, request.options, container)
+
+
+def _check_container(document: Document, container: str | None, output: Path | None) -> None:
+    """
+    Make sure that an output's name says the container that the model is in: only a conversion
+    writes another.
+
+    :raises UsageError: where it says another.
+    """
+    own = document.format
+    if output is None or container in {None, own} or (container == "json" and own == "tfjs"):
+        return
+    suffixes = SUFFIXES.get(own)
+    name = f"end its name in {suffixes[0]}" if suffixes else "give it a name without a suffix"
+    raise UsageError(
+        f"{output.name} says {TITLES[container]}, and {document.path} is another container "
+        f"({TITLES[own]}), which migrate changes only for a --target: {name}, or add --target"
+    )
 
 
 def places(found: Input, request: MigrateRequest) -> frozenset[Path]:
@@ -329,16 +348,24 @@ def _count_losses(work: Work) -> Mapping[tuple[str, ...], Counts]:
     return rewriting.measure(source, plan.format, plan.casts, shown=plan.path)
 
 
-def check_migratable(document: Document) -> None:
+def check_migratable(document: Document, *, converts: bool = False) -> None:
     """
     Make sure that a file is of a format that can be migrated.
 
+    :param converts: whether it is to be converted for another release.
     :raises ModelFileError: where it is not.
     """
     if document.config_part is None or document.format == "weights":
+        lacking = (
+            "is a SavedModel without Keras metadata"
+            if document.format == "savedmodel"
+            else "is weights alone"
+        )
         message = (
-            "holds no policy that could be changed: weights alone, or a SavedModel without Keras "
-            "metadata"
+            f"{lacking}: it holds no layers that could be converted; convert the Keras model that "
+            "it was saved from"
+            if converts
+            else f"{lacking}: it holds no policy that could be changed"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     if document.format not in REWRITTEN:

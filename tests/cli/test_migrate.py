@@ -214,8 +214,45 @@ def test_models_without_policies_are_refused_with_a_sentence(place: Path) -> Non
     ):
         ended = run("migrate", path)
         assert ended.code == 3
-        assert "[not-migratable]" in ended.err
+        assert "holds no policy that could be changed [not-migratable]" in ended.err
+        ended = run("migrate", path, "--target", "keras3")
+        assert ended.code == 3
+        assert "holds no layers that could be converted" in ended.err
+        assert "could be changed" not in ended.err
     assert not names(place)
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "advice"),
+    [
+        (MIXED_H5, "new.keras", "end its name in .h5"),
+        (MIXED_KERAS, "new.h5", "end its name in .keras"),
+        (MIXED_H5, "new.json", "end its name in .h5"),
+        (MIXED_SAVEDMODEL, "new.keras", "give it a name without a suffix"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--to", "mixed_bfloat16")])
+def test_the_container_changes_for_a_target_alone(
+    place: Path, source: str, output: str, advice: str, options: tuple[str, ...]
+) -> None:
+    """Another suffix asks for a conversion, which loses state: that takes ``--target``."""
+    ended = run("migrate", FIXTURES / source, "-o", output, *options)
+    assert ended.code == 2
+    assert f"{advice}, or add --target" in ended.err
+    assert not names(place)
+
+
+@pytest.mark.parametrize("kind", ["keras-metadata", "json"])
+def test_a_config_alone_is_no_model_with_weights(place: Path, kind: str) -> None:
+    """One sentence says so, however many layers there are."""
+    source = FIXTURES / MIXED_JSON
+    if kind == "keras-metadata":
+        source = place / "keras_metadata.pb"
+        shutil.copy(FIXTURES / "tf2.15/global_mixed_float16/keras_metadata.pb", source)
+    ended = run("migrate", source, "--target", "keras3", "-o", "new.keras", "--format", "json")
+    assert ended.code == 3
+    refusals = [one["message"] for one in ended.json["plans"][0]["refusals"]]
+    assert ["holds no weights" in one for one in refusals] == [True]
 
 
 def test_a_saved_model_is_migrated_beside_itself(place: Path) -> None:

@@ -1,6 +1,6 @@
 """
-What a migration with a target, or into another container, changes: the file edited where that is
-enough, else the model written anew.
+What a migration with a target changes: the file edited where that is enough, else the model written
+anew.
 
 A file that the target takes once its policies are spelled otherwise is edited, and keeps all else.
 One of the other library, one that the target refuses for more, and one that goes
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.formats import TITLES
 from policytool.formats.edits import EditKind
 from policytool.formats.new_model import Content
 from policytool.migration import planning
@@ -67,20 +68,20 @@ _MISCOUNTING: Final = "keras3.0"
 @once_per_model
 def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     """
-    Return what migrating a model as asked changes.
+    Return what migrating a model for a target changes.
 
     :param container: ``h5``, ``keras`` or ``json``, where the output's name says one
     :raises UsageError: for patterns that match no layer, or two that match one.
     """
+    target = options.target
+    if target is None:
+        return planning.plan(loaded, options)
     document_format = loaded.document.format
     elsewhere = (
         container is not None
         and container != document_format
         and not (container == "json" and document_format == "tfjs")
     )
-    if options.target is None and not elsewhere:
-        return planning.plan(loaded, options)
-    target = options.target or loaded.loader
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
             f"the target takes no {container} that this can write; "
@@ -194,7 +195,7 @@ def _conversion_plan(
     )
     return replace(
         base,
-        suffix=options.suffix if options.target or options.to else target,
+        suffix=options.suffix,
         edits=tuple(edit for edit in base.edits if edit.kind is not EditKind.SPELLING),
         state=None,
         notes=tuple(
@@ -236,6 +237,18 @@ def _attempt(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
     content = Content(container=target.container, config=None)
+    if target.container != "json" and loaded.document.format in _CONFIG_ALONE:
+        message = (
+            f"holds no weights ({TITLES[loaded.document.format]}), which a model in "
+            f"{TITLES[target.container]} needs: name the output NAME.json, or convert the model "
+            "that has its weights"
+        )
+        log.refuse("no-weights", None, message)
+        return _Attempt(
+            log=log,
+            conversion=Conversion(target=target.loader, content=content, changes=(), proofs=()),
+            refusals=tuple(log.refusals),
+        )
     proven: tuple[tuple[str, Proof], ...] = ()
     try:
         root = decoding.decode(loaded)
