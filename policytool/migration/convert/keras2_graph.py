@@ -154,6 +154,8 @@ def _ends(value: Json, names: frozenset[str]) -> Argument:
             )
         return [_ends(item, names) for item in value]
     if isinstance(value, dict):
+        if value.get("class_name") == _TUPLE:
+            return _ends(value.get("items"), names)
         return {key: _ends(item, names) for key, item in value.items()}
     return value
 
