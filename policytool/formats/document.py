@@ -236,7 +236,13 @@ class Document:
     vocabularies: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     """
     Storage path of a lookup layer to the words that an archive holds beside its config, one on a
-    line.
+    line; in a SavedModel the number of its node to those of its table, without special ones.
+    """
+
+    adapted: Mapping[Tensor, tuple[float, ...]] = field(default_factory=dict, compare=False)
+    """
+    The values of the variables that ``adapt`` filled, which other releases have in the config; no
+    part of a comparison, which reads all values.
     """
 
     nodes: Mapping[int, ObjectNode] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from policytool.formats import FORMATS, Probe, foreign_files
+from policytool.formats.adapted_values import adapted_values
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
 from policytool.support.files.atomic import ASIDE
@@ -30,7 +31,8 @@ def document(path: Path, shown: str) -> Document:
         if found := format_of(probe):
             # before they are read: one that is replaced later is noticed
             files = tuple(_identities(probe, found))
-            return replace(found.read(probe), files=files)
+            read = found.read(probe)
+            return replace(read, files=files, adapted=adapted_values(probe, found, read))
         if probe.is_directory:
             raise probe.failure(
                 "no-model", f"is a directory without a model in it; {foreign_files.EXPECTED}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -217,7 +218,7 @@ def sliced(keras: Any) -> Built:
     return keras.Model(inputs, layers.Concatenate()(flat)), floats(2, 4, 5)
 
 
-@case(tf_keras=NONE)
+@case(tf_keras=("h5", *SAVED_MODEL))  # tf_keras itself loses the bins of an archive
 def adapted_bins(keras: Any) -> Built:
     """Return a layer whose bins adapt() found, and one whose bins were given."""
     layers = keras.layers
@@ -228,6 +229,73 @@ def adapted_bins(keras: Any) -> Built:
     found = layers.Flatten()(layers.Embedding(6, 2)(adapted(inputs[0])))
     joined = layers.Concatenate()([found, given(inputs[1])])
     return keras.Model(inputs, joined), [floats(2, 3), floats(2, 1)]
+
+
+def _look_up(keras: Any, **arguments: Any) -> Built:
+    """Return lookups of texts, words and numbers that were adapted."""
+    import tensorflow as tf
+
+    layers = keras.layers
+    texts, numbers = np.array([["a b c a"], ["b d"], ["a a e"]]), np.array([[5], [7], [7], [9]])
+    inputs = keras.Input((1,), dtype="string"), keras.Input((1,), dtype="int64")
+    found = []
+    for number, (layer, seen) in enumerate(
+        [
+            (layers.TextVectorization(**arguments), texts),
+            (layers.StringLookup(num_oov_indices=2, **arguments), texts),
+            (layers.IntegerLookup(**arguments), numbers),
+        ]
+    ):
+        layer.adapt(seen)
+        found.append(layer(inputs[number // 2]))
+    words = tf.constant([["a e b"], ["b d"], ["new"]])
+    return keras.Model(inputs, found), [words, tf.constant([[7], [9], [1]], "int64")]
+
+
+def _add_lookups() -> None:
+    """No HDF5 holds a vocabulary that was adapted."""
+    for mode in ("int", "count", "tf_idf"):
+        CASES[f"adapted_words_{mode}"] = Case(
+            build=partial(_look_up, output_mode=mode),
+            keras=ARCHIVE,
+            tf_keras=(*ARCHIVE, *SAVED_MODEL),
+        )
+
+
+_add_lookups()
+
+
+@case(keras=NONE, tf_keras=SAVED_MODEL)
+def words_of_a_file(keras: Any) -> Built:
+    """Return lookups whose words stand in a file, one of which gives words for numbers."""
+    import tensorflow as tf
+
+    file = Path(tempfile.mkdtemp()) / "words.txt"
+    file.write_text("red\ngreen\nblue", encoding="utf-8")
+    layers = keras.layers
+    inputs = keras.Input((1,), dtype="string")
+    numbers = layers.StringLookup(vocabulary=str(file))(inputs)
+    words = layers.StringLookup(vocabulary=["red", "green"])(inputs)
+    adapted = layers.StringLookup(invert=True, vocabulary=["red", "green", "blue"])
+    again = layers.StringLookup(vocabulary=["blue", "red"])(adapted(numbers))
+    back = layers.IntegerLookup(invert=True, oov_token=-1)
+    back.adapt(np.array([[70], [50], [50]]))
+    return keras.Model(inputs, [numbers, words, again, back(words)]), tf.constant(
+        [["red"], ["blue"], ["x"]]
+    )
+
+
+@case(keras=FORMATS, tf_keras=FORMATS)
+def given_weights_of_words(keras: Any) -> Built:
+    """Return lookups with a vocabulary whose weights were given, which leave out unknown words."""
+    import tensorflow as tf
+
+    layers = keras.layers
+    inputs = keras.Input((1,), dtype="string")
+    given = {"output_mode": "tf_idf", "vocabulary": ["a", "b"], "idf_weights": [0.25, 0.5]}
+    padded = layers.StringLookup(max_tokens=5, pad_to_max_tokens=True, **given)
+    found = [layers.TextVectorization(**given)(inputs), padded(inputs)]
+    return keras.Model(inputs, found), tf.constant([["a"], ["b"], ["c"]])
 
 
 @case(tf_keras=NONE)  # tf_keras does not build it either

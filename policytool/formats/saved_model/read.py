@@ -32,6 +32,7 @@ from policytool.formats.saved_model.files import (
     TEXT_GRAPH,
     is_without_graph,
 )
+from policytool.formats.saved_model.graph_tables import TableReader
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.text import jsontext
@@ -124,6 +125,11 @@ def read(probe: Probe) -> Document:
         config_part=config_part,
         layout=Layout.GRAPH if has_keras else Layout.SCOPES,
         tensors=tensors,
+        vocabularies=TableReader(
+            probe, graph, definition, frozenset(_inverting(parts, places))
+        ).vocabularies()
+        if has_keras
+        else {},
         nodes=nodes,
         signatures=tuple(_signatures(graph)),
         traces=_traces(graph, definition, observations),
@@ -151,6 +157,15 @@ def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
     )
     observations.append(Observation(code="several-graphs", message=message, where=GRAPH))
     return graphs[chosen]
+
+
+def _inverting(parts: Mapping[str, Json], places: Mapping[int, str]) -> Iterator[int]:
+    """Yield the nodes of lookups that give words for numbers."""
+    for index, place in places.items():
+        part = parts[place]
+        config = part.get("config") if isinstance(part, dict) else None
+        if isinstance(config, dict) and config.get("invert") is True:
+            yield index
 
 
 def _missing(probe: Probe) -> Iterator[Observation]:

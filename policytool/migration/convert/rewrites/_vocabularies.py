@@ -4,7 +4,8 @@ the model or in a table where ``adapt`` made it.
 
 A vocabulary in the config is what every release from TF 2.4 on reads. Keras 3 writes one that was
 adapted to ``assets/.../vocabulary.txt`` in the archive, below the path of the layer
-(keras/src/saving/saving_lib.py); Keras 2 writes it to a SavedModel's tables, and to no HDF5.
+(keras/src/saving/saving_lib.py); Keras 2 writes it to a SavedModel's tables, and to no HDF5. The
+weights of its words are a variable.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.log import display_value
+from policytool.migration.convert.rewrites._adapted import (
+    special_words,
+    stored_weights,
+    with_weights,
+)
 from policytool.model.tree import LAYERS
 from policytool.releases.naming import snake_case
 
@@ -27,18 +33,31 @@ _WEIGHTED: Final = "tf_idf"
 
 
 def assets(root: Unit, situation: ConversionContext) -> dict[str, list[Value]]:
-    """Return the vocabularies that an archive holds beside its config, by the layer's path."""
+    """
+    Return the vocabularies that an archive or a SavedModel holds beside its config, by the layer's
+    path.
+    """
     texts = situation.loaded.document.vocabularies
     found: dict[str, list[Value]] = {}
     for where, unit in _state_paths(root, ()) if texts else ():
         text = texts.get((*where, "_lookup_layer"), texts.get(where))
+        if situation.loaded.is_saved_object and unit.site is not None:
+            text = texts.get((str(situation.loaded.sites[unit.site].node),))
         if text is not None:
-            numbers = (
-                unit.class_name == "IntegerLookup"
-                and unit.config.get("vocabulary_dtype", "int64") != "string"
-            )
-            found[unit.path] = [int(line) if numbers else line for line in text.split("\n")]
+            found[unit.path] = _words(unit, text, situation)
     return found
+
+
+def _words(unit: Unit, text: str, situation: ConversionContext) -> list[Value]:
+    """Return a vocabulary, with special words where weights stand beside it."""
+    numbers = (
+        unit.class_name == "IntegerLookup"
+        and unit.config.get("vocabulary_dtype", "int64") != "string"
+    )
+    words: list[Value] = [int(line) if numbers else line for line in text.split("\n")]
+    if situation.loaded.is_saved_object and unit.config.get("output_mode") == _WEIGHTED:
+        return [*special_words(unit), *words]
+    return words
 
 
 def _state_paths(unit: Unit, where: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Unit]]:
@@ -59,7 +78,7 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
     """
     vocabulary, target, log = unit.config.get("vocabulary"), situation.target, situation.log
     left = unit.without("vocabulary_size")
-    if isinstance(vocabulary, str):
+    if isinstance(vocabulary, str) and stored is None:
         log.refuse(
             "vocabulary",
             unit,
@@ -68,19 +87,15 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
             "not part of the model",
         )
         return left
-    if vocabulary is None and stored is not None:
+    if not isinstance(vocabulary, list) and stored is not None:
         log.change(
             "vocabulary",
             unit,
             f"the vocabulary of {unit.path}, of {len(stored)} words, is put into its config",
         )
         left, vocabulary = left.with_config(vocabulary=stored), stored
-    if unit.config.get("output_mode") == _WEIGHTED and unit.config.get("idf_weights") is None:
-        log.refuse(
-            "vocabulary",
-            unit,
-            f"{unit.path} ({unit.class_name}) gives tf_idf, and its config has no idf_weights",
-        )
+    if unit.config.get("output_mode") == _WEIGHTED:
+        left = _weighted(left, situation)
     if vocabulary is None:
         return _without(left, situation)
     if not target.since("tf2.4" if unit.class_name == "TextVectorization" else "tf2.3"):
@@ -91,6 +106,20 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
             f"{target.loader} does not take",
         )
     return left
+
+
+def _weighted(unit: Unit, situation: ConversionContext) -> Unit:
+    """Return a lookup with the weights of its words, which are refused where the file has none."""
+    words, stored = unit.config.get("vocabulary"), stored_weights(unit, situation)
+    if unit.config.get("idf_weights") is None and stored is not None and isinstance(words, list):
+        unit = unit.with_config(idf_weights=stored[: len(words)])
+    if unit.config.get("idf_weights") is None:
+        situation.log.refuse(
+            "vocabulary",
+            unit,
+            f"{unit.path} ({unit.class_name}) gives tf_idf, and the file holds no idf_weights",
+        )
+    return with_weights(unit, stored)
 
 
 def _without(unit: Unit, situation: ConversionContext) -> Unit:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.rewrites import _vocabularies
+from policytool.migration.convert.rewrites._adapted import bin_boundaries
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.rewrites._normalization import normalization
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
@@ -156,18 +157,27 @@ def _encoder(
         situation.log.refuse(
             "argument", unit, f"{text}; give it a salt of its own, or none, in a newer release"
         )
-    if (
-        unit.class_name == "Discretization"
-        and modern.config.get("bin_boundaries") in (None, [])
-        and situation.loaded.document.tensors is not None
-    ):
-        text = (
-            f"{unit.path} (Discretization) was adapted, and its config has no bin_boundaries; give "
-            "them, and save the model again"
-        )
-        situation.log.refuse("argument", unit, text)
+    if unit.class_name == "Discretization" and modern.config.get("bin_boundaries") in (None, []):
+        modern = _discretization(modern, situation)
     _judge(modern, situation)
     return _older(modern, situation)
+
+
+def _discretization(unit: Unit, situation: ConversionContext) -> Unit:
+    """Return a layer whose bins ``adapt`` found with their ends in its config."""
+    found = bin_boundaries(unit, situation)
+    if found is not None:
+        situation.log.change(
+            "bins", unit, f"the ends of the bins that {unit.path} found are put into its config"
+        )
+        return unit.with_config(bin_boundaries=found, num_bins=None)
+    if situation.loaded.document.tensors is not None:
+        text = (
+            f"{unit.path} (Discretization) was adapted, and the file does not hold what it found; "
+            "give it bin_boundaries, and save the model again"
+        )
+        situation.log.refuse("argument", unit, text)
+    return unit
 
 
 def _is_missing(class_name: str, situation: ConversionContext) -> bool:

@@ -13,6 +13,10 @@ from policytool.formats.new_model import Assembly
 from policytool.migration.convert.architecture import Role, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.variables import _subclassed
+from policytool.migration.convert.variables._adapting import (
+    adapted_slots,
+    has_its_state_in_config,
+)
 from policytool.migration.convert.variables._holders import Holder, Stored
 from policytool.migration.convert.variables._layouts import assemble, shape_of
 from policytool.migration.convert.variables._slots import VariableSlot, slots
@@ -82,6 +86,10 @@ class HolderBuilder:
                     yield BACKWARD, False, twin or inner
 
     def _own(self, unit: Unit, below: Sequence[Holder]) -> tuple[Stored, ...]:
+        if has_its_state_in_config(unit):
+            own = adapted_slots(unit, self.situation.target)
+            made = (self._store(unit, slot, None) for slot in own)
+            return tuple(stored for stored in made if stored is not None)
         pool: dict[Key, Tensor | Assembly] = {}
         if self._is_read_whole(unit):
             pool |= self.sources.of_archive()

@@ -45,8 +45,8 @@ class VariableSlot:
     within: tuple[str, ...]
     """The attributes that lead to what makes it: ``("cell",)``."""
 
-    index: int
-    """Its number in its object's ``vars``."""
+    index: int | str
+    """Its number in its object's ``vars``, or what the class calls it there."""
 
     attribute: str | None
     """What its object holds it by, which a SavedModel calls it; None where that is a list."""
@@ -93,7 +93,7 @@ def slots(
     return tuple(replace(slot, known_as=renamed.get(slot.name, slot.name)) for slot in found)
 
 
-def class_slots(class_name: str) -> frozenset[tuple[tuple[str, ...], int]]:
+def class_slots(class_name: str) -> frozenset[tuple[tuple[str, ...], int | str]]:
     """
     Return where layers of a class can have variables, whatever their configs say: the attributes
     that lead to each, as every release has them, and its number.

@@ -1,0 +1,134 @@
+"""What ``adapt`` found becomes arguments of layers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import h5py
+import numpy as np
+import pytest
+
+import policytool
+from policytool.commands.migrate import Status
+from policytool.formats import format_detection
+from policytool.formats.saved_model import graph_tables
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SEEN: Final = np.array([[-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0], [1.0] * 8], "float32")
+"""Values and their counts."""
+
+
+def model(path: Path, class_name: str, **config: Any) -> Path:
+    """Write a model of one layer behind an input, as tf_keras 2.21 does, with no weights."""
+    start = {"batch_input_shape": [None, 1], "dtype": config.pop("takes"), "name": "x"}
+    layers = [
+        {"class_name": "InputLayer", "config": start},
+        {"class_name": class_name, "config": {"name": "layer", **config}},
+    ]
+    whole = {"class_name": "Sequential", "config": {"name": "model", "layers": layers}}
+    with h5py.File(path, "w") as file:
+        file.attrs["model_config"] = json.dumps(whole)
+        file.attrs["keras_version"], file.attrs["backend"] = "2.21.0", "tensorflow"
+        weights = file.create_group("model_weights")
+        weights.attrs["layer_names"] = [b"x", b"layer"]
+        weights.create_group("x").attrs["weight_names"] = np.array([], "S1")
+        weights.create_group("layer").attrs["weight_names"] = np.array([], "S1")
+    return path
+
+
+def with_variable(path: Path, name: str, values: Any) -> Path:
+    """Add a variable of the layer."""
+    with h5py.File(path, "a") as file:
+        layer = file["model_weights/layer"]
+        layer.attrs["weight_names"] = [name.encode()]
+        layer[name] = values
+    return path
+
+
+def converted(path: Path) -> tuple[Any, list[str]]:
+    """Return the layer's config for Keras 3, and the refusals."""
+    done = policytool.migrate(path, target="keras3", output=path.with_suffix(".keras"))
+    assert done.plan.conversion is not None
+    refusals = [one.message for one in done.plan.refusals]
+    assert (done.status is Status.WRITTEN) is not bool(refusals)
+    content: Any = done.plan.conversion.content.config
+    return content["config"]["layers"][1]["config"] if content else None, refusals
+
+
+@pytest.mark.parametrize(
+    ("bins", "expected"),
+    [(2, [1.0]), (4, [-1.0, 1.0, 3.0]), (10, [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0])],
+)
+def test_bins_are_made_of_what_was_seen(tmp_path: Path, bins: int, expected: list[float]) -> None:
+    """As many values in each, or all that were seen where there are fewer than bins."""
+    path = model(tmp_path / "model.h5", "Discretization", takes="float32", num_bins=bins)
+    config, refusals = converted(with_variable(path, "layer/summary:0", SEEN))
+    assert not refusals
+    assert config["bin_boundaries"] == expected
+
+
+def test_bins_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
+    """The sentence says what is lacking."""
+    path = model(tmp_path / "model.h5", "Discretization", takes="float32", num_bins=4)
+    assert "does not hold what it found" in converted(path)[1][0]
+
+
+def test_weights_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
+    """A vocabulary without them gives nothing to multiply by."""
+    given = {"vocabulary": ["[UNK]", "a"], "output_mode": "tf_idf"}
+    path = model(tmp_path / "model.h5", "StringLookup", takes="string", **given)
+    assert ["holds no idf_weights" in one for one in converted(path)[1]] == [True]
+
+
+@pytest.mark.parametrize(
+    ("more", "stored"),
+    [
+        ({"vocabulary": ["a", "b"]}, [0.375, 0.25, 0.5]),
+        ({"vocabulary": ["[UNK]", "b"]}, [0.25, 0.5]),
+        (
+            {"vocabulary": ["a", "b"], "pad_to_max_tokens": True, "max_tokens": 5},
+            [0.375, 0.25, 0.5, 0.0, 0.0],
+        ),
+        ({"vocabulary": ["a", "b"], "num_oov_indices": 2}, [0.375, 0.375, 0.25, 0.5]),
+    ],
+)
+def test_given_weights_are_stored_as_releases_store_them(
+    tmp_path: Path, more: dict[str, Any], stored: list[float]
+) -> None:
+    """Unknown words have the mean of all, what pads has none."""
+    given = {"output_mode": "tf_idf", "idf_weights": [0.25, 0.5], **more}
+    path = model(tmp_path / "model.h5", "StringLookup", takes="string", **given)
+    assert not converted(path)[1]
+    document = format_detection.document(path.with_suffix(".keras"), "model.keras")
+    assert [list(values) for values in document.adapted.values()] == [stored]
+
+
+def test_the_words_of_a_table_are_read() -> None:
+    """Two constants of the graph have them and their numbers."""
+    folder = FIXTURES / "tf2.15/string_lookup"
+    assert format_detection.document(folder, "model").vocabularies == {("2",): "red\ngreen"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "inverts", "words"),
+    [
+        (["b", "a"], [2, 1], False, ["a", "b"]),
+        ([2, 1], ["b", "a"], True, ["a", "b"]),
+        ([70, 50], [1, 2], False, ["70", "50"]),
+        ([2, 1], [50, 70], True, ["70", "50"]),
+        (["a", "b"], [1], False, None),
+        (["a"], ["b"], False, None),
+    ],
+)
+def test_words_are_in_the_order_of_their_numbers(
+    keys: list[str | int],
+    values: list[str | int],
+    inverts: bool,  # noqa: FBT001
+    words: list[str] | None,
+) -> None:
+    """A table that inverts has the numbers as its keys."""
+    assert graph_tables.in_order(keys, values, inverts=inverts) == words
