@@ -298,6 +298,33 @@ def given_weights_of_words(keras: Any) -> Built:
     return keras.Model(inputs, found), tf.constant([["a"], ["b"], ["c"]])
 
 
+@case()
+def steep_behind_a_mask(keras: Any) -> Built:
+    """Return a Sequential with a mask that a hard_sigmoid lets through."""
+    layers = keras.layers
+    convolution = layers.Conv1D(4, 3, padding="same", activation="hard_sigmoid")
+    start = [keras.Input((6,), dtype="int32"), layers.Embedding(9, 4, mask_zero=True)]
+    return keras.Sequential([*start, convolution, layers.LSTM(3)]), ids(2, 6)
+
+
+@case(tf_keras=NONE)
+def new_activations(keras: Any) -> Built:
+    """Return Sequentials, one within the other, with activations that Keras 3 alone has."""
+    layers = keras.layers
+    distributed = layers.TimeDistributed(layers.Dense(3, activation="celu"))
+    convolution = layers.Conv1D(4, 3, activation="hard_silu")
+    inner = keras.Sequential([keras.Input((6, 4)), convolution, distributed])
+    names = (
+        *("hard_shrink", "squareplus", "sparse_plus", "hard_tanh", "soft_shrink"),
+        *("sparse_sigmoid", "tanh_shrink", "log_sigmoid"),
+    )
+    dense = [layers.Dense(4, activation=name) for name in names]
+    model = keras.Sequential([keras.Input((6, 4)), inner, *dense, layers.Flatten()])
+    model.compile("adam", "mse")
+    model.fit(floats(8, 6, 4), floats(8, 16), verbose=0)
+    return model, floats(2, 6, 4)
+
+
 @case(tf_keras=NONE)  # tf_keras does not build it either
 def unrolled_over_an_open_axis(keras: Any) -> Built:
     """Return unrolled layers, of which one is over as many steps as there are."""

@@ -70,9 +70,10 @@ class TestHardSigmoid:
         assert config["config"]["output_layers"] == [["hard_hard_sigmoid", 0, 0]]
 
     @pytest.mark.parametrize("wrapped", [False, True])
-    def test_behind_a_mask_in_a_sequential_it_is_refused(
+    def test_behind_a_mask_a_sequential_becomes_a_functional_model(
         self, tmp_path: Path, *, wrapped: bool
     ) -> None:
+        """One without an input, which says not what it takes, is refused."""
         masking = layer3("Masking", "masking", mask_value=0.0)
         hard = layer3("Activation", "hard", activation="hard_sigmoid")
         if wrapped:
@@ -88,6 +89,12 @@ class TestHardSigmoid:
             "registered_name": None,
             "build_config": {"input_shape": [None, 3, 4]},
         }
+        config, _, log = converted(tmp_path, model, K2)
+        assert not log.refusals
+        assert config["class_name"] == "Functional"
+        outer = "each" if wrapped else "hard"
+        assert config["config"]["output_layers"] == [[f"{outer}_hard_sigmoid", 0, 0]]
+        del layers[0]
         assert "where a mask would be lost" in told(converted(tmp_path, model, K2)[2])
 
     def test_in_a_time_distributed_it_is_split_off_outside(self, tmp_path: Path) -> None:
@@ -181,11 +188,45 @@ class TestActivations:
         ]
         assert config["config"]["output_layers"] == [["act_gate", 0, 0]]
 
+    @pytest.mark.parametrize(
+        ("activation", "last"), [("hard_silu", "dense_gate"), ("hard_tanh", "dense_hard_tanh")]
+    )
+    def test_a_sequential_becomes_a_functional_model(
+        self, tmp_path: Path, activation: str, last: str
+    ) -> None:
+        """Where several layers apply an activation together; without an input it is refused."""
+        layers = [
+            {**input3("x", 4), "inbound_nodes": []},
+            layer3("Dense", "dense", None, units=2, activation=activation),
+        ]
+        chains = []
+        for units in (layers, layers[1:]):
+            for unit in units:
+                unit.pop("inbound_nodes", None)
+            model = keras3(*units)
+            model |= {"class_name": "Sequential", "registered_name": "Sequential"}
+            model["config"] = {"name": "model", "layers": units}
+            chains.append(converted(tmp_path, model, K2))
+        (config, _, log), (_, _, refused) = chains
+        assert not log.refusals
+        assert config["class_name"] == "Functional"
+        assert config["config"]["output_layers"] == [[last, 0, 0]]
+        assert f"activation {activation}" in told(refused)
+
+    def test_behind_a_mask_it_is_refused(self, tmp_path: Path) -> None:
+        """Op layers of Keras 2 lose masks."""
+        model = keras3(
+            input3("x", 3, 4),
+            layer3("Masking", "masking", tensor("x"), mask_value=0.0),
+            layer3("Dense", "dense", tensor("masking"), units=2, activation="celu"),
+        )
+        assert "activation celu" in told(converted(tmp_path, model, K2)[2])
+
     def test_one_that_the_target_lacks_is_refused_by_name(self, tmp_path: Path) -> None:
         model = keras3(
-            input3("x", 4), layer3("Dense", "dense", tensor("x"), units=2, activation="squareplus")
+            input3("x", 4), layer3("Dense", "dense", tensor("x"), units=2, activation="sparsemax")
         )
-        assert "activation squareplus" in told(converted(tmp_path, model, K2)[2])
+        assert "activation sparsemax" in told(converted(tmp_path, model, K2)[2])
 
 
 class TestCalls:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from policytool.migration.convert.rewrites import (
+    activation_operations,
     activations,
     applications,
     attention,
@@ -55,6 +56,7 @@ REWRITES: Final[tuple[Rewrite, ...]] = (
     storage.REWRITE,
     naming.REWRITE,
     calls.REWRITE,
+    activation_operations.REWRITE,
     operations.REWRITE,
     directions.REWRITE,
     renamed.REWRITE,

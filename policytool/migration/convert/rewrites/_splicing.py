@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from policytool.migration.convert.architecture import Call, Network, Reference, Unit
+from policytool.migration.convert.architecture import Call, Network, Reference, Role, Unit
 from policytool.migration.convert.traversal import map_units, rewire
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ class Split:
     of the one before it.
     """
 
+    @property
+    def fits_a_chain(self) -> bool:
+        """Whether a Sequential can hold it: layers of one input each, and no operations."""
+        return self.joint is None and all(one.role is not Role.OPERATION for one in self.after)
+
 
 def layer_beside(unit: Unit, class_name: str, suffix: str, **config: Value) -> Unit:
     """Return a layer that is put beside another one, and has its policy."""
@@ -50,7 +55,7 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
     them works on each element by itself.
 
     Layers that stand in the config of others (cells, directions of a Bidirectional) are left alone,
-    and so are joints in a chain.
+    and so are joints and operations in a chain.
     """
 
     def change(unit: Unit) -> Unit:
@@ -61,7 +66,7 @@ def splice(root: Unit, split: Callable[[Unit], Split | None]) -> Unit:
         splits = {}
         for member in network.units:
             found = _through(member, split)
-            if found is not None and not (found.joint is not None and network.is_chain):
+            if found is not None and (found.fits_a_chain or not network.is_chain):
                 splits[member.name] = _with_unique_names(found, names)
         if not splits:
             return unit

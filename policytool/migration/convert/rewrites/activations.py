@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Role, Thing, Unit, function_name
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
+from policytool.migration.convert.rewrites._missing_activations import (
+    HARD,
+    SPLIT,
+    has_masks,
+    is_missing,
+)
 from policytool.migration.convert.rewrites._splicing import Split, layer_beside, splice
 from policytool.migration.convert.traversal import map_units, walk
 from policytool.migration.plan import WEIGHT_REWRITE
@@ -22,29 +28,11 @@ from policytool.releases import known_arguments
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Value
 
-HARD: Final = "hard_sigmoid"
 KERAS3_STEEPNESS: Final = 1.2
 """
 What Keras 3's ``hard_sigmoid`` has to be given for Keras 2's: its slope is 1/6 where that of Keras
 2 is 1/5.
 """
-
-_SPLIT: Final = frozenset(
-    {
-        *("Activation", "Dense", "EinsumDense"),
-        *(
-            f"{kind}{rank}D{end}"
-            for rank in (1, 2, 3)
-            for kind, end in (
-                ("Conv", ""),
-                ("Conv", "Transpose"),
-                ("DepthwiseConv", ""),
-                ("SeparableConv", ""),
-            )
-        ),
-    }
-)
-"""Layers that apply ``activation`` to what they give, last of all."""
 
 _SCALED: Final = ("kernel", "recurrent_kernel", "bias")
 _GATES: Final = {
@@ -60,9 +48,7 @@ _ACTIVATED: Final = {"c", "h"}
 
 
 def _apply(root: Unit, situation: ConversionContext) -> Unit:
-    masks = any(
-        unit.class_name == "Masking" or unit.config.get("mask_zero") is True for unit in walk(root)
-    )
+    masks = has_masks(root)
     if masks and situation.crosses and not situation.to_keras3:
         _refuse_in_chains(root, situation)
     root = splice(root, lambda unit: _split(unit, situation, masks=masks))
@@ -74,7 +60,7 @@ def _split(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | 
     if (
         unit.role is not Role.LAYER
         or unit.custom
-        or unit.class_name not in _SPLIT
+        or unit.class_name not in SPLIT
         or "activation" not in unit.config
     ):
         return None
@@ -84,7 +70,7 @@ def _split(unit: Unit, situation: ConversionContext, *, masks: bool) -> Split | 
     name = function_name(activation)
     if name == HARD and situation.crosses:
         return _hard_sigmoid(unit, situation, masks=masks)
-    if name is None or not _is_missing(name, situation):
+    if name is None or not is_missing(name, situation):
         return None
     return _other_layer(unit, name, situation, masks=masks)
 
@@ -149,7 +135,7 @@ def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
                 unit = unit.config.get("layer")
             if (
                 isinstance(unit, Unit)
-                and unit.class_name in _SPLIT
+                and unit.class_name in SPLIT
                 and not unit.custom
                 and function_name(unit.config.get("activation")) == HARD
             ):
@@ -211,7 +197,7 @@ def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
         return unit
     for key in ("activation", "recurrent_activation"):
         name = function_name(unit.config.get(key))
-        if name is not None and _is_missing(name, situation):
+        if name is not None and is_missing(name, situation):
             situation.log.refuse(
                 "activation",
                 unit,
@@ -279,15 +265,6 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
         f"what goes through hard_sigmoid is multiplied by {factor:.4g}: {', '.join(names)}",
     )
     return replace(unit, scales={**unit.scales, **dict.fromkeys(names, factors)})
-
-
-def _is_missing(name: str, situation: ConversionContext) -> bool:
-    if not known_arguments.is_known("activations", name):
-        return False
-    found = known_arguments.objection(
-        situation.target.loader, "activations", name, {}, module=False
-    )
-    return found is not None and found.missing
 
 
 def _what(unit: Unit) -> str:

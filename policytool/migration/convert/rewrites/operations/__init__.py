@@ -279,7 +279,12 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
 
 REWRITE: Final = Rewrite(
     name="operations",
-    after=("masks", "calls", "policies"),  # reads what is left, and its dtypes
+    after=(
+        "masks",
+        "calls",
+        "policies",
+        "activation_operations",
+    ),  # reads what is left, and its dtypes
     applies=lambda situation: True,  # noqa: ARG005  # releases of Keras 2 differ too
     apply=_apply,
 )
