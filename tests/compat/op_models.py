@@ -488,6 +488,28 @@ def keras3_composed_cases() -> Cases:
         ):
             add(f"{word}_{kind}", lambda x, word=word: getattr(ops, word)(x * 2), letter)
         add(f"threshold_{kind}", lambda x: ops.threshold(x, 0.5, -2.0), letter)
+    for number, (equation, *shapes) in enumerate(
+        [
+            ("abc,adc->abd", (3, 4), (5, 4)),
+            ("abcd,aecd->acbe", (3, 2, 4), (5, 2, 4)),
+            ("acbe,aecd->abcd", (2, 3, 5), (5, 2, 4)),
+            ("abc,adc->adb", (3, 4), (5, 4)),
+            ("ab,ac->abc", (3,), (4,)),
+            ("ab,ab->a", (3,), (3,)),
+            ("ab,ab->ba", (3,), (3,)),
+            ("abc,ab->ac", (3, 4), (3,)),
+            ("abc,ac->a", (3, 4), (4,)),
+            ("abc,adcb->ad", (3, 4), (2, 4, 3)),
+            ("abc,dec->abde", (3, 4), (5, 4)),
+            ("abc,dbc->ad", (3, 4), (3, 4)),
+        ]
+    ):
+        inputs = [(shape, "float32") for shape in shapes]
+        add(f"einsum_{number}", lambda x, y, e=equation: ops.einsum(e, x, y), *inputs)
+    add("einsum_turn", lambda x: ops.einsum("abc->acb", x) * 2)
+    add("einsum_sum", lambda x: ops.einsum("abc->ba", x))
+    add("einsum_half", lambda x: ops.einsum("abc,adc->abd", x, x), H)
+    add("einsum_mixed", lambda x, y: ops.einsum("abc,adc->abd", x, y), A, H)
     add("celu_alpha", lambda x: ops.celu(x, 0.7))
     add("glu_axis", lambda x: ops.glu(x, axis=1), DEEP)
     for word in ("average_pool", "max_pool"):

@@ -195,6 +195,26 @@ def test_what_keras3_cannot_be_told_is_refused(
     assert [reason in one.message for one in log.refusals] == [True]
 
 
+@pytest.mark.parametrize(
+    ("equation", "tensors"),
+    [
+        ("...a->...", 1),
+        ("abc", 1),
+        ("aab->ab", 1),
+        ("abc->abcd", 1),
+        ("abc,abd,abe->ac", 3),
+        ("abc,abc", 2),
+    ],
+)
+def test_equations_that_are_no_products_are_refused(
+    tmp_path: Path, equation: str, tensors: int
+) -> None:
+    """Ellipses, diagonals, results that are left out or have axes of no tensor, three tensors."""
+    model = keras3("numpy", "Einsum", [tensor("in0")] * tensors, config={"subscripts": equation})
+    log = converted(model, tmp_path, "tf_keras2.21")[1]
+    assert ["Einsum" in one.message for one in log.refusals] == [True]
+
+
 def test_a_dtype_in_the_call_is_read(tmp_path: Path) -> None:
     """Keras 3.0 to 3.10 say it there, and later releases in the config."""
     model = keras3("numpy", "ZerosLike", [tensor("in0")])

@@ -46,8 +46,8 @@ def put(
 
 
 def gives_as_it_gets(unit: Unit) -> bool:
-    """Return whether an operation is one of these, whose result has the dtype of its tensor."""
-    return (module_of(unit), unit.class_name) in _FUNCTIONS
+    """Return whether an operation is composed, and its result has the dtype of its tensor."""
+    return (module_of(unit), unit.class_name) in {*_FUNCTIONS, ("numpy", "Einsum")}
 
 
 def _reduce(

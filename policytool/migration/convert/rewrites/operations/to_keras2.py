@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.convert.architecture import Constant, Reference
-from policytool.migration.convert.rewrites.operations import composed_functions, slicing
+from policytool.migration.convert.rewrites.operations import (
+    composed_functions,
+    einsum_products,
+    slicing,
+)
 from policytool.migration.convert.rewrites.operations._building import (
     OperationBuilder,
     UnsayableError,
@@ -96,6 +100,8 @@ def _put(
         return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
         raise UnsayableError("swaps axes of a tensor whose rank the file does not hold")
+    if unit.class_name == einsum_products.CLASS_NAME:
+        return einsum_products.put(builder, unit, call, dtypes)
     first: Argument = next(iter((*call.args, *call.kwargs.values())), None)
     composed = composed_functions.put(builder, unit, first, dtypes.of(first))
     if composed is not None:
