@@ -218,7 +218,7 @@ def sliced(keras: Any) -> Built:
     return keras.Model(inputs, layers.Concatenate()(flat)), floats(2, 4, 5)
 
 
-@case(tf_keras=("h5", *SAVED_MODEL))  # tf_keras itself loses the bins of an archive
+@case(tf_keras=(*FORMATS, *SAVED_MODEL))
 def adapted_bins(keras: Any) -> Built:
     """Return a layer whose bins adapt() found, and one whose bins were given."""
     layers = keras.layers

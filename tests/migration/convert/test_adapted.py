@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
 import h5py
@@ -69,6 +70,33 @@ def test_bins_are_made_of_what_was_seen(tmp_path: Path, bins: int, expected: lis
     config, refusals = converted(with_variable(path, "layer/summary:0", SEEN))
     assert not refusals
     assert config["bin_boundaries"] == expected
+
+
+def test_bins_that_keras2_does_not_load_are_told(tmp_path: Path) -> None:
+    """It makes none of what an archive stores, and predicts something else (tf_keras 2.21)."""
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 1], "name": "x"}},
+        {"class_name": "Discretization", "config": {"name": "layer", "num_bins": 2}},
+    ]
+    for layer in layers:
+        layer |= {"module": "keras.layers", "registered_name": None}
+    whole = {
+        "module": "keras",
+        "class_name": "Sequential",
+        "config": {"name": "model", "layers": layers},
+        "registered_name": None,
+    }
+    weights = tmp_path / "model.weights.h5"
+    with h5py.File(weights, "w") as file:
+        file["layers/discretization/vars/0"] = SEEN
+    path = tmp_path / "source.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", json.dumps(whole))
+        archive.writestr("metadata.json", json.dumps({"keras_version": "2.21.0"}))
+        archive.write(weights, weights.name)
+    done = policytool.migrate(path, target="keras3", output=tmp_path / "result.keras")
+    assert done.status is Status.WRITTEN
+    assert ["predicts as before saving" in one.message for one in done.plan.notes] == [True]
 
 
 def test_bins_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:

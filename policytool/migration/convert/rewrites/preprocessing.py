@@ -170,6 +170,14 @@ def _discretization(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.change(
             "bins", unit, f"the ends of the bins that {unit.path} found are put into its config"
         )
+        if situation.loaded.document.format == "keras":
+            situation.log.caution(
+                "bins",
+                unit,
+                f"{unit.path} (Discretization) has no bins when TF 2.15 or tf_keras loads this "
+                "archive, which stores what they are made of; the result has them, and predicts as "
+                "before saving",
+            )
         return unit.with_config(bin_boundaries=found, num_bins=None)
     if situation.loaded.document.tensors is not None:
         text = (
