@@ -74,7 +74,7 @@ def test_bins_are_made_of_what_was_seen(tmp_path: Path, bins: int, expected: lis
 
 def test_bins_that_keras2_does_not_load_are_told(tmp_path: Path) -> None:
     """It makes none of what an archive stores, and predicts something else (tf_keras 2.21)."""
-    layers = [
+    layers: list[dict[str, Any]] = [
         {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 1], "name": "x"}},
         {"class_name": "Discretization", "config": {"name": "layer", "num_bins": 2}},
     ]
