@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats import TITLES
 from policytool.formats.edits import EditKind
 from policytool.formats.new_model import Content
+from policytool.formats.saved_model.read import MISSING as MISSING_SHARD
 from policytool.migration import planning
 from policytool.migration.convert import arguments, decoding, encoding, ordering
 from policytool.migration.convert.agreeing_releases import agreeing_releases
@@ -229,6 +230,18 @@ class _Attempt:
     """What each loader makes of the result; nothing where it is refused before."""
 
 
+def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
+    """Return that a file has no weights to convert; None for one that has them all."""
+    own = loaded.document.format
+    if own in _CONFIG_ALONE:
+        return (
+            f"holds no weights ({TITLES[own]}), which a model in {TITLES[target.container]} needs: "
+            "name the output NAME.json, or convert the model that has its weights"
+        )
+    lost = (one.message for one in loaded.document.observations if one.code == MISSING_SHARD)
+    return next(lost, None)
+
+
 def _attempt(
     loaded: LoadedModel, options: Options, target: Target, casts: Sequence[Cast]
 ) -> _Attempt:
@@ -237,13 +250,9 @@ def _attempt(
         loaded=loaded, target=target, log=log, allow_weight_rewrite=options.allow_weight_rewrite
     )
     content = Content(container=target.container, config=None)
-    if target.container != "json" and loaded.document.format in _CONFIG_ALONE:
-        message = (
-            f"holds no weights ({TITLES[loaded.document.format]}), which a model in "
-            f"{TITLES[target.container]} needs: name the output NAME.json, or convert the model "
-            "that has its weights"
-        )
-        log.refuse("no-weights", None, message)
+    lacking = _lacking_weights(loaded, target) if target.container != "json" else None
+    if lacking is not None:
+        log.refuse("no-weights", None, lacking)
         return _Attempt(
             log=log,
             conversion=Conversion(target=target.loader, content=content, changes=(), proofs=()),
