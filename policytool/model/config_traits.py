@@ -20,6 +20,7 @@ _HALVES: Final = ("float16", "mixed_float16")
 _RECURRENT: Final = frozenset(
     {"ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "GRU", "LSTM", "RNN", "SimpleRNN"}
 )
+_NORMALIZATION: Final = "BatchNormalization"
 _INPUT: Final = "InputLayer"
 
 
@@ -102,6 +103,9 @@ class ConfigTraits:
 
     listed_axes: set[str] = field(default_factory=set)
     """Class names of layers whose axis is a list."""
+
+    wrapped_axis: bool = False
+    """Whether a BatchNormalization inside another layer's config has a list as its axis."""
 
     float_hashes: bool = False
     """Whether a Hashing gives numbers of buckets under a dtype that is none of integers."""
@@ -262,6 +266,9 @@ def _note_nested(config: dict[str, Json], found: ConfigTraits) -> None:
         if isinstance(first, dict) and isinstance(inner, dict) and "trainable" in inner:
             found.bare_nested |= "module" not in first
             found.activation_layers |= key == "activation"
+            found.wrapped_axis |= first.get("class_name") == _NORMALIZATION and isinstance(
+                inner.get("axis"), list
+            )
 
 
 def _note_model(class_name: str, config: dict[str, Json], found: ConfigTraits) -> None:

@@ -560,6 +560,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
     ),
     _row(
         Obstacle.KEY,
+        "h5",
+        "keras3.0 on",
+        "the axis of a BatchNormalization inside another layer is a list, which Keras 3 leaves out "
+        "of a model's own layers alone",
+        lambda found: found.traits.wrapped_axis,
+    ),
+    _row(
+        Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 on",
         "an initialiser has a dtype, as TF 1 writes it, which those of Keras 3 do not take",

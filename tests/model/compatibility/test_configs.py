@@ -75,6 +75,34 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
         ),
     ),
     (
+        sequential(
+            FLOATS,
+            {
+                "class_name": "TimeDistributed",
+                "config": {
+                    "name": "b",
+                    "trainable": True,
+                    "dtype": "float32",
+                    "layer": {
+                        "module": "keras.layers",
+                        "class_name": "BatchNormalization",
+                        "config": {
+                            "name": "n",
+                            "trainable": True,
+                            "dtype": "float32",
+                            "axis": [1],
+                        },
+                        "registered_name": None,
+                    },
+                },
+            },
+        ),
+        (
+            "the axis of a BatchNormalization inside another layer is a list, which Keras 3 leaves "
+            "out of a model's own layers alone"
+        ),
+    ),
+    (
         GIVEN_STATES,
         (
             "a recurrent layer gets its states in a list with its input, which Keras 3 does not "
