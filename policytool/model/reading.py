@@ -316,7 +316,7 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=compatibility.verdicts(document, (), config_traits.of({}), ()),
+        loaders=compatibility.verdicts(document, (), config_traits.of(None), ()),
     )
 
 

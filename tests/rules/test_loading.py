@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import policytool
 from policytool.commands import audit as auditing
 from policytool.formats.discovery import Input
 from policytool.migration.convert import decoding
 from policytool.rules import AuditOptions
 from policytool.rules.finding import Fix, Remedy
+from policytool.support.text import protobuf_messages
 from tests.contracts.rule_contract import RuleContract, found
 from tests.helpers.paths import FIXTURES
 
@@ -65,6 +67,16 @@ class TestTargetRefuses(RuleContract):
             "keras3.6 refuses the file: Dense takes no quantization_config there (also mlp/dense_b)"
         )
         assert findings[1].address is not None
+
+    def test_nothing_is_said_of_the_keras_that_wrote_an_export_of_tf_1(
+        self, tmp_path: Path
+    ) -> None:
+        """Without a config and the versions of Keras, no row that looks at them holds."""
+        model = protobuf_messages.parse("SavedModel", b"")
+        model.meta_graphs.add().meta_info.tensorflow_version = b"1.5.0"
+        (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
+        found = policytool.inspect(str(tmp_path)).loaders
+        assert {one.reason for one in found} == {None, "Keras 3 loads no SavedModels"}
 
     def test_what_has_no_config_is_told_what_else_to_do(self) -> None:
         """Signatures can be called, and weights loaded into a model."""

@@ -43,6 +43,18 @@ _WITH_CONDITION: Final = frozenset({"If", "StatelessIf", "Case", "StatelessCase"
 _FLOATS: Final = {
     number: name for number, name in dtypes.OF_TENSORFLOW_ENUM.items() if dtypes.is_float(name)
 }
+_ENGINE: Final = "TRTEngineOp"
+_PRECISION: Final = b"precision_mode"
+_ENGINES: Final[dict[bytes, tuple[str, ...]]] = {
+    b"FP32": ("float32",),
+    b"FP16": ("float16",),
+    b"INT8": (),
+}
+"""
+What an engine of TensorRT computes in, whatever its inputs and outputs are; of INT8 no float dtype
+is known (tensorflow/compiler/tf2tensorrt/ops/trt_engine_op.cc).
+"""
+
 _CHARACTERS: Final = 4
 """Of a name, what counts as a step: as many make a part of a scope, with its slash."""
 
@@ -275,8 +287,11 @@ def _needed_nodes(main: Mapping[str, _Node], outputs: Iterable[str]) -> Iterator
 def _node(message: Any) -> _Node:
     calls: list[str] = []
     attributes: dict[str, tuple[str, ...]] = {}
+    engine: tuple[str, ...] | None = None
     for entry in message.attributes:
         value = entry.value
+        if entry.key == _PRECISION:
+            engine = _ENGINES.get(value.text.upper())
         numbers: Iterable[int] = (value.type,) if value.type else value.list.types
         if value.HasField("function"):
             calls.append(_text(value.function.name))
@@ -286,10 +301,18 @@ def _node(message: Any) -> _Node:
             _FLOATS[number % _REFERENCE] for number in numbers if number % _REFERENCE in _FLOATS
         )
     op = _text(message.op)
-    inputs = tuple(
+    if op == _ENGINE and engine is not None:
+        # its segment of the graph runs only where the engine cannot be built
+        return _Node(_text(message.name), op, _inputs(message), engine, ())
+    return _Node(
+        _text(message.name), op, _inputs(message), graph_ops.dtypes(op, attributes), tuple(calls)
+    )
+
+
+def _inputs(message: Any) -> tuple[str, ...]:
+    return tuple(
         _text(source).partition(":")[0] for source in message.inputs if not source.startswith(b"^")
     )
-    return _Node(_text(message.name), op, inputs, graph_ops.dtypes(op, attributes), tuple(calls))
 
 
 def _text(raw: bytes) -> str:

@@ -34,7 +34,7 @@ class Evidence:
 
     def is_written_in(self, ranges: str) -> bool:
         """Return whether measured releases in these ranges alone can have written the file."""
-        return self.releases <= releases_in(ranges).intersection(LOADERS)
+        return bool(self.releases) and self.releases <= releases_in(ranges).intersection(LOADERS)
 
     def has_key(self, class_names: str, *keys: str) -> bool:
         """Return whether an object of one of the classes has one of the config keys."""
@@ -107,7 +107,8 @@ def _is_functional(found: Evidence) -> bool:
 
 def _has_no_traces(found: Evidence) -> bool:
     """Whether a SavedModel has no traces: these hang on an attribute of the model."""
-    return bool(found.document.nodes) and not any(
+    described = bool(found.document.nodes) and found.traits.root_class is not None
+    return described and not any(
         name == "keras_api" for name, _ in found.document.nodes[0].children
     )
 
@@ -216,7 +217,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "savedmodel",
         "tf1.15 to tf2.9",
         "its graph has an op of TF 2.12 (DisableCopyOnRead)",
-        lambda found: found.is_written_in("tf2.12 on"),
+        lambda found: "DisableCopyOnRead" in found.document.ops,
     ),
     _row(
         Obstacle.CONTAINER,
@@ -259,7 +260,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "tf2.2 to tf2.5",
         "a subclassed model, whose config these loaders take for a functional one's",
         lambda found: (
-            found.traits.root_class not in MODEL_CLASSES and not found.traits.graph_network
+            found.traits.root_class not in {None, *MODEL_CLASSES} and not found.traits.graph_network
         ),
     ),
     _row(

@@ -32,6 +32,7 @@ class Op:
     inputs: Sequence[str] = ()
     types: Mapping[str, int] = field(default_factory=dict)
     calls: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 Functions: TypeAlias = "Mapping[str, tuple[Sequence[str], Sequence[Op]]]"
@@ -43,6 +44,8 @@ def _fill(node: Any, op: Op) -> None:
     node.inputs.extend(source.encode() for source in op.inputs)
     for key, number in op.types.items():
         node.attributes.add(key=key.encode()).value.type = number
+    for key, said in op.texts.items():
+        node.attributes.add(key=key.encode()).value.text = said.encode()
     for key, called in op.calls.items():
         value = node.attributes.add(key=key.encode()).value
         if isinstance(called, str):
@@ -219,6 +222,24 @@ def test_dtypes_that_attributes_do_not_say() -> None:
         ("a", "LeakyRelu"): (("float32",), 1),
         ("b", "ResizeBilinear"): (("float16", "float32"), 1),
     }
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtypes"), [("FP16", ("float16",)), ("fp32", ("float32",)), ("INT8", ())]
+)
+def test_engines_of_tensorrt_compute_in_their_precision(mode: str, dtypes: tuple[str, ...]) -> None:
+    """Their inputs and outputs are float32, and so is the segment that they stand for."""
+    engine = Op(
+        name="net/engine",
+        op="TRTEngineOp",
+        types={"InT": FLOAT, "OutT": FLOAT},
+        texts={"precision_mode": mode},
+        calls={"segment_func": "segment"},
+    )
+    functions: Functions = {"segment": ((), [matmul("net/MatMul", FLOAT)])}
+    found = traces([engine, Op(name="out", op="Identity", inputs=["net/engine"])], functions)
+    said = {op: some for trace in found for (_, op), (some, _) in ops(trace).items()}
+    assert said == ({"TRTEngineOp": dtypes} if dtypes else {})
 
 
 def test_a_function_that_calls_itself_is_run_once() -> None:
