@@ -95,6 +95,7 @@ def compiled(keras: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         if made is not None:
             yield f"optimizer_{name}", {**plain, "optimizer": made()}
             yield f"scaled_{name}", {**plain, "optimizer": _scaled(keras, made())}
+    yield "optimizer_renamed", {**plain, "optimizer": keras.optimizers.Adam(name="mine")}
 
 
 def _scaled(keras: Any, optimizer: Any) -> Any:

@@ -133,6 +133,12 @@ _KERAS3_POLICIES: Final = (
     "AWQDTypePolicy",
 )
 
+_NAMED_LIKE_LAYERS: Final = frozenset({"Concatenate", "Softmax"})
+"""
+Operations that Keras 3.15 reads from HDF5 as the layers of that name; others that are called like a
+layer take other arguments.
+"""
+
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
 
@@ -421,7 +427,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0 on",
         "operations in its graph, which HDF5 cannot name",
-        lambda found: bool(found.traits.operations),
+        lambda found: bool(found.traits.operations - _NAMED_LIKE_LAYERS),
     ),
     # layers of Keras 2 in older Keras 2
     _row(

@@ -255,6 +255,16 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "keras3.0 on",
+        "the optimizer is registered as Custom, and Keras 3 looks for it by the name that its "
+        "config has",
+        lambda found: (
+            found.outer.startswith("Custom>")
+            and str(found.inner.get("name")).lower() not in optimizer_config.ALIASES
+        ),
+    ),
+    _row(
+        "h5",
+        "keras3.0 on",
         "Keras 3 does not find Lamb in HDF5",
         lambda found: found.outer.lower() == "lamb",
     ),

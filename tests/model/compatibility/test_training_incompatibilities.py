@@ -42,6 +42,7 @@ STATE: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = json.loads(
 )
 OPTIMIZERS: Final = {
     "Keras 3 does not find Lamb in HDF5",
+    "the optimizer is registered as Custom",
     "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
     "the LossScaleOptimizer was saved before the first step",
 }
