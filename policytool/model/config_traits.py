@@ -10,7 +10,7 @@ from policytool.releases.layer_classes import is_operation
 from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from policytool.support.text.jsontext import Json
 
@@ -95,6 +95,12 @@ class ConfigTraits:
     itself or in a model, as Keras up to TF 2.1 writes it.
     """
 
+    shaped: tuple[str, ...] = ()
+    """
+    Class names of the layers of a Sequential whose first layer says the input's shape, and is no
+    input and no model.
+    """
+
     dtyped_initializers: set[str] = field(default_factory=set)
     """Class names of initialisers that say a dtype."""
 
@@ -160,6 +166,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
         found.root_class = str(config.get("class_name"))
         found.graph_network = config.get("is_graph_network") is True
         found.shape_in_layer = _says_shape(config)
+        found.shaped = tuple(_shaped_layers(config)) if found.shape_in_layer else ()
     pending: list[Json] = [config, training]
     while pending:
         value = pending.pop()
@@ -257,6 +264,18 @@ def _says_shape(root: dict[str, Json]) -> bool:
     return isinstance(inner, dict) and (
         name in nested_calls.MODELS or (name != _INPUT and "batch_input_shape" in inner)
     )
+
+
+def _shaped_layers(root: dict[str, Json]) -> Iterator[str]:
+    config = root.get("config")
+    listed = config.get("layers") if isinstance(config, dict) else None
+    names = [
+        str(text_at(layer, "class_name"))
+        for layer in (listed if isinstance(listed, list) else ())
+        if isinstance(layer, dict)
+    ]
+    if names and names[0] not in nested_calls.MODELS:
+        yield from names
 
 
 def _note_nested(config: dict[str, Json], found: ConfigTraits) -> None:

@@ -117,6 +117,12 @@ def _foreign_module(*own: str) -> Callable[[Evidence], bool]:
     return lambda found: bool(found.traits.functional_modules - set(own))
 
 
+def _meets_rank(found: Evidence) -> bool:
+    """Whether a Sequential is built for a dimension more up to a layer that refuses it."""
+    first = next((name for name in found.traits.shaped if name not in _OF_ANY_RANK), None)
+    return first in _OF_ONE_RANK
+
+
 def _is_keras2(found: Evidence) -> bool:
     return all(family_of(release) == KERAS2 for release in found.releases)
 
@@ -138,6 +144,25 @@ _NAMED_LIKE_LAYERS: Final = frozenset({"Concatenate", "Softmax"})
 Operations that Keras 3.15 reads from HDF5 as the layers of that name; others that are called like a
 layer take other arguments.
 """
+
+_OF_ANY_RANK: Final = frozenset(
+    (
+        *("Activation", "BatchNormalization", "Dense", "Dropout", "Embedding", "GaussianNoise"),
+        *("LeakyReLU", "Masking"),
+    )
+)
+"""Layers that Keras 3.15 builds for a dimension more, and that hand it on."""
+
+_OF_ONE_RANK: Final = frozenset(
+    (
+        *("AveragePooling2D", "Conv1D", "Conv2D", "Conv2DTranspose", "Conv3D", "ConvLSTM2D"),
+        *("Cropping2D", "DepthwiseConv2D", "GRU", "GlobalAveragePooling1D"),
+        *("GlobalAveragePooling2D", "LSTM", "MaxPooling1D", "MaxPooling2D", "PReLU", "Permute"),
+        *("RepeatVector", "SeparableConv2D", "SimpleRNN", "UpSampling2D", "ZeroPadding1D"),
+        "ZeroPadding2D",
+    )
+)
+"""Layers that Keras 3.0 and 3.15 do not build for a dimension more."""
 
 _DTYPED: Final = frozenset({"Constant"})
 """The initialiser of Keras 3 that takes a dtype."""
@@ -525,6 +550,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         lambda found: (
             not found.traits.behind_models.isdisjoint(nested_calls.REFUSING) and not found.is_keras3
         ),
+    ),
+    _row(
+        Obstacle.MODEL,
+        "h5",
+        "keras3.0 on",
+        "the first layer says the shape of its input, which Keras 3 takes for that without the "
+        "batch, and another layer does not take the dimension more",
+        _meets_rank,
     ),
     _row(
         Obstacle.GRAPH,

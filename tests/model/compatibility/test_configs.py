@@ -103,6 +103,28 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
         ),
     ),
     (
+        sequential(
+            {
+                "class_name": "Dense",
+                "config": {
+                    "name": "a",
+                    "trainable": True,
+                    "dtype": "float32",
+                    "batch_input_shape": [None, 6, 4],
+                    "units": 3,
+                },
+            },
+            {
+                "class_name": "GlobalAveragePooling1D",
+                "config": {"name": "b", "trainable": True, "dtype": "float32"},
+            },
+        ),
+        (
+            "the first layer says the shape of its input, which Keras 3 takes for that without the "
+            "batch, and another layer does not take the dimension more"
+        ),
+    ),
+    (
         GIVEN_STATES,
         (
             "a recurrent layer gets its states in a list with its input, which Keras 3 does not "
