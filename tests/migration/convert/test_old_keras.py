@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import h5py
 import numpy as np
 import pytest
 
+import policytool
 from policytool.formats import format_detection
 from policytool.formats.creating.values import stored_blocks
 from policytool.formats.document import Tensor
@@ -22,6 +24,7 @@ from policytool.migration.convert.rewrites import REWRITES, ConversionContext, _
 from policytool.migration.convert.target import Target
 from policytool.migration.convert.traversal import walk
 from policytool.model import reading
+from policytool.reports.plans._conversion import stored_values_words
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -156,6 +159,24 @@ class Given:
         values = np.arange(np.prod(tensor.shape or ()), dtype=np.float32) + len(tensor.path[-1])
         yield values[:2]
         yield values[2:]
+
+
+def test_what_is_only_renamed_stays_bit_for_bit(tmp_path: Path) -> None:
+    """A Dense of Keras 1 stores a kernel and a bias as ``W`` and ``b``."""
+    path = tmp_path / "model.h5"
+    dense = {"name": "dense_1", "output_dim": 2, "batch_input_shape": [None, 3], "bias": True}
+    config = {"class_name": "Sequential", "config": [{"class_name": "Dense", "config": dense}]}
+    with h5py.File(path, "w") as file:
+        file.attrs["keras_version"] = "1.2.2"
+        file.attrs["model_config"] = json.dumps(config)
+        file.create_group("model_weights").attrs["layer_names"] = [b"dense_1"]
+        layer = file.create_group("model_weights/dense_1")
+        layer.attrs["weight_names"] = [b"dense_1_W", b"dense_1_b"]
+        layer["dense_1_W"] = np.ones((3, 2), "float32")
+        layer["dense_1_b"] = np.ones(2, "float32")
+    plan = policytool.migrate(path, target="tf_keras", dry_run=True).plan
+    assert plan.conversion is not None
+    assert stored_values_words(plan.conversion) == "every stored value stays bit for bit"
 
 
 def test_parts_are_turned_flipped_and_joined() -> None:
