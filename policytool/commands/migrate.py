@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping  # noqa: TC003  # TASK evaluates annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path  # noqa: TC003  # as above
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.batch.task import WRITE_GRACE, Task
@@ -176,13 +176,15 @@ def _make_plan(loaded: LoadedModel, request: MigrateRequest) -> Plan:
 
 def _check_container(document: Document, container: str | None, output: Path | None) -> None:
     """
-    Make sure that an output's name says the container that the model is in: only a conversion
-    writes another.
+    Make sure that an output's name says the container that the model is in, or has the suffix of
+    the input, whatever is in it: only a conversion writes another container.
 
     :raises UsageError: where it says another.
     """
     own = document.format
     if output is None or container in {None, own} or (container == "json" and own == "tfjs"):
+        return
+    if output.suffix == PurePath(document.path).suffix:
         return
     suffixes = SUFFIXES.get(own)
     name = f"end its name in {suffixes[0]}" if suffixes else "give it a name without a suffix"

@@ -242,6 +242,14 @@ def test_the_container_changes_for_a_target_alone(
     assert not names(place)
 
 
+def test_a_suffix_that_the_input_has_as_well_asks_for_no_conversion(place: Path) -> None:
+    """TF 2.3 writes HDF5 under any name that does not end in a slash."""
+    shutil.copy(FIXTURES / MIXED_H5, place / "old.keras")
+    ended = run("migrate", "old.keras", "-o", "new.keras", "--to", "mixed_bfloat16")
+    assert ended.code == 0, ended.err
+    assert policytool.inspect("new.keras").format == "h5"
+
+
 @pytest.mark.parametrize("kind", ["keras-metadata", "json"])
 def test_a_config_alone_is_no_model_with_weights(place: Path, kind: str) -> None:
     """One sentence says so, however many layers there are."""
