@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _SINCE_TF211: Final = ("weight_decay", "is_legacy_optimizer")
 """Keys that the optimizers of TF 2.11 on write."""
 
+_BEFORE_SLOTS: Final = 2
+"""The number behind the count of steps and the learning rate."""
+
 _LAYERS: Final = ("layers",)
 """Where an archive has what layers are made of."""
 
@@ -282,6 +285,18 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     ),
     _row(
         "keras",
+        "after keras3.9",
+        "Nadam's product of momenta stands before its slots, as Keras up to 3.9 writes it",
+        lambda found: found.keras3 and _product_place(found) == _BEFORE_SLOTS,
+    ),
+    _row(
+        "keras",
+        "keras3.0 to keras3.9",
+        "Nadam's product of momenta stands behind its slots, as Keras 3.10 and later write it",
+        lambda found: found.keras3 and (_product_place(found) or 0) > _BEFORE_SLOTS,
+    ),
+    _row(
+        "keras",
         "tf2.15 on",
         "the LossScaleOptimizer was saved before the first step, and has no name there",
         lambda found: (
@@ -370,6 +385,23 @@ def first(
 
 def _is_legacy(optimizer: Json) -> bool:
     return ".legacy" in str(_module(optimizer_config.unwrap(optimizer)))
+
+
+def _product_place(found: TrainingEvidence) -> int | None:
+    """
+    Return the number of the one scalar that Nadam keeps besides its steps and its rate; None where
+    it has none, or several.
+    """
+    if optimizer_config.class_of(found.optimizer) != "Nadam":
+        return None
+    group = INNER_STATE if found.wrapper is not None else INNER_STATE[:1]
+    scalars = [
+        int(tensor.path[-1])
+        for tensor in found.document.tensors or ()
+        if tensor.path[:-1] == (*group, "vars") and tensor.shape == ()
+    ]
+    others = [number for number in scalars if number >= _BEFORE_SLOTS]
+    return others[0] if len(others) == 1 else None
 
 
 def _lacks(configuration: Json, key: str) -> bool:

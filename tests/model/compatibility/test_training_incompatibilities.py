@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.formats import format_detection
+from policytool.formats.document import Tensor
 from policytool.migration import planning
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
@@ -45,6 +46,8 @@ OPTIMIZERS: Final = {
     "the optimizer is registered as Custom",
     "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
     "the LossScaleOptimizer was saved before the first step",
+    "Nadam's product of momenta stands before its slots",
+    "Nadam's product of momenta stands behind its slots",
 }
 LOSING: Final = {"none", "iterations alone"}
 
@@ -236,6 +239,30 @@ def test_losses_and_metrics_of_the_users_own_leave_it_open(name: str) -> None:
         False,
         True,
     ]
+
+
+@pytest.mark.parametrize(
+    ("place", "refusing"), [(2, ["keras3.15"]), (4, ["keras3.0", "keras3.3", "keras3.6"])]
+)
+def test_the_product_of_nadam_moved(place: int, refusing: list[str]) -> None:
+    """Files of Keras 3.0, 3.6 and 3.9 fail in 3.10 and 3.15, and one of 3.10 in 3.6 and 3.9."""
+    document = _document("keras3.15/loss_scale_factor128.keras", migrated=False)
+    shapes: list[tuple[int, ...]] = [(), (), (3,), (3,)]
+    shapes.insert(place, ())
+    state = tuple(
+        Tensor(path=("optimizer", "vars", str(number)), shape=shape, dtype="float32")
+        for number, shape in enumerate(shapes)
+    )
+    found = replace(
+        _evidence(document),
+        document=replace(document, tensors=state),
+        optimizer={"class_name": "Nadam", "config": {"name": "nadam"}},
+    )
+    assert [
+        loader
+        for loader in LOADERS
+        if loader.startswith("keras3") and verdict(found, loader).reason is not None
+    ] == refusing
 
 
 def test_an_archive_that_does_not_name_its_optimizer_is_left_open() -> None:
