@@ -51,7 +51,7 @@ def measured(python: Path, scratch: Path, *, everything: bool) -> tuple[Converte
     venvs.mkdir()
     for library in LIBRARIES:
         (venvs / library).symlink_to(python.parent.parent, target_is_directory=True)
-    known = conversions.fixtures()
+    known = conversions.fixtures(conversions.FORMATS)
     chosen = {
         library: known if everything else list(_spread(known, library, conversions.WITH_WEIGHTS))
         for library in LIBRARIES
