@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final
 from policytool.model.compatibility import serialized_objects
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import known_arguments
+from policytool.rules import conversion_advice
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Severity
-from policytool.rules.loading import _converting, _targets
+from policytool.rules.loading import _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                     path=layers[0],
                     address=_targets.address(case, place),
                     detail=f"{target} {name}",
-                    advice=_converting.advice(
+                    advice=conversion_advice.advice(
                         case,
                         target,
                         "give the target a function of your own that computes as the writer's does",

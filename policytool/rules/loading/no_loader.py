@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import Obstacle
+from policytool.rules import conversion_advice
 from policytool.rules.base import Rule
 from policytool.rules.finding import Fix, Severity
-from policytool.rules.loading import _converting, _targets
+from policytool.rules.loading import _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         remedy=remedy,
         advice=None
         if remedy
-        else _converting.advice(
+        else conversion_advice.advice(
             case, own.loader, "build the model with its own code and load the weights into it"
         ),
     )

@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.model import Obstacle
+from policytool.rules import conversion_advice
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Severity
-from policytool.rules.loading import _converting, _targets
+from policytool.rules.loading import _targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                     path=doubt.layers[0] if doubt.layers else None,
                     address=_targets.address(case, doubt),
                     detail=_targets.detail(verdict, doubt),
-                    advice=_converting.advice(
+                    advice=conversion_advice.advice(
                         case, verdict.loader, _otherwise(verdict.loader, doubt)
                     ),
                 )

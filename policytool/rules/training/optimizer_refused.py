@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.rules import conversion_advice
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Severity
 
@@ -32,7 +33,9 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             yield RULE.finding(
                 f"{verdict.loader} refuses the training configuration: {training.reason}",
                 detail=verdict.loader,
-                advice="load it with compile=False and compile it anew",
+                advice=conversion_advice.advice(
+                    case, verdict.loader, "load it with compile=False and compile it again"
+                ),
             )
 
 
