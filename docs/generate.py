@@ -139,6 +139,17 @@ def loaders_page() -> str:
             "class or a key leaves the answer open."
         ),
         "",
+        (
+            "A compiled model has a second answer, for `compile=True`: a loader that takes the "
+            "model can refuse its optimizer, its loss or its metrics. Reports list it under "
+            "*uncompiled*, because the model loads there with `compile=False`."
+        ),
+        (
+            "Names of losses and metrics are looked up in "
+            "`policytool/releases/data/training_names.json`, and the other reasons are the rows of "
+            "`policytool/model/compatibility/training_incompatibilities.py`."
+        ),
+        "",
         "## Containers, policies, graphs",
         "",
         (
