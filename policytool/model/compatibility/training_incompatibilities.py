@@ -99,7 +99,7 @@ class TrainingEvidence:
 class TrainingRow:
     """What some releases make of a kind of training configuration."""
 
-    format: str
+    formats: frozenset[str]
     releases: frozenset[str]
     reason: str
     """A sentence part."""
@@ -116,14 +116,18 @@ _ARCHIVE: Final = (
 
 
 def _row(
-    form: str,
+    formats: str,
     releases: str,
     reason: str,
     shows: Callable[[TrainingEvidence], bool],
     advice: str = _ANEW,
 ) -> TrainingRow:
     return TrainingRow(
-        format=form, releases=releases_in(releases), reason=reason, shows=shows, advice=advice
+        formats=frozenset(formats.split()),
+        releases=releases_in(releases),
+        reason=reason,
+        shows=shows,
+        advice=advice,
     )
 
 
@@ -225,23 +229,17 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "find it",
         _schedule_alone,
     ),
-    *(
-        row
-        for form in ("h5", "keras")
-        for row in (
-            _row(
-                form,
-                "keras3.0 on",
-                "LossScaleOptimizer is spelled as Keras 2 does",
-                lambda found: found.wrapper is not None and "name" not in found.wrapper,
-            ),
-            _row(
-                form,
-                "keras3.0 on",
-                "the loss is an object of Keras 2, with arguments that Keras 3 does not take",
-                lambda found: any(map(_is_loss_of_keras2, found.losses)),
-            ),
-        )
+    _row(
+        "h5 keras",
+        "keras3.0 on",
+        "LossScaleOptimizer is spelled as Keras 2 does",
+        lambda found: found.wrapper is not None and "name" not in found.wrapper,
+    ),
+    _row(
+        "h5 keras",
+        "keras3.0 on",
+        "the loss is an object of Keras 2, with arguments that Keras 3 does not take",
+        lambda found: any(map(_is_loss_of_keras2, found.losses)),
     ),
     _row(
         "keras",
@@ -271,17 +269,13 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
         "Keras 3 does not find Lamb in HDF5",
         lambda found: found.outer.lower() == "lamb",
     ),
-    *(
-        _row(
-            form,
-            "tf2.12 on",
-            "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
-            lambda found: (
-                found.wrapper is not None
-                and optimizer_config.class_of(found.optimizer) in _UNWRAPPED
-            ),
-        )
-        for form in ("h5", "keras")
+    _row(
+        "h5 keras",
+        "tf2.12 on",
+        "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
+        lambda found: (
+            found.wrapper is not None and optimizer_config.class_of(found.optimizer) in _UNWRAPPED
+        ),
     ),
     _row(
         "keras",
@@ -378,7 +372,7 @@ def first(
 ) -> TrainingRow | None:
     """Return the first row that applies to a loader; None where none does."""
     for row in rows:
-        if row.format == found.document.format and loader in row.releases and row.shows(found):
+        if found.document.format in row.formats and loader in row.releases and row.shows(found):
             return row
     return None
 
