@@ -10,7 +10,7 @@ from policytool.releases.layer_classes import is_operation
 from policytool.support.text.jsontext import text_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from policytool.support.text.jsontext import Json
 
@@ -166,7 +166,7 @@ def of(config: Json, training: Json = None, objects: Iterable[Json] = ()) -> Con
         found.root_class = str(config.get("class_name"))
         found.graph_network = config.get("is_graph_network") is True
         found.shape_in_layer = _says_shape(config)
-        found.shaped = tuple(_shaped_layers(config)) if found.shape_in_layer else ()
+        found.shaped = _class_names(config) if found.shape_in_layer else ()
     pending: list[Json] = [config, training]
     while pending:
         value = pending.pop()
@@ -266,16 +266,16 @@ def _says_shape(root: dict[str, Json]) -> bool:
     )
 
 
-def _shaped_layers(root: dict[str, Json]) -> Iterator[str]:
+def _class_names(root: dict[str, Json]) -> tuple[str, ...]:
+    """Return the classes of a model's layers; nothing where the first is a model itself."""
     config = root.get("config")
     listed = config.get("layers") if isinstance(config, dict) else None
-    names = [
+    names = tuple(
         str(text_at(layer, "class_name"))
         for layer in (listed if isinstance(listed, list) else ())
         if isinstance(layer, dict)
-    ]
-    if names and names[0] not in nested_calls.MODELS:
-        yield from names
+    )
+    return () if names and names[0] in nested_calls.MODELS else names
 
 
 def _note_nested(config: dict[str, Json], found: ConfigTraits) -> None:
