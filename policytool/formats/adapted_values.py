@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _NAMES: Final = frozenset({"idf_weights", "summary"})
 """What a lookup holds its weights by, and a Discretization what it has seen."""
 
-_NUMBERED: Final = re.compile(r"(?:^|/)discretization(?:_\d+)?/vars/0$")
+_FIRST: Final = "0"
+_NUMBERED: Final = re.compile(r"(?:^|/)discretization(?:_\d+)?/vars/0(?::0)?$")
 """Where an archive has the only variable of a Discretization."""
 
 
@@ -39,8 +40,8 @@ def adapted_values(
 
 def _adapted_tensors(document: Document) -> Iterator[Tensor]:
     for tensor in document.tensors or ():
-        path = "/".join(tensor.path).removesuffix(":0")
-        if path.rpartition("/")[2] in _NAMES or _NUMBERED.search(path):
+        last = tensor.path[-1].removesuffix(":0").rpartition("/")[2]
+        if last in _NAMES or (last == _FIRST and _NUMBERED.search("/".join(tensor.path))):
             yield tensor
     for node in document.nodes.values():
         for name, number in node.children:
