@@ -9,10 +9,8 @@ in the libraries that it cannot.
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
-import sys
 import zipfile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,11 +22,13 @@ from policytool.commands.migrate import Status
 from tests.compat import mask_models
 from tests.compat.asking import ENVIRONMENT
 from tests.compat.conversion_models import CASES, FORMATS
-from tests.helpers.paths import ROOT
+from tests.compat.dialogue import dialogue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.compat.dialogue import Dialogue
 
 pytestmark = pytest.mark.compat
 
@@ -75,49 +75,23 @@ WARNED: Final = {"unsorted_dict": "layer-order", "normalized_in_half": "weights-
 """Cases of tf_keras that predict something else, by the code of the warning."""
 
 
-class Libraries:
-    """Both libraries in one process, with the models that it saved."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.saved = self._read()
-
-    def compare(self, *question: str) -> list[Any]:
-        """Return the differences of a converted file, or the errors, with and without compiling."""
-        assert self._process.stdin is not None
-        print(json.dumps(question), file=self._process.stdin, flush=True)
-        found: list[Any] = self._read()
-        return found
-
-    def _read(self) -> Any:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(("{", "[")):
-                return json.loads(line)
-        raise AssertionError(f"the libraries ended with {self._process.wait()}")
+def _compare(libraries: Dialogue, *question: str) -> list[Any]:
+    """Return the differences of a converted file, or the errors, with and without compiling."""
+    found: list[Any] = libraries.answer(question)
+    return found
 
 
 @pytest.fixture(scope="module")
-def libraries(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Libraries]:
+def libraries(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dialogue]:
     """Yield the libraries, after they saved all models."""
-    folder = tmp_path_factory.mktemp("cases")
-    command = [str(compat_python), "-m", "tests.compat.conversion_models", str(folder)]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=sys.stderr,
-        text=True,
-    ) as process:
-        yield Libraries(process)
+    with dialogue(compat_python, "conversion_models", tmp_path_factory.mktemp("cases")) as found:
+        yield found
 
 
 @pytest.mark.parametrize("library", TARGETS)
 @pytest.mark.parametrize("name", sorted(CASES.keys() - WARNED.keys()))
 def test_it_loads_and_predicts_the_same_or_is_refused(
-    libraries: Libraries, tmp_path: Path, name: str, library: str
+    libraries: Dialogue, tmp_path: Path, name: str, library: str
 ) -> None:
     """From each format in which the library saves it, into each that the other reads."""
     target, reader = TARGETS[library]
@@ -132,11 +106,11 @@ def test_it_loads_and_predicts_the_same_or_is_refused(
                 assert not output.exists()
                 continue
             assert done.status is Status.WRITTEN, (source, container, reasons)
-            found = libraries.compare(name, library, reader, str(output))
+            found = _compare(libraries, name, library, reader, str(output))
             assert all(isinstance(one, float) and one <= NEAR for one in found), (source, found)
 
 
-def test_keras3_does_not_store_what_keras2_looks_for(libraries: Libraries) -> None:
+def test_keras3_does_not_store_what_keras2_looks_for(libraries: Dialogue) -> None:
     """
     Two classes that set the same attributes in another order have one archive in Keras 3, but for
     the names of layers, and two in Keras 2.
@@ -154,14 +128,14 @@ def test_keras3_does_not_store_what_keras2_looks_for(libraries: Libraries) -> No
 
 @pytest.mark.parametrize("name", WARNED)
 def test_what_predicts_something_else_is_warned_of(
-    libraries: Libraries, tmp_path: Path, name: str
+    libraries: Dialogue, tmp_path: Path, name: str
 ) -> None:
     """The file does not say it, or the target cannot do it."""
     source = libraries.saved[name]["tf_keras"][0]
     output = tmp_path / "converted.keras"
     done = policytool.migrate(source, target="keras3", output=output)
     assert WARNED[name] in {note.code for note in done.plan.notes}
-    found = libraries.compare(name, "tf_keras", "keras", str(output))
+    found = _compare(libraries, name, "tf_keras", "keras", str(output))
     assert all(isinstance(one, float) and one > NEAR for one in found)
 
 

@@ -6,24 +6,23 @@ the result, gives the same weights.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pytest
 
 import policytool
 from policytool.commands.migrate import Status
-from tests.compat.asking import ENVIRONMENT
+from tests.compat.dialogue import dialogue
 from tests.compat.training_steps import CASES
-from tests.helpers.paths import FIXTURES, ROOT
+from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.compat.dialogue import Dialogue
 
 pytestmark = pytest.mark.compat
 
@@ -54,52 +53,24 @@ a training step, tf_keras multiplies Nadam's product of momentums once for each 
 NO_NADAM: Final = "no state of Nadam is the same there"
 
 
-class TrainingProcess:
-    """Both libraries in one process, with the files that they wrote."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.saved = self._read()
-
-    def weights(self, library: str, file: Path | str) -> list[list[float]]:
-        """Return the weights after more training."""
-        assert self._process.stdin is not None
-        print(json.dumps((library, str(file))), file=self._process.stdin, flush=True)
-        found = self._read()
-        assert isinstance(found, list), found
-        return found
-
-    def _read(self) -> Any:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(("{", "[", '"')):
-                return json.loads(line)
-        raise AssertionError(f"the libraries ended with {self._process.wait()}")
+def _weights(trained: Dialogue, library: str, file: Path | str) -> list[list[float]]:
+    """Return the weights after more training."""
+    found = trained.answer((library, str(file)))
+    assert isinstance(found, list), found
+    return found
 
 
 @pytest.fixture(scope="module")
-def trained(
-    compat_python: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TrainingProcess]:
+def trained(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dialogue]:
     """Yield the libraries, after they trained and saved all models."""
-    folder = tmp_path_factory.mktemp("trained")
-    command = [str(compat_python), "-m", "tests.compat.training_steps", str(folder)]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=sys.stderr,
-        text=True,
-    ) as process:
-        yield TrainingProcess(process)
+    with dialogue(compat_python, "training_steps", tmp_path_factory.mktemp("trained")) as found:
+        yield found
 
 
 @pytest.mark.parametrize("library", OTHER)
 @pytest.mark.parametrize("name", CASES)
 def test_training_goes_on_as_before(
-    trained: TrainingProcess, tmp_path: Path, name: str, library: str
+    trained: Dialogue, tmp_path: Path, name: str, library: str
 ) -> None:
     """In the other library, from each format in which this one saves the model."""
     target = OTHER[library]
@@ -110,7 +81,7 @@ def test_training_goes_on_as_before(
         lost = [note.message for note in done.plan.notes if note.code == _LOST]
         assert bool(lost) is ((name, library, target) in LOST), lost
         if not lost:
-            expected, found = trained.weights(library, source), trained.weights(target, output)
+            expected, found = _weights(trained, library, source), _weights(trained, target, output)
             assert _largest_gap(expected, found) <= NEAR
 
 
@@ -123,22 +94,20 @@ def _largest_gap(expected: list[list[float]], found: list[list[float]]) -> float
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_training_goes_on_in_the_other_format(
-    trained: TrainingProcess, tmp_path: Path, name: str
-) -> None:
+def test_training_goes_on_in_the_other_format(trained: Dialogue, tmp_path: Path, name: str) -> None:
     """Keras 2 restores the state from both."""
     for source in trained.saved[name].get("tf_keras", ()):
         output = tmp_path / ("model.h5" if source.endswith("keras") else "model.keras")
         done = policytool.migrate(source, target="tf_keras", output=output, verify=False)
         assert _LOST not in {note.code for note in done.plan.notes}
-        expected, found = (trained.weights("tf_keras", file) for file in (source, output))
+        expected, found = (_weights(trained, "tf_keras", file) for file in (source, output))
         assert expected == found
 
 
 @pytest.mark.parametrize("target", ["keras3", "tf_keras"])
 @pytest.mark.parametrize("name", OLD_FILES)
 def test_training_goes_on_from_files_of_old_releases(
-    trained: TrainingProcess, tmp_path: Path, name: str, target: str
+    trained: Dialogue, tmp_path: Path, name: str, target: str
 ) -> None:
     """The old release went on with the model in memory, as Keras 3 restores no slots from HDF5."""
     source, output = tmp_path / "old.h5", tmp_path / "new.keras"
@@ -153,5 +122,5 @@ def test_training_goes_on_from_files_of_old_releases(
         assert [NO_NADAM in message for message in lost] == [True]
         return
     assert not lost
-    found = trained.weights("keras" if target == "keras3" else "tf_keras", output)
+    found = _weights(trained, "keras" if target == "keras3" else "tf_keras", output)
     assert _largest_gap(expected, found) <= NEAR
