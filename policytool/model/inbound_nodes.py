@@ -167,7 +167,7 @@ def _entries(config: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
 
 
 def _counted_otherwise(entries: Mapping[str, dict[str, Json]]) -> set[str]:
-    """Return the layers of which any call stands for the first."""
+    """Return the layers of which any call counts as the first."""
     within = {inner for entry in entries.values() for inner in _below(entry)}
     return {layer for layer, entry in entries.items() if layer in within or _is_model(entry)}
 

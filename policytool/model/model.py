@@ -193,7 +193,7 @@ class TrainingVerdict:
     """Whether a loader takes the training configuration as well, with ``compile=True``."""
 
     reason: str | None = None
-    """Why it refuses; None where nothing known stands in the way."""
+    """Why it refuses; None where no reason is known."""
 
     doubt: str | None = None
     """What leaves open whether it takes it; None where that is known."""

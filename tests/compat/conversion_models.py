@@ -267,7 +267,7 @@ _add_lookups()
 
 @case(keras=NONE, tf_keras=SAVED_MODEL)
 def words_of_a_file(keras: Any) -> Built:
-    """Return lookups whose words stand in a file, one of which gives words for numbers."""
+    """Return lookups whose words are in a file, one of which gives words for numbers."""
     import tensorflow as tf
 
     file = Path(tempfile.mkdtemp()) / "words.txt"

@@ -255,7 +255,7 @@ def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:
 
 def test_a_saved_model_without_its_graph_is_one_model(tree: Path) -> None:
     """
-    What lies beside the graph that is missing is no model of its own; the sentence names the file.
+    Files beside the missing graph are not reported as a second model; the sentence names the file.
     """
     broken = tree / "models" / "graphless"
     shutil.copytree(FIXTURES / "tf2.15/global_mixed_float16", broken)

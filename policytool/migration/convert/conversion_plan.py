@@ -1,6 +1,6 @@
 """
-What a migration with a target changes: the file edited where that is enough, else the model written
-anew.
+What a migration with a target changes: the file is edited where that is enough, and otherwise the
+model is written again.
 
 A file that the target takes once its policies are spelled otherwise is edited, and keeps all else.
 One of the other library, one that the target refuses for more, and one that goes

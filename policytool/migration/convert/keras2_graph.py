@@ -44,7 +44,7 @@ ELLIPSIS: Final = "__ellipsis__"
 """What a slicing layer is called with in HDF5 where an index has an ellipsis."""
 
 _TUPLE: Final = "__tuple__"
-"""What stands around the items of a tuple in the metadata of a SavedModel."""
+"""What encloses the items of a tuple in the metadata of a SavedModel."""
 
 _TENSOR: Final = 3
 _FIRST: Final = 4

@@ -280,13 +280,13 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "keras",
         "after keras3.9",
-        "Nadam's product of momenta stands before its slots, as Keras up to 3.9 writes it",
+        "Nadam's product of momenta is stored before its slots, as Keras up to 3.9 writes it",
         lambda found: found.keras3 and _product_place(found) == _BEFORE_SLOTS,
     ),
     _row(
         "keras",
         "keras3.0 to keras3.9",
-        "Nadam's product of momenta stands behind its slots, as Keras 3.10 and later write it",
+        "Nadam's product of momenta is stored behind its slots, as Keras 3.10 and later write it",
         lambda found: found.keras3 and (_product_place(found) or 0) > _BEFORE_SLOTS,
     ),
     _row(

@@ -61,7 +61,7 @@ class SlotKind:
     """In Keras 2 since TF 2.11."""
 
     block: int = 0
-    """Those of one block stand together for each weight."""
+    """Those of one block are stored together for each weight."""
 
     needs: str | None = None
     """The key of the config that it is kept for."""

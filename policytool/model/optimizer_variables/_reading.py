@@ -70,7 +70,7 @@ def read_optimizer(loaded: LoadedModel, value: Json) -> StyledOptimizer | None:
     """
     Return a serialised optimizer of a file, without wrappers; None where there is none.
 
-    A bare name stands for what the release that wrote the file makes of it.
+    A bare name means what the release that wrote the file makes of it.
 
     :raises SpellingError: for what no release writes.
     """

@@ -5,7 +5,7 @@ The file holds their configs, not their code: loading needs the package that def
 ``custom_objects``, and runs what these do. What a custom layer computes in is its own business, so
 its policy proves little. One note for each class or function with the number of its layers, losses
 and metrics among them. A SavedModel with traces loads without the code, in Keras 2 at least: its
-graph stands in for it.
+graph replaces it.
 
 Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer
 classes of all releases as they list them.

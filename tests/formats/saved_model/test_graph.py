@@ -228,7 +228,7 @@ def test_dtypes_that_attributes_do_not_say() -> None:
     ("mode", "dtypes"), [("FP16", ("float16",)), ("fp32", ("float32",)), ("INT8", ())]
 )
 def test_engines_of_tensorrt_compute_in_their_precision(mode: str, dtypes: tuple[str, ...]) -> None:
-    """Their inputs and outputs are float32, and so is the segment that they stand for."""
+    """Their inputs and outputs are float32, and so is the segment that they replace."""
     engine = Op(
         name="net/engine",
         op="TRTEngineOp",

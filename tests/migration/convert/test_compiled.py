@@ -213,7 +213,7 @@ def test_dynamic_scale_is_a_wrapper_with_state_of_its_own() -> None:
 
 
 def test_state_of_a_wrapped_optimizer_is_found_in_hdf5_of_keras3() -> None:
-    """Four variables of the wrapper stand before those of the optimizer."""
+    """Four variables of the wrapper precede those of the optimizer."""
     one = converted(f"keras3.15/{SCALED}.h5", "keras3.15", "keras")
     sources = ["/".join(slot.source.path) for slot in one.found.state if slot.source is not None]
     own = ("iteration", "learning_rate", "step_counter", "dynamic_scale")

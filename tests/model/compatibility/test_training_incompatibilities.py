@@ -46,8 +46,8 @@ OPTIMIZERS: Final = {
     "the optimizer is registered as Custom",
     "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
     "the LossScaleOptimizer was saved before the first step",
-    "Nadam's product of momenta stands before its slots",
-    "Nadam's product of momenta stands behind its slots",
+    "Nadam's product of momenta is stored before its slots",
+    "Nadam's product of momenta is stored behind its slots",
 }
 LOSING: Final = {"none", "iterations alone"}
 

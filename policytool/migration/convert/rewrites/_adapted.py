@@ -43,7 +43,7 @@ def with_weights(unit: Unit, stored: list[Value] | None) -> Unit:
 
 
 def special_words(unit: Unit) -> list[Value]:
-    """Return what stands in front of a vocabulary with weights: the words for unknown ones."""
+    """Return what precedes a vocabulary with weights: the words for unknown ones."""
     if unit.class_name == "TextVectorization":
         return ["[UNK]"]
     count = unit.config.get("num_oov_indices", 1)

@@ -49,7 +49,7 @@ def assets(root: Unit, situation: ConversionContext) -> dict[str, list[Value]]:
 
 
 def _words(unit: Unit, text: str, situation: ConversionContext) -> list[Value]:
-    """Return a vocabulary, with special words where weights stand beside it."""
+    """Return a vocabulary, with special words where it has weights."""
     numbers = (
         unit.class_name == "IntegerLookup"
         and unit.config.get("vocabulary_dtype", "int64") != "string"
