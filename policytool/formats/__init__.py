@@ -2,7 +2,8 @@
 Every way in which models are stored, one package each.
 
 To add a format, write its package and add one line to :data:`FORMATS`. The package declares
-``FORMAT``, has a module ``read``, and has further modules for what else the format can do:
+``FORMAT``, has the modules ``recognition`` and ``read``, and has further modules for what else the
+format can do:
 
 - ``rewrite`` declares ``REWRITER``,
 - ``create`` declares ``CREATOR``,

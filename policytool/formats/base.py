@@ -122,7 +122,7 @@ def escaping_asset(name: str, how: str) -> Observation:
     """Return what is observed of an asset that lies outside the model's directory."""
     return Observation(
         code="escaping-asset",
-        message=f"its asset {name!r} {how}; it was not followed",
+        message=f"its asset {name!r} {how} and was not followed",
         where=ASSETS,
     )
 

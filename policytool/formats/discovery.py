@@ -84,7 +84,7 @@ def one(path: str) -> Input:
         raise ModelFileError(
             path,
             "no-model",
-            "is a directory without a model of its own, or a pattern; name one model",
+            "is a pattern, or a directory that is not a model; specify one model",
         )
     return found
 
@@ -93,13 +93,13 @@ def _expand(arguments: list[str]) -> Iterator[Input]:
     for argument in arguments:
         if _URL.match(argument):
             raise UsageError(
-                f"{argument} is a URL, and policytool reads local files; download it first"
+                f"{argument} is a URL, but policytool reads only local files; download it first"
             )
         if "\0" in argument:
             first = argument.partition("\0")[0]
             raise UsageError(
-                f"{first!r} is followed by a NUL, which no path holds; a list on stdin whose paths "
-                "end in NUL takes --null"
+                f"{first!r} is followed by a NUL character; for a list with NUL separators on "
+                "stdin, use --null"
             )
         path = Path(argument)
         if os.path.isdir(path) and not is_model(

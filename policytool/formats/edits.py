@@ -14,7 +14,7 @@ from policytool.support.text.jsontext import Absent, Json  # noqa: TC001  # for 
 class EditKind(StrEnum):
     """What an edit changes for whoever loads the file."""
 
-    SPELLING = "spelling"
+    FORMAT = "format"
     """Nothing but who can read it."""
 
     NUMERICS = "numerics"

@@ -44,10 +44,7 @@ def download(head: bytes) -> tuple[str, str] | None:
     if head.lstrip()[:200].lower().startswith(_HTML):
         return (
             "html-page",
-            (
-                "is an HTML page, not a model: a download link led to a web page; download the raw "
-                "file"
-            ),
+            ("is an HTML page, not a model; download the raw file"),
         )
     return None
 
@@ -60,11 +57,11 @@ def foreign(head: bytes) -> tuple[str, str]:
         return (
             "metadata-alone",
             (
-                "names objects of Keras and is no whole keras_metadata.pb; name the SavedModel's "
-                "directory, which also holds saved_model.pb"
+                "contains Keras objects, but is not a complete keras_metadata.pb; specify the "
+                "directory of the SavedModel, which also contains saved_model.pb"
             ),
         )
     for offset, signature, what in _FOREIGN:
         if head[offset:].startswith(signature):
             return "foreign", f"is {what}; {EXPECTED}"
-    return "foreign", f"is no format that policytool knows; {EXPECTED}"
+    return "foreign", f"has an unrecognized file format; {EXPECTED}"

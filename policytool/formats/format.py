@@ -23,9 +23,10 @@ class Format:
     """
     A way in which models are stored; each package of a format declares one as ``FORMAT``.
 
-    The package's modules ``rewrite``, ``create`` and ``values`` are imported when they are used:
-    reading a model needs none of them, and they cost time at start. A format whose package lacks
-    one of them cannot do what it is for.
+    Its module ``recognition`` says which files are of the format. The package's other modules
+    ``read``, ``rewrite``, ``create`` and ``values`` are imported when they are used: they cost time
+    at start, and a file is of one format. A format whose package lacks one of the last three cannot
+    do what it is for.
     """
 
     package: str
@@ -43,14 +44,6 @@ class Format:
     recognise: Callable[[Probe], bool]
     """By content; exactly one format recognises a file."""
 
-    read: Callable[[Probe], Document]
-    """
-    Read without executing anything, following no link out of the file.
-
-    :raises ModelFileError: with a sentence and a code of its own for each way in which the file can
-        be wrong.
-    """
-
     owns: Callable[[Path], bool] | None = None
     """
     Whether a file or folder with this relative path in the directory is part of the model; None for
@@ -62,6 +55,16 @@ class Format:
 
     parts_are_models: bool = False
     """Whether a part is a model itself if a user names it, as a shard of HDF5 is."""
+
+    def read(self, probe: Probe) -> Document:
+        """
+        Return the document of a file, without executing anything, following no link out of it.
+
+        :raises ModelFileError: with a sentence and a code of its own for each way in which the file
+            can be wrong.
+        """
+        found: Document = self._find("read", "read")(probe)
+        return found
 
     @property
     def is_directory(self) -> bool:

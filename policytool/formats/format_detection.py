@@ -11,7 +11,6 @@ from policytool.formats import FORMATS, Probe, foreign_files
 from policytool.formats.adapted_values import adapted_values
 from policytool.support.errors import ModelFileError
 from policytool.support.files import opening
-from policytool.support.files.atomic import ASIDE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +41,7 @@ def document(path: Path, shown: str) -> Document:
         raise ModelFileError(shown, "not-found", _missing(path)) from error
     except PermissionError as error:
         raise ModelFileError(
-            shown, "no-permission", "may not be read by this user; check its permissions"
+            shown, "no-permission", "is not readable by the current user; check its permissions"
         ) from error
     except opening.NotRegularError as error:
         if error.filename == str(path):
@@ -53,11 +52,11 @@ def document(path: Path, shown: str) -> Document:
         raise ModelFileError(
             shown,
             "not-regular",
-            f"has {error.kind} in the place of {name}; put a regular file there",
+            f"has {error.kind} instead of the file {name}; replace it with a regular file",
         ) from error
     except IsADirectoryError as error:
         raise ModelFileError(
-            shown, "foreign", f"is a directory where a file should be; {foreign_files.EXPECTED}"
+            shown, "foreign", f"is a directory, but should be a file; {foreign_files.EXPECTED}"
         ) from error
     except OSError as error:
         raise ModelFileError(
@@ -83,11 +82,13 @@ def _missing(path: Path) -> str:
     Return what to do about a path that is not there; its backup may be, where a replacement was
     interrupted.
     """
+    from policytool.support.files.atomic import ASIDE  # what writes, for this sentence alone
+
     backup = path.with_name(f"{path.name}{ASIDE}") if path.name else path
     if not os.path.lexists(path) and os.path.lexists(backup):
         return (
-            f"does not exist, but {backup.name} does: replacing it was interrupted after the "
-            "original got that name; rename it back, and run again"
+            f"does not exist, but {backup.name} does, because replacing the original was "
+            "interrupted; rename it back and run the command again"
         )
     return "does not exist; check the path"
 

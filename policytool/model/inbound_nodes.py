@@ -121,7 +121,7 @@ def describe_stuck(layers: Sequence[str]) -> str:
     """
     more = f" and {len(layers) - _LISTED} more" if len(layers) > _LISTED else ""
     return (
-        "layers that wait for each other, or for a call that is not there: "
+        "a circular dependency between layers, or missing calls: "
         f"{', '.join(map(short, layers[:_LISTED]))}{more}"
     )
 

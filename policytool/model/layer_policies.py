@@ -103,7 +103,7 @@ class Resolver:
 
     def _read(self, site: Site) -> _Reading:
         if site.sub_policy is SubPolicy.GLOBAL:
-            return _Reading(policy=None, source=Source.LOADER)
+            return _Reading(policy=None, source=Source.GLOBAL)
         if site.class_name == INPUT_CLASS:
             return self._read_input(site)
         if site.spelled is Unspelled.ABSENT or site.spelled is None:
@@ -134,7 +134,7 @@ class Resolver:
     def _read_unsaid(self, site: Site) -> _Reading:
         if self.floatx is not None and not site.is_model:
             return _Reading(policy=policy.policy_from_name(self.floatx), source=Source.DEFAULT)
-        return _Reading(policy=None, source=Source.LOADER)
+        return _Reading(policy=None, source=Source.GLOBAL)
 
     def _read_map(self, site: Site, found: PolicyMap, source: Source) -> _Reading:
         answers = set()
@@ -157,13 +157,13 @@ class Resolver:
         if len(answers) > 1:
             self._observe(
                 "unclear-policy-map",
-                f"{path_of(site.names)}: Keras up to 3.11 and from 3.12 on read its policy map "
-                "differently",
+                f"{path_of(site.names)}: Keras up to 3.11 and Keras 3.12 and later read its "
+                "policy map differently",
                 site,
             )
             return _Reading(policy=None, source=Source.UNKNOWN)
         answer = answers.pop()
-        return _Reading(policy=answer, source=source if answer else Source.LOADER)
+        return _Reading(policy=answer, source=source if answer else Source.GLOBAL)
 
     @staticmethod
     def _matches_in_full(release: Release) -> bool:
@@ -188,9 +188,8 @@ class Resolver:
         if len(readings) > 1:
             self._observe(
                 "loss-scale-unknown",
-                "the file does not tell TF 2.3, whose mixed_float16 scales losses by itself, from "
-                "TF 2.4, whose does not: "
-                "the loss scale of its policies is unknown",
+                "the loss scale of the policies is unknown: mixed_float16 scales losses in "
+                "TF 2.3 but not in TF 2.4, and the file may be from either",
                 None,
             )
             return Policy(

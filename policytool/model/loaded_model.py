@@ -76,7 +76,7 @@ class LoadedModel:
     @cached_property
     def loaders(self) -> tuple[Verdict, ...]:
         """What each loader makes of the file."""
-        return compatibility.verdicts(self.document, self.origins, self.traits, self.sites)
+        return compatibility.verdicts(self.document, self.origins, self.traits, self.placed)
 
     @cached_property
     def model(self) -> Model:

@@ -43,8 +43,8 @@ class Source(StrEnum):
     DEFAULT = "default"
     """The file leaves it unsaid, and the rule of the generation that wrote it fills it."""
 
-    LOADER = "loader"
-    """The global policy of whoever loads the file decides."""
+    GLOBAL = "global"
+    """The global policy applies when the file is loaded."""
 
     UNKNOWN = "unknown"
     """The file cannot tell."""

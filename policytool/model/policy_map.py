@@ -68,13 +68,13 @@ def resolve(
 
 def _matches(key: str, path: str, *, full_match: bool, until: float) -> bool:
     if time.process_time() > until:
-        raise UnclearPolicyError("the keys of policy maps take too long to try")
+        raise UnclearPolicyError("the keys of policy maps take too long to match")
     if (
         not is_simple(key)
         or len(path) > _MAX_LENGTH
         or _steps(key, path, full_match=full_match) > _MAX_STEPS
     ):
-        raise UnclearPolicyError("its policy map has a key that is too complex to try")
+        raise UnclearPolicyError("its policy map has a key that is too complex to match")
     expression = _compile(key)
     return bool(expression.fullmatch(path) if full_match else expression.search(path))
 
@@ -106,5 +106,5 @@ def _compile(key: str) -> re.Pattern[str]:
             return re.compile(key)
     except INVALID as error:
         raise UnclearPolicyError(
-            f"its policy map has the key {key!r}, which is no regular expression ({error})"
+            f"its policy map has the key {key!r}, which is not a regular expression ({error})"
         ) from error

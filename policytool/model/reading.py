@@ -22,7 +22,7 @@ from policytool.model import (
 from policytool.model.layer_policies import Resolver, floatx
 from policytool.model.loaded_model import LoadedModel
 from policytool.model.model import Layer, Model, Optimizer, Source, Variable
-from policytool.model.tree import NOT_WEIGHTS, STATE, path_of
+from policytool.model.tree import NOT_WEIGHTS, STATE, path_of, storage
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import LimitError, ModelFileError, SpellingError
@@ -124,7 +124,7 @@ def verdicts(document: Document) -> tuple[Verdict, ...]:
         placed = tree.build(document, origins[-1])
     except SpellingError as error:
         raise _not_keras(document, error) from error
-    return compatibility.verdicts(document, origins, traits, placed.sites)
+    return compatibility.verdicts(document, origins, traits, placed)
 
 
 def _traits(document: Document) -> ConfigTraits:
@@ -171,7 +171,8 @@ def _optimizer(document: Document) -> tuple[Optimizer | None, tuple[Observation,
     except SpellingError as error:
         return None, (
             Observation(
-                code="unknown-optimizer", message=f"the saved optimizer is not understood: {error}"
+                code="unknown-optimizer",
+                message=f"the saved optimizer has an unknown format: {error}",
             ),
         )
 
@@ -187,7 +188,7 @@ def _about_lost_optimizer(document: Document) -> Iterator[Observation]:
         variables = "1 variable" if count == 1 else f"{count} variables"
         yield Observation(
             code="optimizer-unnamed",
-            message=f"it has {variables} of an optimizer and does not say which optimizer that was",
+            message=f"it has {variables} of an unknown optimizer",
         )
 
 
@@ -208,10 +209,10 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
             and dtypes.is_float(layer.compute_dtype)
         ):
             message = (
-                f"{layer.path} declares {layer.policy} and stores a kernel in "
-                f"{', '.join(sorted(stored))}: quantised without a word of it"
+                f"{layer.path} declares {layer.policy} but stores a kernel in "
+                f"{', '.join(sorted(stored))}: quantized without a declaration"
             )
-            yield Observation(code="quantized-undeclared", message=message, where=layer.path)
+            yield Observation(code="undeclared-quantization", message=message, where=layer.path)
 
 
 def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iterator[Observation]:
@@ -221,8 +222,8 @@ def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iter
     """
     if "batch_shape" in marks.keys.get("InputLayer", ()):
         message = (
-            "its input layers have Keras 3's batch_shape: neither TensorFlow.js 4.22 nor the "
-            "converter that wrote the file loads it"
+            "its input layers have batch_shape of Keras 3, which neither TensorFlow.js "
+            "4.22 nor the converter that wrote the file can load"
         )
         yield Observation(code="tfjs-keras3", message=message)
     others = sorted(
@@ -231,8 +232,8 @@ def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iter
     )
     if others:
         message = (
-            f"TensorFlow.js computes in float32, whatever the policies say ({', '.join(others)}); "
-            "they count where a Keras model is made of the file"
+            "TensorFlow.js always computes in float32; the policies "
+            f"({', '.join(others)}) apply only to a Keras model that is made from the file"
         )
         yield Observation(code="tfjs-float32", message=message)
 
@@ -247,15 +248,14 @@ def _about_origin(
             else "several releases, none of which writes them all"
         )
         yield Observation(
-            code="mixed-generations",
-            message=f"its config has marks of {what}: it was edited or converted",
+            code="mixed-policy-formats",
+            message=f"its config has the formats of {what}: it was edited or converted",
         )
     if {origin.generation.id for origin in origins} == {_LAST_UNMIXED}:
         yield Observation(
             code="policy-not-stored",
-            message="TF 2.0 and older write the variable dtype alone: a mixed policy, if the model "
-            "had "
-            "one, is not in the file",
+            message="TF 2.0 and older write only the variable dtype, so the file does not show "
+            "whether the model had a mixed policy",
         )
 
 
@@ -298,11 +298,13 @@ def _without_config(document: Document) -> Model:
         for names in held_in
     )
     stored = sorted({variable.dtype for layer in layers for variable in layer.variables})
-    held = f"its variables are stored as {', '.join(stored)}" if stored else "it holds no variables"
+    held = (
+        f"its variables are stored as {', '.join(stored)}" if stored else "it contains no variables"
+    )
     what = (
-        "a weights file holds no policy"
+        "a weights file contains no policies"
         if document.format == "weights"
-        else "a SavedModel without Keras metadata holds no policy"
+        else "a SavedModel without Keras metadata contains no policies"
     )
     return Model(
         path=document.path,
@@ -316,7 +318,7 @@ def _without_config(document: Document) -> Model:
             *_about_others(others),
             *document.observations,
         ),
-        loaders=compatibility.verdicts(document, (), config_traits.of(None), ()),
+        loaders=compatibility.verdicts(document, (), config_traits.of(None), storage.NOTHING),
     )
 
 
@@ -328,9 +330,8 @@ def _about_others(count: int) -> Iterator[Observation]:
         )
         yield Observation(
             code="training-state",
-            message=f"{variables} to an optimizer, to metrics or to the training loop, and no "
-            "layer "
-            "has them",
+            message=f"{variables} to an optimizer, to metrics or to the training loop, but not to "
+            "a layer",
         )
 
 

@@ -218,12 +218,14 @@ def disagreements(
             else f"declare {policy} and compute"
         )
         message = (
-            f"{len(paths)} of {len(judged)} layers with matrix products {says} them in {dtypes} in "
-            f"the saved graph ({join_first(paths)}): "
-            "signatures run what was traced, whatever the metadata says"
+            f"{len(paths)} of {len(judged)} layers with matrix products {says} them in {dtypes} "
+            f"in the saved graph ({join_first(paths)}), which signatures run regardless of the "
+            "metadata"
         )
         yield Observation(
-            code="traced-differs", message=message, where=paths[0] if len(paths) == 1 else None
+            code="traced-dtype-differs",
+            message=message,
+            where=paths[0] if len(paths) == 1 else None,
         )
 
 

@@ -42,11 +42,11 @@ bound, or read something else than was looked at.
 """
 
 _TRUST: Final = (
-    "TensorFlow would do what the file says; --trust allows it, for files whose origin you know"
+    "TensorFlow would run code from the file; use --trust only for files from a trusted source"
 )
 _DEFINE: Final = (
-    "--custom-objects MODULE names the module that defines it, and --trust allows everything in "
-    "the file"
+    "specify the module that defines it with --custom-objects MODULE, or allow everything in "
+    "the file with --trust"
 )
 
 
@@ -81,8 +81,8 @@ def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterat
     for site in loaded.sites:
         if (name := hazards.leading_out(site)) is not None:
             yield Reason(
-                what=f"the layer name {short(name)!r} is a path that leads out of where a loader "
-                "keeps its files"
+                what=f"the layer name {short(name)!r} is a path that leads out of the model "
+                "directory"
             )
     yield from of_file(loaded.document)
     for hazard in needed_objects(loaded, found, compiles=compiles):

@@ -35,6 +35,11 @@ class Mark:
 
     releases: frozenset[str]
     shows: Callable[[ConfigTraits], bool]
+    readers: frozenset[str]
+    """
+    The releases that accept it: also older ones that skip a key, and later ones that supply a
+    default.
+    """
 
     @property
     def lasts(self) -> bool:
@@ -77,15 +82,21 @@ def _keras2(test: Callable[[ConfigTraits], bool]) -> Callable[[ConfigTraits], bo
     return lambda traits: "batch_input_shape" in traits.keys.get("InputLayer", ()) and test(traits)
 
 
-def _mark(releases: str, shows: Callable[[ConfigTraits], bool]) -> Mark:
-    return Mark(releases=releases_in(releases), shows=shows)
+def _mark(releases: str, shows: Callable[[ConfigTraits], bool], readers: str | None = None) -> Mark:
+    return Mark(
+        releases=releases_in(releases), shows=shows, readers=releases_in(readers or releases)
+    )
+
+
+_ALL_KERAS2: Final = "keras1.0 on"
+_ALL_KERAS3: Final = "keras3.0 on"
 
 
 MARKS: Final[tuple[Mark, ...]] = (
     # TF 1.13 to 2.0, which share "2.2.4-tf"
     _mark("tf1.13", _class("BatchNormalizationV1", "BatchNormalizationV2")),
     _mark("tf1.15, tf2.1 on, keras3.0 on", _key("InputLayer", "ragged")),
-    _mark("keras1.0 to tf1.14, tf2.0", _keras2(_without("InputLayer", "ragged"))),
+    _mark("keras1.0 to tf1.14, tf2.0", _keras2(_without("InputLayer", "ragged")), _ALL_KERAS2),
     # TF 2.0 to 2.4
     _mark("tf2.0 to tf2.3", _key("LossScaleOptimizer", "loss_scale")),
     _mark("tf1.15 to tf2.3", _class("TensorFlowOpLayer")),
@@ -117,32 +128,34 @@ MARKS: Final[tuple[Mark, ...]] = (
     ),
     _mark("keras3.12 on", _policy("GPTQDTypePolicy")),
     _mark("keras3.14 on", _policy("Int4DTypePolicy", "AWQDTypePolicy")),
-    _mark("keras3.0 to keras3.3", _keras3(_policy("mixed-name", "quantized-name"))),
+    _mark("keras3.0 to keras3.3", _keras3(_policy("mixed-name")), _ALL_KERAS3),
     _mark(
         "keras3.0 to keras3.3",
         _keras3(lambda traits: traits.policy_classes == {"name"} and "Dense" in traits.class_names),
+        _ALL_KERAS3,
     ),
     _mark("keras3.1 to keras3.3", _keras3(_policy("quantized-name"))),
-    _mark("keras3.4 on", _key("LayerNormalization", "rms_scaling")),
-    _mark("keras3.0 to keras3.6", _keras3(_class("OrthogonalInitializer"))),
-    _mark("keras3.7 on", _keras3(_class("Orthogonal"))),
-    _mark("keras3.0 to keras3.8", _keras3(_without("InputLayer", "ragged"))),
-    _mark("keras3.9 on", _keras3(_key("InputLayer", "ragged"))),
-    _mark("keras3.11 on", _keras3(lambda features: features.flat_outputs)),
-    _mark("keras3.13 on", _keras3(_key("InputLayer", "optional"))),
-    _mark("keras3.0 to keras3.12", _keras3(_without("InputLayer", "optional"))),
+    _mark("keras3.4 on", _key("LayerNormalization", "rms_scaling"), _ALL_KERAS3),
+    _mark("keras3.0 to keras3.6", _keras3(_class("OrthogonalInitializer")), _ALL_KERAS3),
+    _mark("keras3.7 on", _keras3(_class("Orthogonal")), "keras3.6 on"),
+    _mark("keras3.0 to keras3.8", _keras3(_without("InputLayer", "ragged")), _ALL_KERAS3),
+    _mark("keras3.9 on", _keras3(_key("InputLayer", "ragged")), _ALL_KERAS3),
+    _mark("keras3.11 on", _keras3(lambda features: features.flat_outputs), "keras3.6 on"),
+    _mark("keras3.13 on", _keras3(_key("InputLayer", "optional")), _ALL_KERAS3),
+    _mark("keras3.0 to keras3.12", _keras3(_without("InputLayer", "optional")), _ALL_KERAS3),
     _mark("keras3.13 on", _key("Dense", "quantization_config")),
     _mark("keras3.14 on", _keras3(_key("BatchNormalization", "renorm"))),
-    _mark("keras3.0 to keras3.13", _keras3(_without("BatchNormalization", "renorm"))),
+    _mark("keras3.0 to keras3.13", _keras3(_without("BatchNormalization", "renorm")), _ALL_KERAS3),
     _mark("after keras3.14", _keras3(_key("GlorotUniform", "input_axes"))),
-    _mark("keras3.0 to keras3.14", _keras3(_without("GlorotUniform", "input_axes"))),
+    _mark("keras3.0 to keras3.14", _keras3(_without("GlorotUniform", "input_axes")), _ALL_KERAS3),
 )
 
 
 def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...], bool]:
     """
-    Return the releases that can have written the file, oldest first, and whether its marks
-    contradict its version.
+    Return the releases that can have written the file, oldest first, and whether no release of
+    that library reads all of its marks: an edited or converted file may have older or newer marks
+    than its version, as long as a release accepts them together.
 
     A file whose marks contradict each other was edited or converted. Its version counts then; where
     it has none, the marks that a release began to write and no later one gave up, because who edits
@@ -150,20 +163,24 @@ def candidates(writer: Writer, seen: ConfigTraits) -> tuple[tuple[Release, ...],
     """
     found = _of_version(writer)
     shown = [mark for mark in MARKS if mark.shows(seen)]
-    if narrowed := _releases_with_marks(found, shown):
+    if narrowed := _releases_in_all(found, [mark.releases for mark in shown]):
         return narrowed, False
     lasting = (
-        () if writer.keras else _releases_with_marks(found, [mark for mark in shown if mark.lasts])
+        ()
+        if writer.keras
+        else _releases_in_all(found, [mark.releases for mark in shown if mark.lasts])
     )
-    return lasting or found, True
+    families = {release.family for release in found}
+    library = (*found, *(release for release in RELEASES if release.family in families))
+    return lasting or found, not _releases_in_all(library, [mark.readers for mark in shown])
 
 
-def _releases_with_marks(found: tuple[Release, ...], marks: Iterable[Mark]) -> tuple[Release, ...]:
-    """Return those of some releases that write all of these marks."""
-    for mark in marks:
-        found = tuple(
-            release for release in found if release.id in mark.releases or not is_known(release.id)
-        )
+def _releases_in_all(
+    found: tuple[Release, ...], sets: Iterable[frozenset[str]]
+) -> tuple[Release, ...]:
+    """Return those of some releases that are in all of these sets, or newer than them."""
+    for one in sets:
+        found = tuple(release for release in found if release.id in one or not is_known(release.id))
     return found
 
 

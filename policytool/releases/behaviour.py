@@ -135,8 +135,8 @@ def agrees(case: Facts) -> bool:
 def _differs(case: Facts) -> str | None:
     error = case.get(_FLOAT32)
     if isinstance(error, int) and error > ULP:
-        return f"it computes something else there: measured, outputs differ by {error} ulp"
-    return f"it fails there: {case['fails']}" if "fails" in case else None
+        return f"outputs differ by {error} ulp (measured)"
+    return f"it fails: {case['fails']}" if "fails" in case else None
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool.releases import dtypes
 from policytool.support.errors import PolicyNameError
+from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
@@ -169,10 +170,10 @@ _MIXED_LIFE: Final = Lifecycle(introduced="TF 1.15")
 _WITH_VARS: Final = "_with_float32_vars"
 _LIVES: Final = {
     "infer": Lifecycle(
-        introduced="TF 1.14", removed="TF 2.3", replacement="the dtype that the first input has"
+        introduced="TF 1.14", removed="TF 2.3", replacement="the dtype of the first input"
     ),
     "_infer": Lifecycle(
-        introduced="TF 2.3", removed="Keras 3.0", replacement="the dtype that the first input has"
+        introduced="TF 2.3", removed="Keras 3.0", replacement="the dtype of the first input"
     ),
     "infer_float32_vars": Lifecycle(
         introduced="TF 1.14",
@@ -334,6 +335,6 @@ def _no_such_name(name: str) -> str:
     )
     removed = "infer, infer_with_float32_vars, <dtype>_with_float32_vars"
     return (
-        f"no release of Keras has a policy {name!r}; valid are {valid}; quantised in Keras 3: "
-        f"{quantised}; removed, but understood: {removed}"
+        f"unknown policy {name!r}{did_you_mean(name, LISTED)} Supported: {valid}; quantized in "
+        f"Keras 3: {quantised}; removed but understood: {removed}"
     )

@@ -127,11 +127,13 @@ def plain(policy: Policy | PolicyMap, generation: str) -> Policy:
     :raises SpellingError: for Keras 3's quantised policies, float8 and maps, and for removed names.
     """
     if isinstance(policy, PolicyMap):
-        raise SpellingError(f"{generation} has no policy maps; they came with Keras 3.4")
+        raise SpellingError(f"{generation} has no policy maps, which need Keras 3.4 or later")
     if policy.quantization:
-        raise SpellingError(f"{generation} has no quantised policies; they came with Keras 3.1")
+        raise SpellingError(
+            f"{generation} has no quantized policies, which need Keras 3.1 or later"
+        )
     if policy.name.startswith("float8"):
-        raise SpellingError(f"{generation} has no float8; it came with Keras 3")
+        raise SpellingError(f"{generation} has no float8, which needs Keras 3")
     if policies.is_removed(policy):
         raise SpellingError(f"{generation} writes no {policy.name}: {lifetime_sentence(policy)}")
     return policy
@@ -145,18 +147,16 @@ def without_loss_scale(policy: Policy, generation: str) -> Policy:
     """
     if isinstance(policy.loss_scale, Dynamic | Fixed | Unscaled):
         raise SpellingError(
-            f"{generation} has no loss scale in policies; from TF 2.4 on it stands in the "
-            "optimizer alone"
+            f"{generation} has no loss scale in policies; from TF 2.4 on, only the "
+            "optimizer has one"
         )
     return replace(policy, loss_scale=None)
 
 
 def lifetime_sentence(policy: Policy) -> str:
-    """Return when the policy's name was there, and what replaces it."""
+    """Return which releases have the policy's name, and what replaces it."""
     life = policies.lifecycle(policy)
-    return (
-        f"it was there from {life.introduced} until {life.removed}, replaced by {life.replacement}"
-    )
+    return f"available from {life.introduced} to {life.removed}; replaced by {life.replacement}"
 
 
 def number(config: dict[str, Json], key: str, default: float | None = None) -> float:

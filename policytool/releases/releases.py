@@ -150,6 +150,8 @@ RELEASES: Final[tuple[Release, ...]] = (
 LOADERS: Final = tuple(release.id for release in RELEASES if release.measured)
 """The names of the measured releases, in the order of :data:`RELEASES`."""
 
+_LIBRARIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "))
+
 _POSITION: Final = {release.id: position for position, release in enumerate(RELEASES)}
 
 
@@ -160,6 +162,14 @@ def get(name: str) -> Release:
     :raises KeyError: for a name that is not in the table
     """
     return RELEASES[_POSITION[name]]
+
+
+def release_name(name: str) -> str:
+    """Return a release as people write it: ``Keras 3.6`` for ``keras3.6``."""
+    for library, words in _LIBRARIES:
+        if name.startswith(library):
+            return words + name.removeprefix(library)
+    return name
 
 
 def is_known(name: str) -> bool:

@@ -12,9 +12,11 @@ from policytool.releases.releases import (
     RELEASES,
     get,
     newest,
+    release_name,
     releases_in,
 )
 from policytool.support.errors import UsageError
+from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -60,12 +62,13 @@ def target(name: str) -> str:
     found = _ALIASES.get(name, name)
     if name in _BETWEEN:
         raise UsageError(
-            f"--target {name} was not tried; the newest before it that was is {_BETWEEN[name].id}, "
-            "and migrate takes both names"
+            f"--target {name} was not tested; use {_BETWEEN[name].id}, the newest tested "
+            "release before it"
         )
     if found not in LOADERS:
         raise UsageError(
-            f"--target {name} is no loader that was tried; known are {', '.join(names())}"
+            f"unknown target {name!r}{did_you_mean(name, names())} Run `policytool "
+            "migrate --list-targets` for a list"
         )
     return found
 
@@ -88,15 +91,26 @@ def running_release(name: str | None) -> str | None:
     return name if name in _BETWEEN else None
 
 
+def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence for each target that was not measured: what is said of it instead."""
+    return tuple(
+        f"{release_name(name)} was not measured: its results are those of "
+        f"{release_name(_BETWEEN[name].id)}"
+        for name in targets
+        if name in _BETWEEN
+    )
+
+
 def descriptions() -> tuple[tuple[str, str], ...]:
     """Return each name that ``--target`` takes, and what it stands for."""
     aliases = (
-        (alias, f"the newest that was tried: {loader}") for alias, loader in _ALIASES.items()
+        (alias, f"the newest tested release: {release_name(loader)}")
+        for alias, loader in _ALIASES.items()
     )
     between = (
         (
             name,
-            f"written as for {before.id}"
+            f"written as for {release_name(before.id)}"
             + (", in HDF5" if get(name).formats != before.formats else ""),
         )
         for name, before in _BETWEEN.items()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.support.errors import UsageError
+from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,10 +60,7 @@ class Limit:
         enough = 2 * most if counting else found
         if self.fixed and counting:
             enough = min(enough, self.default)
-        way = (
-            f"; --limit {self.name}={self.amount(enough, gap='')} "
-            f"{'allows more' if counting else 'reads it'}"
-        )
+        way = f"; raise the limit with --limit {self.name}={self.amount(enough, gap='')}"
         if self.fixed and (most >= self.default or enough > self.default):
             way = f", which is {self.fixed} and cannot be raised"
         unit = "" if self.unit == BYTES else f" {self.unit}"
@@ -93,7 +91,7 @@ class Limit:
         :raises UsageError: for one that is none, or beyond what is fixed.
         """
         if value < 1:
-            raise UsageError(f"the limit {self.name} cannot be {value}; expected at least 1")
+            raise UsageError(f"the limit {self.name} cannot be {value}; the minimum is 1")
         if self.fixed and value > self.default:
             raise UsageError(
                 f"the limit {self.name} cannot be raised above {self.amount(self.default)}, which "
@@ -108,29 +106,32 @@ JSON_BYTES: Final = Limit(
     "json-bytes",
     256 * 2**20,
     BYTES,
-    "The largest real config seen is EfficientNetV2-L's 1 MB; vocabularies stored in configs reach "
-    "tens of MB.",
+    "The largest known config has 1 MB (EfficientNetV2-L); vocabularies in "
+    "configs reach tens of MB.",
 )
 JSON_DEPTH: Final = Limit(
     "json-depth",
     200,
     "levels",
-    "Real configs nest below 40 levels (nested models in wrappers). YAML is held to the same.",
-    fixed="what fits below Python's own bound of 1000 calls within calls",
+    (
+        "Real configs stay below 40 levels (nested models in wrappers). The same limit applies "
+        "to YAML."
+    ),
+    fixed="the maximum within Python's own limit of 1,000 nested calls",
 )
 YAML_BYTES: Final = Limit(
     "yaml-bytes",
     8 * 2**20,
     BYTES,
-    "YAML takes twenty times as long to read as JSON, this much 15 seconds. EfficientNetV2-L's "
-    "config is 1 MB.",
+    "Reading YAML takes twenty times as long as JSON, 15 seconds for this size. "
+    "EfficientNetV2-L's config is 1 MB.",
 )
 YAML_VALUES: Final = Limit(
     "yaml-values",
     2_000_000,
     "values",
-    "Counted with every alias written out: a few lines of aliases of aliases stand for billions. "
-    "EfficientNetV2-L's config has 60,000.",
+    "Counted after expansion of aliases: a few lines of nested aliases can "
+    "expand to billions of values. EfficientNetV2-L's config has 60,000.",
 )
 JSON_VALUES: Final = Limit(
     "json-values",
@@ -143,14 +144,14 @@ LAYERS: Final = Limit(
     "layers",
     100_000,
     "layers",
-    "A shared layer counts at every place. EfficientNetV2-L has 1,031 layers.",
+    "A shared layer counts once per use. EfficientNetV2-L has 1,031 layers.",
 )
 LAYER_CALLS: Final = Limit(
     "layer-calls",
     100_000,
     "calls",
-    "Of layers in a model that is converted; those in a nested model count as often as it is "
-    "called. EfficientNetV2-L has 1,031.",
+    "Layers in a converted model; layers in a nested model count once for each "
+    "call. EfficientNetV2-L has 1,031.",
 )
 PATH_CHARACTERS: Final = Limit(
     "path-characters",
@@ -163,8 +164,8 @@ LAYER_DEPTH: Final = Limit(
     "layer-depth",
     60,
     "levels",
-    "Layers within layers in the objects of a SavedModel; real ones nest below 10.",
-    fixed="what fits below Python's own bound of 1000 calls within calls",
+    "Nested layers in the objects of a SavedModel; real ones stay below 10.",
+    fixed="the maximum within Python's own limit of 1,000 nested calls",
 )
 H5_OBJECTS: Final = Limit(
     "h5-objects",
@@ -173,28 +174,29 @@ H5_OBJECTS: Final = Limit(
     "Groups, datasets and links together; EfficientNetV2-L's file has 4,000.",
 )
 H5_DEPTH: Final = Limit(
-    "h5-depth", 64, "levels", "Groups within groups; nested models in wrappers reach about 15."
+    "h5-depth", 64, "levels", "Nested groups; nested models in wrappers reach about 15."
 )
 H5_ATTRIBUTES: Final = Limit(
     "h5-attributes",
     10_000,
     "attributes",
-    "Of one group or dataset that is rewritten, or of one text in parts: HDF5's time for each "
-    "grows with their number. Keras writes one per 64 kB of names.",
+    "Attributes of a rewritten group or dataset, or parts of one text: HDF5 gets "
+    "slower with their number. Keras writes one for each 64 kB of names.",
 )
 H5_RATIO: Final = Limit(
     "h5-ratio",
     50,
     "times",
-    "Values over what is stored of them, of a dataset beyond 4 MiB and of all beyond 64 MiB. "
-    "Filters make a tenth of pruned weights, and nothing of others.",
+    "Ratio of the size of the values to their stored size, for a dataset above 4 "
+    "MiB and for all datasets above 64 MiB. Compression shrinks pruned weights "
+    "to a tenth and other weights hardly at all.",
 )
 H5_TEXT_BYTES: Final = Limit(
     "h5-text-bytes",
     256 * 2**20,
     BYTES,
-    "Of an attribute. Where its texts have any length, each counts as long as the file, because "
-    "all of them may be the same one; Keras gives names one length.",
+    "Of an attribute. Texts of variable length each count as much as the whole file, because "
+    "all of them may be the same text.",
 )
 H5_RANK: Final = Limit(
     "h5-rank",
@@ -217,14 +219,13 @@ INFLATED_BYTES: Final = Limit(
     "inflated-bytes",
     16 * 2**30,
     BYTES,
-    "A weights member that someone compressed has to be inflated to a temporary file before it can "
-    "be read.",
+    "A compressed weights member must be decompressed to a temporary file before it can be read.",
 )
 WEIGHTS_SHARDS: Final = Limit(
     "weights-shards",
     10_000,
     "files",
-    "Files of one model's weights; Keras makes them of 5 GB unless it is told otherwise.",
+    "Weights files of one model; Keras writes shards of 5 GB by default.",
 )
 PROTO_BYTES: Final = Limit(
     "proto-bytes",
@@ -243,8 +244,8 @@ PROTO_MESSAGES: Final = Limit(
     "proto-messages",
     5_000_000,
     "messages",
-    "Messages within one: each takes 2 bytes in the file and 80 in memory. EfficientNetV2-L's "
-    "graph has a million; what has fewer bytes is not counted.",
+    "Nested messages: each needs 2 bytes in the file and 80 in memory. The graph "
+    "of EfficientNetV2-L has a million.",
 )
 OBJECT_NODES: Final = Limit(
     "object-nodes",
@@ -256,30 +257,29 @@ OBJECT_DEPTH: Final = Limit(
     "object-depth",
     200,
     "levels",
-    "Objects within objects on the shortest way to a variable; real models nest below 20.",
+    "Object nesting depth on the shortest path to a variable; real models stay below 20.",
 )
 TRACE_STEPS: Final = Limit(
     "trace-steps",
     10_000_000,
     "steps",
-    "Ops of a SavedModel's entry points with their inputs, calls and scopes, each counted as often "
-    "as it is called; EfficientNetV2-L takes some 100,000.",
+    "Ops of a SavedModel's entry points with their inputs, calls and scopes, each counted as "
+    "often as it is called; EfficientNetV2-L needs about 100,000.",
 )
-SCOPE_DEPTH: Final = Limit(
-    "scope-depth", 100, "levels", "Scopes within scopes; real ones nest below 30."
-)
+SCOPE_DEPTH: Final = Limit("scope-depth", 100, "levels", "Nested scopes; real ones stay below 30.")
 CALL_DEPTH: Final = Limit(
     "call-depth",
     200,
     "levels",
-    "Functions within functions; a layer in a loop in a nested model reaches about 10.",
+    "Nested functions; a layer in a loop in a nested model reaches about 10.",
 )
 CHECKPOINT_INDEX_BYTES: Final = Limit(
     "checkpoint-index-bytes",
     256 * 2**20,
     BYTES,
-    "EfficientNetB0's index has 18 kB, some 60 bytes a tensor. All keys together are held to the "
-    "same, because prefix compression multiplies them.",
+    "The index of EfficientNetB0 has 18 kB, about 60 bytes per tensor. The same "
+    "limit applies to all keys together, because prefix compression multiplies "
+    "them.",
 )
 CHECKPOINT_ENTRIES: Final = Limit(
     "checkpoint-entries",
@@ -298,14 +298,14 @@ CHECKPOINT_ENTRY_BYTES: Final = Limit(
     "checkpoint-entry-bytes",
     2**20,
     BYTES,
-    "An entry takes some 30 bytes, and one of a partitioned variable as many again for each slice.",
+    ("An entry needs about 30 bytes, plus the same for each slice of a partitioned variable."),
 )
 CHECKPOINT_SHARDS: Final = Limit(
     "checkpoint-shards",
     99_999,
     "files",
     "Files of one checkpoint.",
-    fixed="what the five digits in a file's name can count",
+    fixed="the maximum for a five-digit number in a file's name",
 )
 CHECKPOINT_RANK: Final = Limit(
     "checkpoint-rank",
@@ -324,7 +324,7 @@ CHECKPOINT_GRAPH_BYTES: Final = Limit(
     "checkpoint-graph-bytes",
     32 * 2**20,
     BYTES,
-    "The object graph, which grows some thirtyfold when parsed; that of a model with 20,000 "
+    "The object graph, which grows about thirtyfold when parsed; that of a model with 20,000 "
     "objects has about 2 MB.",
 )
 SETTINGS_BYTES: Final = Limit(
@@ -335,36 +335,36 @@ SETTINGS_BYTES: Final = Limit(
     fixed="checked before any option is read",
 )
 LIST_BYTES: Final = Limit(
-    "list-bytes", 64 * 2**20, BYTES, "Paths on stdin: a million of them have about as much."
+    "list-bytes", 64 * 2**20, BYTES, "Paths on stdin: a million of them take about that much."
 )
 PIPE_SECONDS: Final = Limit(
     "pipe-seconds",
     10,
     "seconds",
-    "Until a pipe ends that a baseline, a plan, settings or paths come through, and until the "
-    "reader of a report takes a part of it.",
+    "Time to wait for the end of a pipe with a baseline, a plan, settings or "
+    "paths, and for the reader of a report.",
 )
 READ_SECONDS: Final = Limit(
     "read-seconds",
     3600,
     "seconds",
-    "For one file in a process of its own: EfficientNetV2-L takes one second, and an hour reads "
-    "the values of a terabyte from a disk.",
+    "For one file in a separate process: EfficientNetV2-L needs one second, and "
+    "an hour is enough to read a terabyte of values from a disk.",
 )
 CALL_SECONDS: Final = Limit(
     "call-seconds",
     10,
     "seconds",
-    "Of processor time in one call of a library, which nothing else can end: HDF5 goes in circles "
-    "over some damaged files. Parsing 2 GiB of protobuf or "
-    "256 MiB of JSON, which are the longest, takes less.",
+    "Processor time in one library call, which cannot be stopped otherwise: HDF5 "
+    "loops endlessly over some damaged files. Parsing 2 GiB of protobuf or 256 "
+    "MiB of JSON, the slowest cases, needs less.",
 )
 LIBRARY_BYTES: Final = Limit(
     "library-bytes",
     896 * 2**20,
     BYTES,
-    "Beside what the process has, while the HDF5 library reads: it holds a text of `h5-text-bytes` "
-    "three times, and a process stays below 1 GiB.",
+    "Additional memory while the HDF5 library reads: it stores a text of "
+    "`h5-text-bytes` three times, and a process stays below 1 GiB.",
 )
 WRITE_SECONDS: Final = Limit(
     "write-seconds",
@@ -377,15 +377,15 @@ ANSWER_BYTES: Final = Limit(
     "answer-bytes",
     2**30,
     BYTES,
-    "Of a process that reads files for another: a layer takes some 300 bytes, and `layers` bounds "
-    "them; a diff needs configs, which `json-bytes` bounds.",
+    "Result of a worker process: a layer needs about 300 bytes, and `layers` "
+    "limits their number; a diff needs configs, which `json-bytes` limits.",
 )
 EVENT_BYTES: Final = Limit(
     "event-bytes",
     64 * 2**20,
     BYTES,
-    "Of the process that has TensorFlow; a report on the layers of the largest model known takes "
-    "less than 1 MiB.",
+    "Result of the TensorFlow process; a report on the layers of the largest "
+    "known model needs less than 1 MiB.",
 )
 
 LIMITS: Final = {
@@ -401,7 +401,9 @@ def limit_from_name(name: str) -> Limit:
     :raises UsageError: where none has it.
     """
     if name not in LIMITS:
-        raise UsageError(f"no limit is called {name!r}; there are {', '.join(LIMITS)}")
+        raise UsageError(
+            f"unknown limit {name!r}{did_you_mean(name, LIMITS)} Run `policytool limits` for a list"
+        )
     return LIMITS[name]
 
 

@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def join_and_count(names: Sequence[str], most: int) -> str:
+    """
+    Return the first of the names and how many more there are, ``a, b and 7 more``; all of them if
+    only one would be left out.
+    """
+    more = len(names) - most
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more:,} more"
+
+
 def join_first(names: Sequence[str], most: int = 3) -> str:
     """Return the first of the names, and dots where there are more: ``a, b, c, ...``."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")

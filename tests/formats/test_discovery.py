@@ -65,7 +65,7 @@ def test_directory_stands_for_the_models_below_it() -> None:
     assert ended.code == 0
     assert sorted(model["path"] for model in ended.json["models"]) == sorted(ALL)
     assert ended.json["failures"] == []
-    assert "1 file that is no model was passed over" in ended.err
+    assert "Skipped 1 file that is not a model" in ended.err
 
 
 def test_order_is_by_name_and_the_same_each_time() -> None:
@@ -216,7 +216,7 @@ def test_what_is_named_must_be_a_model_and_what_is_found_need_not() -> None:
     assert (named.code, failed(named)) == (3, {"models/notes.txt": "foreign"})
     globbed = run("inspect", "--format", "json", "models/*.txt")
     assert (globbed.code, failed(globbed)) == (4, {})
-    assert "passed over" in globbed.err
+    assert "Skipped" in globbed.err
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_saved_model_without_its_graph_is_one_model(tree: Path) -> None:
         ended = run("inspect", "--format", "json", *arguments)
         assert ended.code == 3
         assert failed(ended) == {"models/graphless": "savedmodel-graphless"}
-        assert "saved_model.pb is missing" in ended.json["failures"][0]["message"]
+        assert "is a SavedModel without saved_model.pb" in ended.json["failures"][0]["message"]
     alone = run("inspect", "--format", "json", "models/graphless/keras_metadata.pb")
     assert (alone.code, len(alone.json["models"])) == (0, 1)
 
@@ -274,7 +274,7 @@ def test_directory_without_models_has_none(tree: Path) -> None:
     (tree / "empty").mkdir()
     ended = run("inspect", "empty")
     assert (ended.code, ended.out) == (4, "")
-    assert "no model found" in ended.err
+    assert "No model found" in ended.err
 
 
 def test_quiet_says_nothing_of_what_was_passed_over() -> None:

@@ -430,7 +430,10 @@ def test_a_saver_with_a_path_of_its_own_is_found(
         body.nodes.add(name=b"evil", op=op.encode(), inputs=[name.encode() for name in inputs])
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
-        f"its graph has the op {op} with a path of the model's own, not the saver's or an asset's"
+        (
+            f"its graph has the op {op} with a path in the model, not the path of the "
+            "saver or an asset"
+        )
     ]
 
 
@@ -476,9 +479,8 @@ def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
 
     assert reasons(changed(tmp_path, TABLE, put)) == [
         (
-            "its graph has the op InitializeTableFromTextFileV2 with a path of the model's own, "
-            "not "
-            "the saver's or an asset's"
+            "its graph has the op InitializeTableFromTextFileV2 with a path in the "
+            "model, not the path of the saver or an asset"
         )
     ]
 
@@ -492,7 +494,7 @@ def test_an_asset_outside_the_model_is_found(tmp_path: Path, name: str) -> None:
     def put(graph: Any, _definition: Any) -> None:
         graph.assets.add(filename=name.encode(), tensor={"name": b"asset:0"})
 
-    assert any("lies outside assets" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
+    assert any("is outside assets" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
 
 
 def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
@@ -506,7 +508,7 @@ def test_an_asset_in_a_collection_is_found(tmp_path: Path) -> None:
             type_url=b"type.googleapis.com/tensorflow.AssetFileDef", value=asset.SerializeToString()
         )
 
-    assert any("lies outside assets" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
+    assert any("is outside assets" in reason for reason in reasons(changed(tmp_path, SAVED, put)))
 
 
 def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> None:
@@ -544,7 +546,7 @@ def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
         graph.graph_def[:] = [evil.SerializeToString(), *graph.graph_def]
 
     assert reasons(changed_fixtures.saved_model(tmp_path, SAVED, put)) == [
-        "its graph has the op WriteFile, which opens what its filename says"
+        "its graph has the op WriteFile, which opens the path in its filename"
     ]
 
 
@@ -630,7 +632,10 @@ def test_a_function_that_an_object_names_may_be_called_with_any_path(
             named.bare_function.concrete_function = b"save_there"
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
-        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+        (
+            "its graph has the op SaveV2 with a path in the model, not the path of the "
+            "saver or an asset"
+        )
     ]
 
 
@@ -667,7 +672,10 @@ def test_a_path_in_the_other_form_of_a_tensor_is_found(tmp_path: Path) -> None:
         saver(definition, "path")
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
-        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+        (
+            "its graph has the op SaveV2 with a path in the model, not the path of the "
+            "saver or an asset"
+        )
     ]
 
 
@@ -686,7 +694,10 @@ def test_a_path_in_a_separator_is_found(tmp_path: Path, value: dict[str, Any]) -
         saver(definition, "path")
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
-        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+        (
+            "its graph has the op SaveV2 with a path in the model, not the path of the "
+            "saver or an asset"
+        )
     ]
 
 
@@ -703,7 +714,10 @@ def test_a_path_in_a_variable_is_found(tmp_path: Path) -> None:
         saver(definition, "path")
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
-        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+        (
+            "its graph has the op SaveV2 with a path in the model, not the path of the "
+            "saver or an asset"
+        )
     ]
 
 
@@ -722,7 +736,7 @@ def test_a_saver_in_one_of_two_functions_of_a_name_is_found(
                 constant(body, "path", b"/etc/victim")
                 saver(body, "path")
 
-    assert "its graph has the function twice twice; TensorFlow takes the first" in reasons(
+    assert "its graph has the function twice twice; TensorFlow uses the first" in reasons(
         changed(tmp_path, SAVED, put)
     )
 
@@ -741,9 +755,8 @@ def test_an_asset_is_no_path_to_save_to(tmp_path: Path, asset: str) -> None:
         graph.assets.add(filename=b"words.txt", tensor={"name": f"{path}:0".encode()})
 
     assert (
-        "its graph has the op Save with a path of the model's own, not the saver's or an asset's"
-        in reasons(changed(tmp_path, SAVED, put))
-    )
+        "its graph has the op Save with a path in the model, not the path of the saver or an asset"
+    ) in reasons(changed(tmp_path, SAVED, put))
 
 
 @pytest.mark.parametrize("called", [True, False])
@@ -770,7 +783,10 @@ def test_saving_where_variables_are_read_is_found(
         graph.saver.restore_op = b"restore"
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
-        "its graph has the op SaveV2 with a path of the model's own, not the saver's or an asset's"
+        (
+            "its graph has the op SaveV2 with a path in the model, not the path of the "
+            "saver or an asset"
+        )
     ]
 
 
@@ -791,9 +807,8 @@ def test_a_table_filled_where_nobody_gives_the_asset_is_found(tmp_path: Path, by
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "its graph has the op InitializeTableFromTextFileV2 with a path of the model's own, "
-            "not "
-            "the saver's or an asset's"
+            "its graph has the op InitializeTableFromTextFileV2 with a path in the "
+            "model, not the path of the saver or an asset"
         )
     ]
 

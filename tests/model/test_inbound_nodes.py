@@ -268,5 +268,5 @@ def test_migrate_refuses_it_and_says_why(target: str, tmp_path: Path) -> None:
     )
     ended = run("migrate", file, "--target", target, "-o", tmp_path / "out.json")
     assert ended.code == 3
-    assert "wait for each other" in ended.out + ended.err
+    assert "circular dependency" in ended.out + ended.err
     assert not (tmp_path / "out.json").exists()

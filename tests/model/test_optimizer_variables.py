@@ -19,12 +19,11 @@ from policytool.model.optimizer_variables import (
     OptimizerState,
     Style,
     StyledOptimizer,
-    UnmappedError,
     positions,
     read_optimizer,
     read_state,
-    trainable_tensors,
 )
+from policytool.model.trainable_weights import UnmappedError, trainable_tensors
 from tests.helpers.paths import FIXTURES
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def read(file: Path) -> tuple[dict[tuple[str, str], str], OptimizerState]:
     loaded = reading.load_model(format_detection.document(file, file.name))
     optimizer = read_optimizer(loaded, optimizer_config.optimizer_config(loaded.document))
     assert optimizer is not None
-    trainable = trainable_tensors(loaded)
+    trainable = trainable_tensors(loaded.document, loaded.placed)
     state = read_state(loaded, optimizer, trainable)
     assert state is not None
     names = dict(zip(trainable, WEIGHTS, strict=True))
@@ -96,6 +95,21 @@ def test_product_of_momentums_changed_its_place(tmp_path: Path) -> None:
         for release in ("keras3.9", "keras3.10")
     }
     assert kinds == {"keras3.9": 2, "keras3.10": 4}
+
+
+@pytest.mark.parametrize(
+    ("class_name", "bare"),
+    [("Adafactor", ["r", "c", "velocity"]), ("Nadam", ["momentum", "velocity", SCHEDULE])],
+)
+def test_a_wrapper_holds_what_training_uses(class_name: str, bare: list[str]) -> None:
+    """Keras 3 does not track the other variables there, of a weight with one axis."""
+    optimizer = StyledOptimizer(class_name=class_name, config={}, style=Style.KERAS3)
+    kept, wrapped = (
+        [one.kind for one in positions(optimizer, [(3,)], "keras3.15", is_wrapped=is_wrapped)]
+        for is_wrapped in (False, True)
+    )
+    assert kept[2:] == bare
+    assert wrapped[2:] == [kind for kind in bare if kind not in {"r", "c", SCHEDULE}]
 
 
 def test_a_name_that_is_not_the_weights_is_refused(tmp_path: Path) -> None:

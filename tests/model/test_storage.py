@@ -283,7 +283,7 @@ def test_integer_kernels_without_a_quantised_policy_are_told(tmp_path: Path) -> 
     }
     model = policytool.inspect(str(keras_zip(tmp_path / "m.keras", members)))
     assert [(observation.code, observation.where) for observation in model.observations] == [
-        ("quantized-undeclared", "mlp/dense_a")
+        ("undeclared-quantization", "mlp/dense_a")
     ]
 
 

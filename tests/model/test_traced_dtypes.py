@@ -38,7 +38,7 @@ def _products(model: Model) -> dict[str, dict[str, int]]:
 
 
 def _differing(model: Model) -> list[str]:
-    return [item.message for item in model.observations if item.code == "traced-differs"]
+    return [item.message for item in model.observations if item.code == "traced-dtype-differs"]
 
 
 @pytest.mark.parametrize("release", ["tf2.3", "tf2.5", "tf2.15", "tf_keras2.21"])

@@ -149,32 +149,31 @@ MODELS: Final = frozenset({"Model", "Functional", "Sequential", "Network"})
 UNSAID: Final[tuple[tuple[str, Callable[[Case, Record, Layer], bool]], ...]] = (
     (
         (
-            "a model's own policy is not in the configs of Functional, of Sequential before Keras "
-            "3, "
-            "and of subclassed models: the loader's global policy decides"
+            "a model's own policy is not in the configs of Functional, of Sequential "
+            "before Keras 3, and of subclassed models: the global policy decides"
         ),
         lambda case, record, layer: (
-            layer.source is Source.LOADER
+            layer.source is Source.GLOBAL
             and (record["role"] == "model" or record["class_name"] in MODELS)
         ),
     ),
     (
         "a null dtype (infer, _infer, or v1 behaviour) leaves the policy to the loader",
         lambda case, record, layer: (
-            layer.source is Source.LOADER
+            layer.source is Source.GLOBAL
             and record["policy"] in {None, "infer", "_infer", "infer_with_float32_vars", "float32"}
         ),
     ),
     (
         "a policy map without a default leaves the layers that it does not name to the loader",
         lambda case, record, layer: (
-            layer.source is Source.LOADER and case.name == "policy_map_no_default"
+            layer.source is Source.GLOBAL and case.name == "policy_map_no_default"
         ),
     ),
     (
-        "the projections of MultiHeadAttention up to TF 2.13 take the loader's global policy",
+        "the projections of MultiHeadAttention up to TF 2.13 take the global policy",
         lambda case, record, layer: (
-            layer.source is Source.LOADER
+            layer.source is Source.GLOBAL
             and record["role"] == "sublayer"
             and record["class_name"] == "EinsumDense"
         ),

@@ -52,7 +52,7 @@ def found(value: dict[str, Any], tmp_path: Path) -> list[untrusted_code.Reason]:
 
 
 def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> None:
-    """Loaders build what it describes before they look for the object: byte code ran."""
+    """Loaders build what it describes before they look for the object: bytecode ran."""
     target = tmp_path / "saved"
     shutil.copytree(FIXTURES / SAVED, target)
     message = protobuf_messages.parse("KerasMetadata", (target / METADATA).read_bytes())
@@ -63,11 +63,11 @@ def test_metadata_of_an_object_that_is_not_there_is_judged(tmp_path: Path) -> No
         metadata=json.dumps(LAMBDA).encode(),
     )
     (target / METADATA).write_bytes(message.SerializeToString())
-    assert any("byte code" in reason.what for reason in reasons(target))
+    assert any("bytecode" in reason.what for reason in reasons(target))
 
 
 def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> None:
-    """Keras takes the metadata of the first, whatever its tag is: byte code ran."""
+    """Keras takes the metadata of the first, whatever its tag is: bytecode ran."""
 
     def doubled(message: Any) -> None:
         first = message.meta_graphs.add()
@@ -205,7 +205,7 @@ def test_an_asset_that_is_a_link_in_a_circle_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("class_name", [None, {"class_name": "__bytes__", "value": "Functional"}])
 def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path: Path) -> None:
     """
-    Loaders take the class' name as bytes, too, and then obey the metadata: byte code ran, in a
+    Loaders take the class' name as bytes, too, and then obey the metadata: bytecode ran, in a
     check of two files.
     """
     target = tmp_path / "saved"
@@ -220,5 +220,7 @@ def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path:
     )
     (target / METADATA).write_bytes(message.SerializeToString())
     whats = [reason.what for reason in reasons(target)]
-    assert any("byte code" in what for what in whats)
-    assert any("says its class by an object" in what for what in whats) == (class_name is not None)
+    assert any("bytecode" in what for what in whats)
+    assert any("has a class name that is an object" in what for what in whats) == (
+        class_name is not None
+    )

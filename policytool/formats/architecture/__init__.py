@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from policytool.formats.architecture import read
+from policytool.formats.architecture import recognition
 from policytool.formats.format import Format
 
 FORMAT: Final = Format(
@@ -10,6 +10,5 @@ FORMAT: Final = Format(
     document_format="json",
     title="architecture JSON",
     suffixes=(".json",),
-    recognise=read.recognise,
-    read=read.read,
+    recognise=recognition.recognise,
 )

@@ -32,7 +32,7 @@ def document(content: Content, path: str) -> Document:
     """Return the document that reading the file gives."""
     config = read_back(content.config, layout.PART)
     if not is_serialised(config):
-        raise WriteError("not-rewritable", "the new architecture has no class_name and config")
+        raise WriteError("not-rewritable", "the new architecture lacks class_name and config")
     return Document(
         path=path,
         format="json",

@@ -7,19 +7,9 @@ from typing import Final
 
 from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Observation
-from policytool.formats.sharded_weights import read as sharded_weights
-from policytool.formats.tfjs import read as tfjs
 from policytool.support import limits
 
 PART: Final = "model"
-
-
-def recognise(probe: Probe) -> bool:
-    """
-    Return whether the file begins like a JSON object, and not like one that other formats know.
-    """
-    begins = probe.head.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
-    return begins and not sharded_weights.recognise(probe) and not tfjs.recognise(probe)
 
 
 def read(probe: Probe) -> Document:
@@ -30,8 +20,8 @@ def read(probe: Probe) -> Document:
     if not is_serialised(config):
         raise probe.failure(
             "json-not-keras",
-            "is JSON, but no Keras architecture: it has no class_name and config; expected what "
-            "model.to_json() returns",
+            "is JSON, but not a Keras architecture: it lacks class_name and config; "
+            "expected the output of model.to_json()",
         )
     return Document(
         path=probe.shown,

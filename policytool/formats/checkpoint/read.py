@@ -7,58 +7,17 @@ A checkpoint is several files; its index is the one that is read. Each of the ot
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from policytool.formats.base import Probe
+from policytool.formats.checkpoint.recognition import INDEX, prefix_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
 from policytool.support.errors import BundleError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from policytool.formats.base import Probe
     from policytool.formats.checkpoint.bundle import Bundle, ObjectGraph
-
-INDEX: Final = ".index"
-STATE: Final = "checkpoint"
-"""The file beside checkpoints that says which is the newest."""
-
-MAGIC: Final = bytes.fromhex("57fb808b247547db")
-"""How every index ends: a table in LevelDB's format (tensorflow/core/lib/io/format.h)."""
-
-_SHARD: Final = re.compile(r"(.+)\.data-\d{5}-of-\d{5}", re.DOTALL)
-_NEWEST: Final = re.compile(rb'model_checkpoint_path: "([^"]+)"')
-
-
-def recognise(probe: Probe) -> bool:
-    """
-    Return whether the file is an index, by its last bytes or by the values beside it, or another
-    file of a checkpoint, by its name.
-    """
-    if probe.is_directory:
-        return False
-    return (
-        probe.tail == MAGIC
-        or _prefix(probe.path.name, probe.head) is not None
-        or _has_shards(probe.path)
-    )
-
-
-def whole(path: Path) -> Path | None:
-    """
-    Return the index that a path stands for: of a shard, of the file ``checkpoint``, of a prefix, as
-    TensorFlow names checkpoints; None for others.
-    """
-    try:
-        stem = (
-            _prefix(path.name, Probe(path, path.name).head if path.name == STATE else b"")
-            if path.exists()
-            else path.name
-        )
-        index = path.with_name(f"{stem}{INDEX}")
-        return index if stem and index.is_file() else None
-    except (OSError, ValueError):  # it stands for itself, and reading it says what is wrong
-        return None
 
 
 def read(probe: Probe) -> Document:
@@ -115,14 +74,13 @@ def _no_index(probe: Probe) -> tuple[str, str]:
     """
     Return code and sentence for a file of a checkpoint that is not its index, or not called so.
     """
-    stem = _prefix(probe.path.name, probe.head)
+    stem = prefix_of(probe.path.name, probe.head)
     if stem is None:
         return (
             "checkpoint-v1",
             (
-                "is a table like a checkpoint's index and has another name: expected PREFIX.index; "
-                "a "
-                "checkpoint in one file (V1) has to be saved again as V2"
+                "looks like the index of a checkpoint, but is not named PREFIX.index; save a "
+                "V1 checkpoint again as V2"
             ),
         )
     index = probe.path.with_name(f"{stem}{INDEX}")
@@ -131,27 +89,4 @@ def _no_index(probe: Probe) -> tuple[str, str]:
         if index.is_file()
         else f"its index, {index.name}, is not here: copy it to this directory too"
     )
-    return "checkpoint-part", f"is a part of a checkpoint; {advice}"
-
-
-def _prefix(name: str, head: bytes) -> str | None:
-    """
-    Return the prefix of the checkpoint that a shard is part of, or that the file ``checkpoint``
-    names: the last part of it, for it lies beside it.
-    """
-    if match := _SHARD.fullmatch(name):
-        return match[1]
-    if name == STATE and (found := _NEWEST.match(head)):
-        return found[1].decode("utf-8", "replace").replace("\\", "/").rpartition("/")[2]
-    return None
-
-
-def _has_shards(path: Path) -> bool:
-    """
-    Return whether values lie beside a file called ``PREFIX.index``: then it is an index, though it
-    be damaged.
-    """
-    if not path.name.endswith(INDEX):
-        return False
-    shards = (match for entry in path.parent.iterdir() if (match := _SHARD.fullmatch(entry.name)))
-    return any(shard[1] == path.name.removesuffix(INDEX) for shard in shards)
+    return "checkpoint-part", f"is only a part of a checkpoint; {advice}"

@@ -58,7 +58,7 @@ def _entry(bundle: Bundle, key: str | None, tensor: Tensor) -> Entry:
         raise ValuesError(f"the checkpoint has values of shape {list(entry.shape)} for it")
     if entry.dtype != tensor.dtype:
         raise ValuesError(
-            f"the checkpoint has values of dtype {entry.dtype} for it, and the graph says "
-            f"{tensor.dtype}"
+            f"the checkpoint has values of dtype {entry.dtype} for it, but the graph "
+            f"declares {tensor.dtype}"
         )
     return entry

@@ -116,7 +116,7 @@ def refuse_collisions(content: Content, state_group: tuple[str, ...]) -> None:
             if path in seen:
                 raise WriteError(
                     "not-rewritable",
-                    f"the new file would have two things at {'/'.join(path) or 'its root'}; rename "
-                    "one of the layers",
+                    f"the new file would have two objects at {'/'.join(path) or 'its root'}; "
+                    "rename one of the layers",
                 )
             seen.add(path)

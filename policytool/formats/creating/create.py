@@ -92,7 +92,7 @@ def _creator(content: Content) -> Creator:
     for found in FORMATS:
         if found.document_format == content.container and found.creator is not None:
             return found.creator
-    raise WriteError("not-rewritable", f"{content.container} files are not written from nothing")
+    raise WriteError("not-rewritable", f"{content.container} files cannot be created, only edited")
 
 
 def _compare(
@@ -113,7 +113,7 @@ def _compare(
             raise error.__cause__ from None
         raise WriteError(
             "write-differs",
-            f"what was written does not read back: it {error.message}; nothing was changed",
+            (f"the new file does not read back correctly: it {error.message}; nothing was changed"),
         ) from error
     part = next(
         (
@@ -143,8 +143,8 @@ def _is_same(
     except ValuesError as error:
         raise WriteError(
             "write-differs",
-            f"what was written does not read back: {'/'.join(tensor.path)}: {error}; nothing was "
-            "changed",
+            f"the new file does not read back correctly: {'/'.join(tensor.path)}: "
+            f"{error}; nothing was changed",
         ) from error
 
 

@@ -69,8 +69,8 @@ def dtype_of(placement: Placement) -> np.dtype[Any]:
     except ValuesError as error:
         raise WriteError(
             "not-rewritable",
-            f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: only numbers and "
-            "truth values are",
+            f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: only "
+            "numbers and booleans are supported",
         ) from error
 
 
@@ -168,21 +168,21 @@ def _cast(
 def _exact(block: Array, dtype: np.dtype[Any]) -> Array:
     """Return values in another dtype that has all of them."""
     if block.dtype.kind not in "biuf" or dtype.kind not in "biuf":
-        raise ValuesError(f"{block.dtype} does not become {dtype}")
+        raise ValuesError(f"{block.dtype} cannot be cast to {dtype}")
     with np.errstate(all="ignore"):
         made = block.astype(dtype)
         back = made.astype(block.dtype)
     if not np.array_equal(back, block) or (
         dtype.kind == "u" and block.dtype.kind != "u" and bool(np.any(block < 0))
     ):
-        raise ValuesError(f"some of its values are not in {dtype}")
+        raise ValuesError(f"{dtype} cannot represent some of its values")
     return made
 
 
 def _fill(placement: Placement) -> Iterator[Array]:
     """Yield the values that the placement gives itself."""
     if placement.fill is None:
-        raise ValuesError("neither the source nor the conversion has any")
+        raise ValuesError("neither the source nor the conversion has values")
     total, dtype = math.prod(placement.shape), dtype_of(placement)
     if len(placement.fill) not in {1, total}:
         raise ValuesError(f"there are {len(placement.fill)} for a shape of {total}")

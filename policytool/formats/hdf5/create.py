@@ -131,8 +131,8 @@ def _refuse_unreadable(content: Content) -> None:
         if placement.dtype in _hdf5.OPAQUE:
             raise WriteError(
                 "not-rewritable",
-                f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: no Keras reads "
-                "that from HDF5",
+                f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: no "
+                "release reads this from HDF5",
             )
 
 

@@ -102,13 +102,11 @@ def slabs(dataset: h5d.DatasetID) -> Iterator[Slab]:
         held = max(math.prod(chunk), min(row, math.prod(shape))) * dataset.get_type().get_size()
         if held > _ROW:
             raise ValuesError(
-                f"it is stored in chunks of which {held} bytes have to be held at once; at most "
-                f"{_ROW} are"
+                f"its chunks need {held} bytes of memory at once; the maximum is {_ROW}"
             )
         if count > _hdf5.MOST_CHUNKS:
             raise ValuesError(
-                f"it is stored in chunks of which {count} have to be read at once; at most "
-                f"{_hdf5.MOST_CHUNKS} are"
+                f"{count} of its chunks must be read at once; the maximum is {_hdf5.MOST_CHUNKS}"
             )
         step = [
             max(1, min(largest // max(1, row), _hdf5.MOST_CHUNKS // max(1, count))) * chunk[0],
@@ -154,7 +152,7 @@ def _check(dataset: h5d.DatasetID) -> None:
     """
     properties, kind = dataset.get_create_plist(), dataset.get_type()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
-        raise ValuesError("its values lie in another file, which is not opened")
+        raise ValuesError("its values are in another file, which is not opened")
     if kind.get_class() not in _READ or (kind.get_class() == h5t.STRING and kind.is_variable_str()):
         raise ValuesError("its values are neither numbers nor text of fixed length")
     if beyond := _hdf5.inflation(dataset):

@@ -42,7 +42,7 @@ def warning(version: str) -> str:
         return ""
     advice = "; install h5py 3.13 or later" if is_below_floor(version) else ""
     return (
-        f"HDF5 {version} reads files here, and has published defects that a file can reach "
+        f"the HDF5 library {version} has published defects that a file can trigger "
         f"({', '.join(defects)}){advice}"
     )
 

@@ -23,6 +23,7 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5t
 
 from policytool.formats.document import Observation, Tensor
+from policytool.formats.hdf5 import text_sizes
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.files import opening
@@ -175,7 +176,7 @@ def _open_path(path: Path) -> h5py.File:
         file = h5py.File(path, "r", locking=False)
         if not os.path.samestat(os.fstat(descriptor), os.fstat(file.id.get_vfd_handle())):
             close(file)
-            raise OSError(errno.ESTALE, "it was replaced while it was opened")
+            raise OSError(errno.ESTALE, "it was replaced while policytool opened it")
         return file
 
 
@@ -197,11 +198,11 @@ def attribute_text(probe: Probe, group: h5py.Group, name: str) -> str | None:
     if attribute.shape != ():
         raise probe.failure(
             "h5-not-keras",
-            f"attribute {name} should be text and is an array of shape {attribute.shape}",
+            f"attribute {name} should be text, but is an array of shape {attribute.shape}",
         )
     if attribute.get_type().get_class() != h5t.STRING:
         raise probe.failure(
-            "h5-not-keras", f"attribute {name} should be text and is of another type"
+            "h5-not-keras", f"attribute {name} should be text, but has another type"
         )
     if beyond := limits.JSON_BYTES.exceeded_message(attribute.get_storage_size()):
         raise probe.failure("h5-limit", f"has an attribute {name} of {beyond}")
@@ -245,8 +246,11 @@ def _check_texts(holder: h5g.GroupID | h5d.DatasetID, attribute: h5a.AttrID, nam
     count, most = attribute.get_space().get_simple_extent_npoints(), attribute.get_storage_size()
     if attribute.get_type().is_variable_str():
         most = count * h5i.get_file_id(holder).get_filesize()
+        if limits.H5_TEXT_BYTES.exceeded_message(most):
+            found = text_sizes.text_bytes(holder, attribute.name, count)
+            most = most if found is None else found
     if beyond := limits.H5_TEXT_BYTES.exceeded_message(most):
-        raise TextsError(f"has an attribute {name} of as much as {beyond}")
+        raise TextsError(f"has an attribute {name} of up to {beyond}")
 
 
 def _claimed_bytes(dataset: h5d.DatasetID) -> int:
@@ -321,7 +325,7 @@ def _scattering(dataset: h5d.DatasetID) -> str:
     count = chunks_of(dataset.shape, chunk) if chunk else 0
     if count <= _UNSTORED_CHUNKS or count <= _UNSTORED_SHARE * (stored := dataset.get_num_chunks()):
         return ""
-    return f"{count} chunks are more than {_UNSTORED_SHARE} times the {stored} that are stored"
+    return f"{count} chunks are more than {_UNSTORED_SHARE} times the {stored} stored chunks"
 
 
 def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Contents:
@@ -456,8 +460,7 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
         contents.observations.append(
             Observation(
                 code="virtual-dataset",
-                message=f"{where} is a virtual dataset, whose values lie elsewhere; it was not "
-                "followed",
+                message=f"{where} is a virtual dataset with values elsewhere and was not followed",
                 where=where,
             )
         )
@@ -466,7 +469,8 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
         contents.observations.append(
             Observation(
                 code="external-storage",
-                message=f"{where} keeps its values in another file, {target}; it was not opened",
+                message=f"{where} stores its values in another file, {target}, which was not "
+                "opened",
                 where=where,
             )
         )
@@ -485,9 +489,9 @@ def _inflation(dataset: h5d.DatasetID) -> str | None:
     """
     claimed = _claimed_bytes(dataset)
     if claimed > _CLAIMED and inflation(dataset):
-        return f"claims {claimed:,} bytes and stores {dataset.get_storage_size():,}"
+        return f"declares {claimed:,} bytes and stores {dataset.get_storage_size():,}"
     scattering = _scattering(dataset)
-    return f"is divided so far that its {scattering}" if scattering else None
+    return f"is divided into so many chunks that its {scattering}" if scattering else None
 
 
 def _dtype(dataset: h5d.DatasetID) -> str:

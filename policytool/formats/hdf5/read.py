@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from policytool.formats.hdf5.library import Contents
     from policytool.support.text.jsontext import Json
 
-SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 CONFIG: Final = "model_config"
 TRAINING: Final = "training_config"
 WEIGHTS: Final = "model_weights"
@@ -26,30 +25,6 @@ OPTIMIZER: Final = "optimizer_weights"
 LAYER_NAMES: Final = "layer_names"
 VARIABLES: Final = "vars"
 """The group that Keras 2.12 on puts an object's variables in, in ``.weights.h5`` and ``.keras``."""
-
-_SIGNATURE_OFFSETS: Final = (0, 512, 1024, 2048)
-"""
-HDF5 allows a user block before its superblock, of 512 bytes or a power of two above (HDF5 file
-format, section II.A).
-"""
-
-_ZIP: Final = b"PK"
-"""
-How a zip archive begins.
-
-In one that stores a HDF5 file uncompressed, as ``.keras`` does, that file may begin at one of these
-places.
-"""
-
-
-def recognise(probe: Probe) -> bool:
-    """
-    Return whether the file begins with HDF5's signature, a user block apart that is no zip
-    archive's beginning.
-    """
-    return not probe.head.startswith(_ZIP) and any(
-        probe.head[offset:].startswith(SIGNATURE) for offset in _SIGNATURE_OFFSETS
-    )
 
 
 def read(probe: Probe) -> Document:
@@ -137,8 +112,8 @@ def _weights_alone(
         )
         raise probe.failure(
             "h5-not-keras",
-            f"is HDF5, but no Keras file: it has neither {CONFIG} nor layer groups (found: "
-            f"{found}); expected what model.save() writes",
+            f"is HDF5, but not a Keras file: it has neither {CONFIG} nor layer groups "
+            f"(found: {found}); expected a file that model.save() wrote",
         )
     return Document(
         path=probe.shown,

@@ -80,7 +80,7 @@ def _measure(opened: OpenHdf5, casts: Mapping[tuple[str, ...], Cast]) -> Counted
 def _rebuild_of(opened: OpenHdf5, changes: Changes) -> Rebuild:
     if changes.state is not None:
         raise WriteError(
-            "not-rewritable", "the optimizer's state of an HDF5 model cannot be arranged anew"
+            "not-rewritable", "the optimizer state of an HDF5 model cannot be rearranged"
         )
     return Rebuild(
         casts=_casts_from_root(changes.casts), texts=edit_texts(_texts(opened), changes.edits)
@@ -101,8 +101,8 @@ def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
     if bfloat16 is not None:
         raise WriteError(
             "not-rewritable",
-            f"{'/'.join(bfloat16.tensor)} cannot be stored as bfloat16: no Keras reads that from "
-            "HDF5",
+            f"{'/'.join(bfloat16.tensor)} cannot be stored as bfloat16: no release reads "
+            "this from HDF5",
         )
     return {
         cast.tensor if _is_state(cast) else (layout.WEIGHTS, *cast.tensor): cast for cast in casts

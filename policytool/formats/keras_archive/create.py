@@ -14,6 +14,7 @@ from policytool.formats.creating.base import Creator, ascii_json, flat, read_bac
 from policytool.formats.document import Document, Layout, Tensor, Writer
 from policytool.formats.hdf5 import groups as _hdf5
 from policytool.formats.hdf5.rewriting import attributes, storage
+from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import members as _archive
 from policytool.formats.keras_archive import parts as layout
 from policytool.formats.rewriting.base import differs
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from policytool.formats.stored_values.base import Values
     from policytool.support.text.jsontext import Json
 
-_WEIGHTS: Final = f"model{layout.WEIGHTS_SUFFIX}"
+_WEIGHTS: Final = f"model{file_names.WEIGHTS_SUFFIX}"
 _NAME: Final = "name"
 _NO_DATE: Final = "1980-01-01@00:00:00"
 """
@@ -46,8 +47,8 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
     with atomic.Draft.beside(draft) as weights:
         counts = _write_weights(weights.path, content, values)
         with draft.open("r+b") as out, zipfile.ZipFile(out, "w") as archive:
-            archive.writestr(zipfile.ZipInfo(layout.METADATA), ascii_json(_metadata(content)))
-            archive.writestr(zipfile.ZipInfo(layout.CONFIG), ascii_json(content.config))
+            archive.writestr(zipfile.ZipInfo(file_names.METADATA), ascii_json(_metadata(content)))
+            archive.writestr(zipfile.ZipInfo(file_names.CONFIG), ascii_json(content.config))
             _archive.add_file(archive, zipfile.ZipInfo(_WEIGHTS), weights.path)
     return counts
 
@@ -55,8 +56,8 @@ def write(draft: Path, content: Content, values: Values | None) -> Counted:
 def document(content: Content, path: str) -> Document:
     """Return the document that reading the file gives."""
     parts = {
-        layout.CONFIG: read_back(content.config, layout.CONFIG),
-        layout.METADATA: read_back(_metadata(content), layout.METADATA),
+        file_names.CONFIG: read_back(content.config, file_names.CONFIG),
+        file_names.METADATA: read_back(_metadata(content), file_names.METADATA),
     }
     names = {
         "/".join(flat(group.path)[:-1]): group.name
@@ -67,7 +68,7 @@ def document(content: Content, path: str) -> Document:
         path=path,
         format="keras",
         parts=parts,
-        config_part=layout.CONFIG,
+        config_part=file_names.CONFIG,
         layout=Layout.OBJECT_PATHS,
         tensors=walk_order(
             Tensor(path=flat(placement.path), shape=placement.shape, dtype=placement.dtype)

@@ -53,7 +53,7 @@ def regions(archive: zipfile.ZipFile, descriptor: int) -> dict[int, Range]:
     starts = sorted(info.header_offset for info in archive.infolist())
     if len(set(starts)) != len(starts):
         raise WriteError(
-            "not-rewritable", "is a zip archive whose members overlap; Keras writes none"
+            "not-rewritable", "is a zip archive with overlapping members, which Keras never writes"
         )
     ends = [*starts[1:], archive.start_dir]
     return {
@@ -149,7 +149,5 @@ def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     with opening.regular_file(path) as descriptor:
         start = member_start(descriptor, info.header_offset)
     if start is None:
-        raise WriteError(
-            "write-failed", f"is a damaged zip archive: {info.filename} has no header of its own"
-        )
+        raise WriteError("write-failed", f"is a damaged zip archive: {info.filename} has no header")
     return start

@@ -99,9 +99,8 @@ def observations(
     for what in sorted({name for name, _ in files}) if read_by_keras else ():
         yield Observation(
             code="npz-weights",
-            message=f"the weights are in {what}, which Keras 3.10 and later and tf_keras 2.21 do "
-            "not "
-            "load",
+            message=f"the weights are in {what}, which Keras 3.10 and later and tf_keras 2.21 "
+            "cannot load",
             where=what,
         )
     for what, found in files:
@@ -114,7 +113,10 @@ def observations(
             )
             yield Observation(
                 code="pickled-weights",
-                message=f"{what} holds Python pickles ({names}), which loaders that unpickle run",
+                message=(
+                    f"{what} contains Python pickles ({names}), whose code runs when they are "
+                    "unpickled"
+                ),
                 where=what,
             )
 
@@ -137,7 +139,7 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
             if info.compress_type not in _READ:
                 raise probe.failure(
                     "zip-unsupported",
-                    f"has a {what} that cannot be read: NumPy does not compress {info.filename} in "
+                    f"has a {what} that cannot be read: NumPy never compresses {info.filename} in "
                     "this way",
                 )
             with inner.open(info) as member:

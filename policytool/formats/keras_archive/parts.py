@@ -1,7 +1,4 @@
-"""
-What a ``.keras`` archive and its unpacked directory have in common: the names of their files, and
-the document made of them.
-"""
+"""What a ``.keras`` archive and its unpacked directory have in common."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor, Writer
+from policytool.formats.keras_archive.file_names import CONFIG, METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,17 +14,6 @@ if TYPE_CHECKING:
     from policytool.formats.hdf5.library import Contents
     from policytool.formats.keras_archive.npz import Arrays
     from policytool.support.text.jsontext import Json
-
-CONFIG: Final = "config.json"
-METADATA: Final = "metadata.json"
-WEIGHTS_SUFFIX: Final = ".weights.h5"
-"""
-``model.weights.h5``, or the shards ``model_00000.weights.h5``, ... that Keras 3.10 on can write.
-"""
-
-NPZ_SUFFIX: Final = ".weights.npz"
-"""``model.weights.npz``, which Keras reads if there is no ``model.weights.h5``."""
-
 
 _LISTING: Final = frozenset({"Functional", "Model", "Sequential"})
 """Classes whose configs list the layers of the model."""
@@ -39,8 +26,8 @@ def read_parts(
     if CONFIG not in texts:
         raise probe.failure(
             "no-config",
-            f"has no {CONFIG}: expected a .keras model, which holds {CONFIG}, {METADATA} and "
-            "model.weights.h5",
+            f"has no {CONFIG}: expected a .keras model, which contains {CONFIG}, "
+            f"{METADATA} and model.weights.h5",
         )
     return {name: parse_json(probe, text, name, observations) for name, text in texts.items()}
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from policytool.formats.document import Document, Observation
+from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import parts as _keras
 from policytool.formats.keras_archive.window import Window, member_start
 from policytool.support import limits
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from policytool.formats.keras_archive.npz import Arrays
     from policytool.support.limits import Limit
 
-SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _STORED: Final = 0
 """``zipfile.ZIP_STORED``: not compressed."""
 
@@ -59,11 +59,6 @@ _FOREIGN: Final = {
 }
 
 
-def recognise(probe: Probe) -> bool:
-    """Return whether the file begins as a zip archive does."""
-    return probe.head.startswith(SIGNATURES)
-
-
 def read(probe: Probe) -> Document:
     """Return the document of a ``.keras`` archive."""
     import zipfile  # 6 ms at start, for this format alone
@@ -77,7 +72,7 @@ def read(probe: Probe) -> Document:
         members = _members(probe, archive, observations)
         texts: dict[str, bytes] = {
             name: _content(archive, members[name])
-            for name in (_keras.CONFIG, _keras.METADATA)
+            for name in (file_names.CONFIG, file_names.METADATA)
             if name in members
         }
         parts = _keras.read_parts(probe, texts, observations)
@@ -127,8 +122,8 @@ def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo
         if start + size > next_start:
             raise probe.failure(
                 "zip-overlap",
-                f"is a damaged zip archive: {name} and {next_name} lie in the same place; copy or "
-                "download it again",
+                f"is a damaged zip archive: {name} and {next_name} overlap; copy or download "
+                "it again",
             )
     return infos
 
@@ -184,7 +179,7 @@ def _members(
             "download it again",
         )
     members = {info.filename: info for info in infos}
-    if _keras.CONFIG not in members:
+    if file_names.CONFIG not in members:
         known = next(
             (what for end, what in _FOREIGN.items() if any(name.endswith(end) for name in members)),
             "a zip archive",
@@ -192,7 +187,7 @@ def _members(
         some = ", ".join(list(members)[:4]) or "nothing"
         raise probe.failure(
             "no-config",
-            f"is {known} without {_keras.CONFIG} (it holds {some}); expected a .keras model",
+            f"is {known} without {file_names.CONFIG} (it contains {some}); expected a .keras model",
         )
     for name, count in Counter(info.filename for info in infos).items():
         if count > 1:
@@ -206,13 +201,13 @@ def _members(
     observations += [
         Observation(
             code="escaping-member",
-            message=f"the member {name} points out of the archive; it was not unpacked",
+            message=f"the member {name} points out of the archive and was not extracted",
             where=name,
         )
         for name in members
         if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/")
     ]
-    for name in (_keras.CONFIG, _keras.METADATA):
+    for name in (file_names.CONFIG, file_names.METADATA):
         if name in members:
             _check_size(probe, members[name], limits.JSON_BYTES)
     return members
@@ -220,7 +215,9 @@ def _members(
 
 def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
     if info.flag_bits & _ENCRYPTED:
-        raise probe.failure("zip-encrypted", f"has an encrypted {info.filename}; Keras writes none")
+        raise probe.failure(
+            "zip-encrypted", f"has an encrypted {info.filename}, which Keras never writes"
+        )
     if beyond := largest.exceeded_message(info.file_size):
         raise probe.failure("zip-limit", f"has a {info.filename} of {beyond}")
     if beyond := limits.ZIP_RATIO.exceeded_message(
@@ -228,7 +225,7 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
     ):
         raise probe.failure(
             "zip-limit",
-            f"has a {info.filename} that would inflate from {info.compress_size} to "
+            f"has a {info.filename} that would expand from {info.compress_size} to "
             f"{info.file_size} bytes, by {beyond}",
         )
 
@@ -274,7 +271,7 @@ def _of_bzip2(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes
             try:
                 block = unpacking.decompress(data, min(left, _BLOCK))
             except OSError as error:
-                raise BadZipFile(f"{info.filename} is no bzip2: {error}") from error
+                raise BadZipFile(f"{info.filename} is not bzip2: {error}") from error
             left, checksum = left - len(block), zlib.crc32(block, checksum)
             yield block
     if left or checksum != info.CRC:
@@ -290,7 +287,7 @@ def weights_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     return [
         members[name]
         for name in sorted(members)
-        if name.endswith(_keras.WEIGHTS_SUFFIX) and "/" not in name
+        if name.endswith(file_names.WEIGHTS_SUFFIX) and "/" not in name
     ]
 
 
@@ -302,7 +299,7 @@ def npz_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
     return [
         info
         for info in archive.infolist()
-        if info.filename.endswith(_keras.NPZ_SUFFIX) and "/" not in info.filename
+        if info.filename.endswith(file_names.NPZ_SUFFIX) and "/" not in info.filename
     ]
 
 
@@ -320,15 +317,15 @@ def weights_source(
         if info.file_size != info.compress_size:
             raise probe.failure(
                 "truncated",
-                f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes and "
-                f"says {info.file_size}",
+                f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes "
+                f"and declares {info.file_size}",
             )
         start = member_start(stream.fileno(), info.header_offset)
         if start is None:
             raise probe.failure(
                 "truncated",
-                f"is a damaged zip archive: {info.filename} has no header of its own; copy or "
-                "download it again",
+                f"is a damaged zip archive: {info.filename} has no header; copy or download "
+                "it again",
             )
         yield Window(stream.fileno(), start, info.file_size)
         return

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.hdf5.rewriting.rebuild import rebuild
+from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import members as _archive
-from policytool.formats.keras_archive import parts as layout
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
 from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, differs
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Counted
 
-_PARTS: Final = (layout.CONFIG, layout.METADATA)
+_PARTS: Final = (file_names.CONFIG, file_names.METADATA)
 
 
 def texts(path: Path) -> Mapping[str, str]:
@@ -128,7 +128,8 @@ class _Source:
         missing = sorted(parts - self._archive.NameToInfo.keys() | parts - set(_PARTS))
         if missing:
             raise WriteError(
-                "source-changed", f"has no {missing[0]}, which the plan changes; plan again"
+                "source-changed",
+                f"has no {missing[0]}, which the plan changes; run --dry-run again",
             )
         return {
             part: _texts.new_bytes(
@@ -144,7 +145,7 @@ class _Source:
         names = {
             name
             for name in self._archive.namelist()
-            if name.endswith(layout.WEIGHTS_SUFFIX) and "/" not in name
+            if name.endswith(file_names.WEIGHTS_SUFFIX) and "/" not in name
         }
         return _weights.rebuilds(sorted(names), self.weights, changes)
 
@@ -178,8 +179,8 @@ def _refuse_doubles(archive: zipfile.ZipFile, names: set[str]) -> None:
         if count > 1 and name in names:
             raise WriteError(
                 "not-rewritable",
-                f"the archive has {name} {count} times, and it is to change; remove all but the "
-                "last",
+                f"the archive has {name} {count} times, but the plan changes it; remove all "
+                "but the last",
             )
 
 

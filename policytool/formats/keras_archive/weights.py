@@ -45,7 +45,10 @@ def rebuilds(names: Sequence[str], opening: Open, changes: Changes) -> Mapping[s
         if cast.tensor not in placed:
             raise WriteError(
                 "source-changed",
-                f"has no tensor {'/'.join(cast.tensor)}, which the plan casts; plan again",
+                (
+                    f"has no tensor {'/'.join(cast.tensor)}, which the plan casts; run --dry-run "
+                    "again"
+                ),
             )
     holder = _holder(sorted(names), holders) if changes.state is not None else None
     return {
@@ -66,12 +69,12 @@ def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
     if len(holders) > 1:
         raise WriteError(
             "not-rewritable",
-            f"the optimizer's state lies in several files ({', '.join(holders)}), and cannot be "
-            "arranged anew",
+            f"the optimizer state is in several files ({', '.join(holders)}) and cannot "
+            "be rearranged",
         )
     if not names:
         raise WriteError(
             "source-changed",
-            "has no weights, and the plan changes the optimizer's state; plan again",
+            ("has no weights, but the plan changes the optimizer state; run --dry-run again"),
         )
     return holders[0] if holders else names[0]

@@ -3,14 +3,13 @@
 from typing import Final
 
 from policytool.formats.format import Format
-from policytool.formats.keras_directory import read
+from policytool.formats.keras_directory import recognition
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="keras",
     title=".keras",
-    recognise=read.recognise,
-    read=read.read,
-    owns=read.owns,
-    whole=read.whole,
+    recognise=recognition.recognise,
+    owns=recognition.owns,
+    whole=recognition.whole,
 )

@@ -4,43 +4,20 @@ An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from policytool.formats.base import ASSETS, escaping_asset
+from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import parts as _keras
 from policytool.support import limits
 from policytool.support.files import opening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from policytool.formats.base import Probe
     from policytool.formats.document import Document, Observation
     from policytool.formats.keras_archive.npz import Arrays
-
-_JSON_FILES: Final = frozenset({_keras.CONFIG, _keras.METADATA})
-"""Files that make a directory an unpacked model; a path to one of them stands for the directory."""
-
-
-def recognise(probe: Probe) -> bool:
-    """Return whether the directory holds the JSON files of an unpacked model."""
-    return probe.names >= _JSON_FILES
-
-
-def owns(path: Path) -> bool:
-    """Return whether a file is the config, the metadata or weights."""
-    return len(path.parts) == 1 and path.name.endswith((".json", _keras.WEIGHTS_SUFFIX))
-
-
-def whole(path: Path) -> Path | None:
-    """Return the directory that a file is a part of; None for a file that is no part of one."""
-    is_part = path.name in _JSON_FILES or path.name.endswith(_keras.WEIGHTS_SUFFIX)
-    parent = path.parent
-    return (
-        parent if is_part and all(os.path.isfile(parent / name) for name in _JSON_FILES) else None
-    )
 
 
 def read(probe: Probe) -> Document:
@@ -49,13 +26,13 @@ def read(probe: Probe) -> Document:
 
     texts = {
         name: probe.content(limits.JSON_BYTES, "json-limit", f"has a {name} of", name)
-        for name in (_keras.CONFIG, _keras.METADATA)
+        for name in (file_names.CONFIG, file_names.METADATA)
     }
     observations: list[Observation] = []
     parts = _keras.read_parts(probe, texts, observations)
     named = _keras.needs_layer_names(parts)
     weights = []
-    for name in sorted(name for name in probe.names if name.endswith(_keras.WEIGHTS_SUFFIX)):
+    for name in sorted(name for name in probe.names if name.endswith(file_names.WEIGHTS_SUFFIX)):
         with _hdf5.open_checked(probe, str(probe.path / name), name) as file:
             weights.append(_hdf5.walk(probe, file, attributes=named))
     return _keras.document(
@@ -66,7 +43,7 @@ def read(probe: Probe) -> Document:
         [
             (name, _arrays(probe, name))
             for name in sorted(probe.names)
-            if name.endswith(_keras.NPZ_SUFFIX)
+            if name.endswith(file_names.NPZ_SUFFIX)
         ],
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.formats.hdf5.rewriting import comparison as comparing
 from policytool.formats.hdf5.rewriting import storage
 from policytool.formats.hdf5.rewriting.rebuild import rebuild
-from policytool.formats.keras_archive import parts as layout
+from policytool.formats.keras_archive import file_names
 from policytool.formats.keras_archive import weights as _weights
 from policytool.formats.rewriting import texts as _texts
 from policytool.formats.rewriting.base import Changes, Rewriter, WriteError, edit_texts
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from policytool.formats.hdf5.rewriting.storage import OpenHdf5
     from policytool.formats.rewriting.base import Counted
 
-_PARTS: Final = (layout.CONFIG, layout.METADATA)
+_PARTS: Final = (file_names.CONFIG, file_names.METADATA)
 
 
 def texts(path: Path) -> Mapping[str, str]:
@@ -71,7 +71,7 @@ def _rebuild_of(source: Path, changes: Changes) -> Rebuild:
     wanted = _rebuilds(source.parent, changes).get(source.name)
     if wanted is None:
         raise WriteError(
-            "source-changed", f"{source.name} is not what the plan changes; plan again"
+            "source-changed", f"{source.name} differs from the plan; run --dry-run again"
         )
     return wanted
 
@@ -83,7 +83,7 @@ def _rebuilds(path: Path, changes: Changes) -> Mapping[str, Rebuild]:
             yield opened
 
     names = sorted(
-        file.name for file in path.iterdir() if file.name.endswith(layout.WEIGHTS_SUFFIX)
+        file.name for file in path.iterdir() if file.name.endswith(file_names.WEIGHTS_SUFFIX)
     )
     return _weights.rebuilds(names, opening, changes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.formats.hdf5.values import open_files
-from policytool.formats.keras_archive.parts import WEIGHTS_SUFFIX
+from policytool.formats.keras_archive.file_names import WEIGHTS_SUFFIX
 
 if TYPE_CHECKING:
     from contextlib import ExitStack

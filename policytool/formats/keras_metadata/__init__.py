@@ -3,13 +3,12 @@
 from typing import Final
 
 from policytool.formats.format import Format
-from policytool.formats.keras_metadata import read
+from policytool.formats.keras_metadata import recognition
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="keras-metadata",
-    title="keras_metadata.pb alone",
+    title="a keras_metadata.pb file",
     suffixes=(".pb",),
-    recognise=read.recognise,
-    read=read.read,
+    recognise=recognition.recognise,
 )

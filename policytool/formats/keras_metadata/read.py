@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, ObjectNode, Observation, Writer
 from policytool.formats.saved_model.files import KERAS
-from policytool.formats.saved_model.read import KERAS_PREFIX
 from policytool.support import limits
 from policytool.support.text import protobuf_splice
 
@@ -24,14 +23,6 @@ if TYPE_CHECKING:
 
     from policytool.support.text.jsontext import Json
 
-_NODES_TAG: Final = b"\n"
-"""The first byte of the file: field 1 of Keras' SavedMetadata, delimited by its length."""
-
-_ROOT: Final = b"\x1a\x04root"
-"""The path of the model's own node, which is the first."""
-
-_NEAR: Final = 64
-"""Where the first node's path and identifier stand: before its metadata."""
 
 _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 _LAYER: Final = re.compile(r"layer(?:_with_weights)?-\d+")
@@ -43,17 +34,6 @@ _TEXTS: Final = {3: "path", 4: "identifier", 5: "metadata"}
 """Fields of SavedMetadata and of its SavedObject (keras/protobuf/saved_metadata.proto)."""
 
 
-def recognise(probe: Probe) -> bool:
-    """
-    Return whether a file begins as Keras' metadata does: with a node that is a Keras object, or
-    that lies at the root.
-    """
-    if probe.is_directory or not probe.head.startswith(_NODES_TAG):
-        return False
-    near = probe.head[:_NEAR]
-    return _ROOT in near or (KERAS_PREFIX.encode() in near and b"\x1a" in near)
-
-
 def read(probe: Probe) -> Document:
     """Return the document of a lone ``keras_metadata.pb``."""
     found = dict(_nodes(probe))
@@ -61,8 +41,7 @@ def read(probe: Probe) -> Document:
     if root is None:
         raise probe.failure(
             "metadata-rootless",
-            f"holds {len(found)} objects and none of them is the model; expected a {KERAS} as "
-            "Keras writes it",
+            f"contains {len(found)} objects, but no model; expected a {KERAS} written by Keras",
         )
     observations: list[Observation] = []
     total = sum(len(node["metadata"]) for node in found.values())
@@ -94,12 +73,12 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
     except protobuf_splice.WireError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
             message = (
-                "was passed through a text tool, which replaced its bytes by U+FFFD; copy the "
+                "was damaged by a text tool, which replaced bytes with U+FFFD; copy the "
                 "original in binary mode"
             )
             raise probe.failure("mangled", message) from error
         raise probe.failure(
-            "truncated", f"is no whole {KERAS}: {error}; copy or download it again"
+            "truncated", f"is not a complete {KERAS}: {error}; copy or download it again"
         ) from error
 
 

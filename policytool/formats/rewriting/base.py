@@ -86,7 +86,8 @@ def measure_nothing(path: Path, casts: Sequence[Cast]) -> Counted:
     """
     if casts:
         raise WriteError(
-            "source-changed", f"{path.name} stores no tensors, and the plan casts some; plan again"
+            "source-changed",
+            f"{path.name} stores no tensors, but the plan casts some; run --dry-run again",
         )
     return {}
 
@@ -105,13 +106,13 @@ def edit_texts(
     missing = sorted(by_part.keys() - texts.keys())
     if missing:
         raise WriteError(
-            "source-changed", f"has no {missing[0]}, which the plan changes; plan again"
+            "source-changed", f"has no {missing[0]}, which the plan changes; run --dry-run again"
         )
     try:
         return {part: apply(texts[part], changes) for part, changes in by_part.items()}
     except jsonedit.EditError as error:
         raise WriteError(
-            "source-changed", f"does not hold what the plan says: {error}; plan again"
+            "source-changed", f"does not match the plan: {error}; run --dry-run again"
         ) from error
 
 
@@ -119,5 +120,5 @@ def differs(where: str) -> WriteError:
     """Return the error of a draft that does not read back as it should."""
     return WriteError(
         "write-differs",
-        f"what was written does not read back as it should: {where} differs; nothing was changed",
+        (f"the new file does not read back correctly: {where} differs; nothing was changed"),
     )

@@ -87,15 +87,15 @@ class Companions:
             if not found.exists() or not stat.S_ISREG(found.stat().st_mode):
                 raise WriteError(
                     "not-rewritable",
-                    f"has no file {name} beside it, which it names; a copy elsewhere could not be "
+                    f"refers to a missing file {name}; a copy in another directory cannot be "
                     "loaded",
                 )
             if opening.find_status(place) is not None:
                 if not place.is_file() or not same_bytes(found, place):
                     raise WriteError(
                         "target-exists",
-                        f"{name} exists already in {self.target.name or self.target}, as another "
-                        "file; name another directory",
+                        f"{name} already exists in {self.target.name or self.target}, with "
+                        "different content; use another directory",
                     )
                 self._needed.append(place)
                 continue

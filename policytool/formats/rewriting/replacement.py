@@ -102,7 +102,10 @@ class Replacing:
         if _state(self._place.source) != self._before:
             raise WriteError(
                 "source-changed",
-                "was changed by someone else while it was read; nothing was written, try again",
+                (
+                    "was changed by another process while policytool read it, and nothing was "
+                    "written; run the command again"
+                ),
             )
 
     def publish(self, draft: atomic.Publishable, *, like: Path | None = None) -> None:
@@ -175,7 +178,7 @@ def report_failures(shown: str, place: Path) -> Iterator[None]:
         raise ModelFileError(
             shown,
             "target-exists",
-            f"{place.name} was made by someone else meanwhile; nothing was changed",
+            f"{place.name} was created by another process; nothing was changed",
         ) from error
     except OSError as error:
         _raise(error, shown, place)
@@ -191,7 +194,10 @@ def _free_backup(place: OutputPlace) -> Path:
     ):  # an interrupted run's is the original
         raise WriteError(
             "target-exists",
-            f"its backup {kept.name} exists already; remove it, or use --overwrite or --no-backup",
+            (
+                f"its backup {kept.name} already exists; remove it, or use --overwrite or "
+                "--no-backup"
+            ),
         )
     return kept
 
@@ -204,13 +210,13 @@ def _check_target(place: OutputPlace) -> None:
     kind = found.st_mode
     if not stat.S_ISREG(kind) and not (stat.S_ISDIR(kind) and place.directory):
         raise WriteError(
-            "target-exists", f"{target.name} is no file that could be replaced; name another output"
+            "target-exists", f"{target.name} is not a regular file; specify another output"
         )
     if not (place.overwrite or place.replace):
         raise WriteError(
             "target-exists",
-            f"would be written to {target.name}, which exists already; use --overwrite to replace "
-            "it, or -o for another name",
+            f"would be written to {target.name}, which already exists; use --overwrite to "
+            "replace it, or -o for another name",
         )
 
 
@@ -236,11 +242,13 @@ def _raise(error: OSError, shown: str, place: Path) -> NoReturn:
         raise ModelFileError(
             shown,
             "no-space",
-            f"there is no room for the new file in {where} ({reason}); nothing was changed",
+            (f"not enough space for the new file in {where} ({reason}); nothing was changed"),
         ) from error
     if error.errno in _NOT_WRITABLE:
         raise ModelFileError(
-            shown, "not-writable", f"no file can be made in {where} ({reason}); nothing was changed"
+            shown,
+            "not-writable",
+            f"no file can be created in {where} ({reason}); nothing was changed",
         ) from error
     raise ModelFileError(
         shown, "write-failed", f"writing failed ({reason}); nothing was changed"

@@ -262,14 +262,14 @@ def _files(job: _Job, made: atomic.DirectoryDraft, below: Path = Path()) -> Iter
         elif stat.S_ISREG(file.stat().st_mode):
             yield relative
         else:
-            raise WriteError("not-rewritable", f"{relative} is no regular file")
+            raise WriteError("not-rewritable", f"{relative} is not a regular file")
 
 
 def _rewriter(document_format: str, source: Path) -> tuple[Format, Rewriter]:
     found = _format_for(document_format, is_directory=source.is_dir())
     if found is None or not (rewriter := found.rewriter):
         raise ModelFileError(
-            str(source), "not-rewritable", f"{document_format} files are only read"
+            str(source), "not-rewritable", f"{document_format} files can only be read"
         )
     return found, rewriter
 

@@ -3,14 +3,13 @@
 from typing import Final
 
 from policytool.formats.format import Format
-from policytool.formats.saved_model import files, read
+from policytool.formats.saved_model import files, recognition
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="savedmodel",
     title="SavedModel",
-    recognise=read.recognise,
-    read=read.read,
+    recognise=recognition.recognise,
     owns=files.owns,
     whole=files.whole,
 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 GRAPH: Final = "saved_model.pb"
 TEXT_GRAPH: Final = "saved_model.pbtxt"
 KERAS: Final = "keras_metadata.pb"
+KERAS_PREFIX: Final = "_tf_keras_"
 CHECKPOINT: Final = ("variables", "variables")
 """Where the checkpoint of a SavedModel lies: its prefix, below the model's directory."""
 

@@ -47,6 +47,6 @@ def escaping_assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
     """Yield the assets that lie outside a model's directory, by their names or by a link."""
     for name in sorted({text(asset.filename) for graph in graphs for asset in assets(graph)}):
         if leads_out(name):
-            yield escaping_asset(name, f"lies outside {ASSETS}")
+            yield escaping_asset(name, f"is outside {ASSETS}")
         elif probe.leads_out(probe.path / ASSETS / name):
             yield escaping_asset(name, "is a link out of the model")

@@ -98,13 +98,13 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
     for name in doubled:
         yield Observation(
             code="duplicate-function",
-            message=f"its graph has the function {short(name)} twice; TensorFlow takes the first",
+            message=f"its graph has the function {short(name)} twice; TensorFlow uses the first",
             where="saved_model.pb",
         )
     paths = _Paths(graph, bodies)
     for name in dict.fromkeys(paths.misplaced_ops()):
         where = (
-            "a path of the model's own, not the saver's or an asset's"
+            "a path in the model, not the path of the saver or an asset"
             if ops.path_inputs(name)
             else "an attribute that can name a file"
         )

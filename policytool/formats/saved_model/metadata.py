@@ -135,7 +135,10 @@ def _texts(data: memoryview, file: str) -> Mapping[str, str]:
         except UnicodeDecodeError as error:
             raise WriteError(
                 "not-rewritable",
-                f"the metadata {part} is not UTF-8 text (byte {error.start}), and is only read",
+                (
+                    f"the metadata {part} is not UTF-8 text (byte {error.start}) and can only be "
+                    "read"
+                ),
             ) from error
     return found
 
@@ -157,7 +160,7 @@ def _places(data: memoryview, file: str) -> Mapping[str, tuple[Span, ...]]:
         return dict(_in_graph(data) if file == GRAPH else _in_metadata(data))
     except protobuf_splice.WireError as error:
         raise WriteError(
-            "not-rewritable", f"{file} is no protobuf message that can be edited: {error}"
+            "not-rewritable", f"{file} is not a protobuf message that can be edited: {error}"
         ) from error
 
 
@@ -184,7 +187,7 @@ def _in_metadata(data: memoryview) -> Iterator[tuple[str, tuple[Span, ...]]]:
             if field.number == _NODE_ID and field.span is None:
                 number = field.value
         if number in seen:
-            raise protobuf_splice.WireError(f"node {number} stands twice")
+            raise protobuf_splice.WireError(f"node {number} occurs twice")
         seen.add(number)
         metadata = protobuf_splice.the_span(data, _NODE_METADATA, node)
         if metadata is not None:

@@ -29,6 +29,7 @@ from policytool.formats.saved_model.files import (
     CHECKPOINT,
     GRAPH,
     KERAS,
+    KERAS_PREFIX,
     TEXT_GRAPH,
     is_without_graph,
 )
@@ -52,7 +53,6 @@ MISSING: Final = "missing-shard"
 SERVE: Final = b"serve"
 """The tag that loaders look for (tensorflow/python/saved_model/tag_constants.py)."""
 
-KERAS_PREFIX: Final = "_tf_keras_"
 _NUMBER: Final = "shared_object_id"
 """The key of the number that Keras gives each object in its metadata."""
 
@@ -69,11 +69,6 @@ _OP: Final = attrgetter("op")
 _UTF8_REPLACEMENT: Final = b"\xef\xbf\xbd"
 
 
-def recognise(probe: Probe) -> bool:
-    """Return whether the directory holds a SavedModel's graph, or all but that."""
-    return bool({GRAPH, TEXT_GRAPH} & probe.names) or is_without_graph(probe.path, probe.names)
-
-
 def read(probe: Probe) -> Document:
     """Return the document of a SavedModel."""
     from policytool.formats.saved_model import graph_assets
@@ -81,20 +76,23 @@ def read(probe: Probe) -> Document:
     if is_without_graph(probe.path, probe.names):
         raise probe.failure(
             "savedmodel-graphless",
-            f"is a SavedModel whose {GRAPH} is missing: copy it beside {KERAS} from where the "
-            f"model was saved, or name {KERAS} itself to read what it declares",
+            f"is a SavedModel without {GRAPH}; copy it next to {KERAS} from the original "
+            f"model, or name {KERAS} itself to read only the policies",
         )
     if GRAPH not in probe.names:
         raise probe.failure(
             "savedmodel-text",
-            f"is a SavedModel in protobuf's text form; expected {GRAPH}, which TensorFlow's "
-            "SavedModel builder writes by default",
+            f"is a SavedModel in protobuf's text form; expected {GRAPH}, the default of "
+            "TensorFlow's SavedModel builder",
         )
     saved = _message(probe, GRAPH, "SavedModel")
     if not saved.meta_graphs:
         raise probe.failure(
             "savedmodel-empty",
-            f"{GRAPH} holds no graph; expected what tf.saved_model.save or model.save writes",
+            (
+                f"{GRAPH} contains no graph; expected the output of tf.saved_model.save or "
+                "model.save"
+            ),
         )
     if beyond := limits.GRAPHS.exceeded_message(len(saved.meta_graphs)):
         raise probe.failure("proto-limit", f"holds {beyond}")
@@ -190,8 +188,8 @@ def _missing(probe: Probe) -> Iterator[Observation]:
     }
     if lacking := sorted(expected - present):
         message = (
-            f"{CHECKPOINT[0]}/{lacking[0]} is missing: the values of its variables are not in the "
-            "model, and nothing loads it"
+            f"{CHECKPOINT[0]}/{lacking[0]} is missing: the model has no values for its "
+            "variables and cannot be loaded"
         )
         yield Observation(code=MISSING, message=message, where=CHECKPOINT[0])
 
@@ -241,13 +239,13 @@ def _message(
     except ValueError as error:
         if _UTF8_REPLACEMENT in data[:4096]:
             message = (
-                f"{file} was passed through a text tool, which replaced its bytes by U+FFFD; copy "
+                f"{file} was damaged by a text tool, which replaced bytes with U+FFFD; copy "
                 "the original in binary mode"
             )
             raise probe.failure("mangled", message) from error
         raise probe.failure(
             "truncated",
-            f"{file} is no protobuf message of a SavedModel: truncated or foreign; copy or "
+            f"{file} is not the protobuf message of a SavedModel, or truncated; copy or "
             "download it again",
         ) from error
 
@@ -294,8 +292,8 @@ def _metadata(
             parts[f"{KERAS}#{index}"]
         ):
             message = (
-                f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 on obeys {KERAS}, "
-                "TF 2.4 the other"
+                f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later use "
+                f"{KERAS}, TF 2.4 the other"
             )
             observations.append(
                 Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}")
@@ -303,8 +301,8 @@ def _metadata(
     for index in texts:
         if not 0 <= index < len(graph.nodes):
             message = (
-                f"{KERAS} describes the object {index}, which the graph does not have; Keras "
-                "builds what it describes all the same"
+                f"{KERAS} describes the object {index}, which is missing from the graph; "
+                "Keras builds it anyway"
             )
             observations.append(
                 Observation(code="stray-metadata", message=message, where=f"{KERAS}#{index}")
@@ -419,8 +417,8 @@ def _others(probe: Probe) -> Iterator[Observation]:
     )
     if others:
         message = (
-            f"its directory also holds {' and '.join(others)}, which some releases load instead of "
-            f"{GRAPH}"
+            f"its directory also contains {' and '.join(others)}, which some releases "
+            f"load instead of {GRAPH}"
         )
         yield Observation(code="several-models", message=message)
 
@@ -432,7 +430,7 @@ def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tup
         observations.append(
             Observation(
                 code="graph-limit",
-                message=f"its graph {error}: what it computes in was not read",
+                message=f"its graph {error}: its traced dtypes were not read",
                 where=GRAPH,
             )
         )
@@ -455,8 +453,8 @@ def _scoped_tensors(
         copies = _copies(graph.object_graph)
         if copies:
             message = (
-                f"{len(copies)} of its variables are copies that no function reads: what Keras 3 "
-                "exports holds each variable twice; they are counted once"
+                f"{len(copies)} of its variables are copies that no function reads: exports "
+                "of Keras 3 contain each variable twice; they are counted once"
             )
             observations.append(Observation(code="variable-copies", message=message))
         for index, node in enumerate(graph.object_graph.nodes):

@@ -3,14 +3,13 @@
 from typing import Final
 
 from policytool.formats.format import Format
-from policytool.formats.sharded_weights import read
+from policytool.formats.sharded_weights import recognition
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="weights",
-    title="weights alone",
-    recognise=read.recognise,
-    read=read.read,
-    whole=read.whole,
+    title="a weights file",
+    recognise=recognition.recognise,
+    whole=recognition.whole,
     parts_are_models=True,
 )

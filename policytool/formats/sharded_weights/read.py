@@ -6,11 +6,11 @@ Keras' weights in shards (3.10 on): ``NAME.weights.json``, which says what is wh
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.base import Probe, parse_json
 from policytool.formats.document import Document, Layout, Observation, Tensor
+from policytool.formats.sharded_weights.recognition import SUFFIX
 from policytool.support import limits
 
 if TYPE_CHECKING:
@@ -20,32 +20,7 @@ if TYPE_CHECKING:
     from policytool.support.text.jsontext import Json
 
 MAP: Final = "weight_map"
-SUFFIX: Final = ".weights.json"
 SHARD_SUFFIX: Final = ".weights.h5"
-_HEAD: Final = re.compile(rb'\s*\{\s*("metadata"\s*:\s*\{[^{}]*\}\s*,\s*)?"weight_map"\s*:')
-"""How the file begins: Keras writes the total size, then the map."""
-
-_SHARD: Final = re.compile(r"(.+)_\d{5,}\.weights\.h5", re.DOTALL)
-
-
-def recognise(probe: Probe) -> bool:
-    """Return whether the file is JSON that begins with a map of weights."""
-    return _HEAD.match(probe.head) is not None
-
-
-def whole(path: Path) -> Path | None:
-    """
-    Return the map of the shards that a path is one of, where it lies beside it; None for any other
-    path.
-    """
-    match = _SHARD.fullmatch(path.name)
-    if match is None:
-        return None
-    mapped = path.with_name(match[1] + SUFFIX)
-    try:
-        return mapped if mapped.is_file() else None
-    except OSError:  # the shard stands for itself
-        return None
 
 
 def read(probe: Probe) -> Document:
@@ -92,8 +67,8 @@ def _names(probe: Probe, value: Json) -> list[str]:
     if not isinstance(mapped, dict):
         raise probe.failure(
             "json-not-keras",
-            f"is JSON with a {MAP} that is no object; expected what model.save_weights writes to "
-            f"NAME{SUFFIX}",
+            f"is JSON with a {MAP} that is not an object; expected the output of "
+            f"model.save_weights to NAME{SUFFIX}",
         )
     found: dict[str, None] = {}
     for names in mapped.values():
@@ -101,8 +76,8 @@ def _names(probe: Probe, value: Json) -> list[str]:
             if not isinstance(name, str) or not name.endswith(SHARD_SUFFIX):
                 raise probe.failure(
                     "json-not-keras",
-                    f"is a map of weights, and not in Keras' shards: it names {name!r}; expected "
-                    f"NAME_00000{SHARD_SUFFIX}",
+                    f"is a map of weights, but not of Keras shards: it refers to {name!r}; "
+                    f"expected NAME_00000{SHARD_SUFFIX}",
                 )
             found[name] = None
     if beyond := limits.WEIGHTS_SHARDS.exceeded_message(len(found)):
@@ -120,11 +95,11 @@ def _beside(probe: Probe, name: str) -> Path:
     ):
         raise probe.failure(
             "escaping-link",
-            f"names the shard {name}, which is not in the map's own directory; it was not followed",
+            (f"refers to the shard {name}, which is not in its own directory and was not followed"),
         )
     if not path.is_file():
         raise probe.failure(
             "shard-missing",
-            f"names the shard {name}, which is not here; copy it to the map's directory too",
+            f"refers to the missing shard {name}; copy it to the same directory",
         )
     return path

@@ -3,13 +3,12 @@
 from typing import Final
 
 from policytool.formats.format import Format
-from policytool.formats.tfjs import read
+from policytool.formats.tfjs import recognition
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="tfjs",
     title="TensorFlow.js layers model",
     suffixes=(".json",),
-    recognise=read.recognise,
-    read=read.read,
+    recognise=recognition.recognise,
 )

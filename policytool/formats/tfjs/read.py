@@ -9,7 +9,6 @@ count again where the converter, ``tensorflowjs`` in Python, builds a Keras mode
 from __future__ import annotations
 
 import math
-import re
 from codecs import BOM_UTF8
 from collections import Counter
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from policytool.formats.base import Probe, is_serialised, parse_json, writer_of
 from policytool.formats.document import Document, Layout, Observation, Tensor
+from policytool.formats.tfjs.recognition import recognise
 from policytool.releases import dtypes
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
@@ -35,12 +35,6 @@ _CONFIG: Final = "model_config"
 _TRAINING: Final = "training_config"
 _VARS: Final = "vars"
 _GRAPH: Final = "graph-model"
-_BEGINNING: Final = re.compile(
-    rb"""\s*\{\s*"(?:modelTopology|weightsManifest|generatedBy|convertedBy|userDefinedMetadata)"\s*:
-       | \s*\{\s*"format"\s*:\s*"(?:layers|graph)-model" """,
-    re.VERBOSE,
-)
-"""The key that any release of the converter, or of TensorFlow.js, writes first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,11 +52,6 @@ class TensorLocation:
     """Whether the values are stored in another dtype than the one whoever loads the file gets."""
 
 
-def recognise(probe: Probe) -> bool:
-    """Return whether the file begins like a ``model.json``."""
-    return _BEGINNING.match(probe.head.removeprefix(BOM_UTF8)) is not None
-
-
 def read(probe: Probe) -> Document:
     """Return the document of a model; its shards are not looked at."""
     observations: list[Observation] = []
@@ -71,8 +60,8 @@ def read(probe: Probe) -> Document:
     if model.get("format") == _GRAPH or (isinstance(topology, dict) and "node" in topology):
         raise probe.failure(
             "tfjs-graph-model",
-            "is a TensorFlow.js graph model, which has ops and no layers, and so no policies; "
-            "inspect the model it was made of",
+            "is a TensorFlow.js graph model, which has ops but no layers and policies; "
+            "inspect the model that it was converted from",
         )
     groups = _groups(probe, model)
     tensors = tuple(
@@ -83,8 +72,8 @@ def read(probe: Probe) -> Document:
     if topology is not None and not is_serialised(config):
         raise probe.failure(
             "tfjs-not-keras",
-            "has a modelTopology without class_name and config; expected what tensorflowjs' "
-            "save_keras_model writes",
+            "has a modelTopology without class_name and config; expected the output of "
+            "save_keras_model of tensorflowjs",
         )
     layout = (
         Layout.OBJECT_PATHS
@@ -195,8 +184,8 @@ def _object(probe: Probe, observations: list[Observation]) -> dict[str, Json]:
     if not isinstance(model, dict):
         raise probe.failure(
             "tfjs-not-keras",
-            "is JSON, but no TensorFlow.js model; expected an object with modelTopology and "
-            "weightsManifest",
+            "is JSON, but not a TensorFlow.js model; expected an object with "
+            "modelTopology and weightsManifest",
         )
     return model
 
@@ -250,8 +239,8 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
 def _refuse(probe: Probe) -> NoReturn:
     raise probe.failure(
         "tfjs-manifest",
-        f"has a {MANIFEST} that is none; expected groups with paths and with weights of a name, a "
-        "shape and a dtype each",
+        f"has an invalid {MANIFEST}; expected groups with paths, and weights with a "
+        "name, a shape and a dtype each",
     )
 
 
@@ -261,8 +250,8 @@ def _about_storage(
     outside = [path for path in shards({MANIFEST: list(groups)}) if escapes(path)]
     if outside:
         message = (
-            f"{MANIFEST} names {outside[0]!r}, which lies outside the model's directory; it was "
-            "not followed, and TensorFlow.js would"
+            f"{MANIFEST} refers to {outside[0]!r}, which is outside the model's directory "
+            "and was not followed; TensorFlow.js would follow it"
         )
         yield Observation(code="escaping-shard", message=message, where=MANIFEST)
     entries = [
@@ -276,7 +265,7 @@ def _about_storage(
     if quantised:
         words = ", ".join(f"{count} as {dtype}" for dtype, count in quantised.items())
         message = (
-            f"{sum(quantised.values())} of {len(tensors)} tensors are stored quantised ({words}); "
-            "whoever loads the file gets floats again"
+            f"{sum(quantised.values())} of {len(tensors)} tensors are stored quantized "
+            f"({words}); they become floats when the file is loaded"
         )
         yield Observation(code="tfjs-quantized", message=message, where=MANIFEST)

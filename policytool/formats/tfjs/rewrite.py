@@ -27,8 +27,8 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     if casts:
         raise WriteError(
             "not-rewritable",
-            f"the tensors of {path.name} stay as TensorFlow.js stores them, and the plan casts "
-            "some; plan again",
+            f"the tensors of {path.name} cannot be cast in TensorFlow.js files, but the "
+            "plan casts some; run --dry-run again",
         )
     return {}
 
@@ -42,14 +42,16 @@ def companions(path: Path) -> tuple[str, ...]:
     try:
         model, _ = jsontext.parse(texts.text(path))
     except jsontext.JsonError as error:
-        raise WriteError("source-changed", f"{error}, and was read before; plan again") from error
+        raise WriteError(
+            "source-changed", f"{error}, but could be read before; run --dry-run again"
+        ) from error
     names = shards(model)
     outside = next((name for name in names if escapes(name)), None)
     if outside is not None:
         raise WriteError(
             "not-rewritable",
-            f"names the shard {outside!r} outside its directory, which is not copied; write into "
-            "the model's own directory",
+            f"refers to the shard {outside!r} outside its directory, which is not copied; "
+            "write to the model's own directory",
         )
     return names
 

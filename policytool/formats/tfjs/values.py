@@ -49,7 +49,7 @@ class TfjsValues:
         if place.quantised:
             raise ValuesError("stored quantised")
         if tensor.dtype == _STRING or place.offset is None:
-            raise ValuesError("text in shards is not read, nor what stands behind it")
+            raise ValuesError("text in shards, and data after it, is not read")
         dtype = numpy_dtype(tensor.dtype)
         try:
             yield from whole(
@@ -96,13 +96,13 @@ class TfjsValues:
                     count -= len(data)
                     yield data
         if count:
-            raise ValuesError("its shards are shorter than the manifest says")
+            raise ValuesError("its shards are shorter than the manifest declares")
 
     def _shard(self, name: str) -> Path:
         """Return the path of a shard: a file of the model's own directory."""
         path = self._probe.path.parent / name
         if tfjs.escapes(name) or self._probe.leads_out(path):
-            raise ValuesError("its shard lies outside the model's directory, which is not left")
+            raise ValuesError("its shard is outside the model's directory and was not read")
         if not path.is_file():
             raise ValuesError("its shard is missing")
         return path

@@ -3,13 +3,12 @@
 from typing import Final
 
 from policytool.formats.format import Format
-from policytool.formats.yaml_architecture import read
+from policytool.formats.yaml_architecture import recognition
 
 FORMAT: Final = Format(
     package=__name__,
     document_format="yaml",
     title="architecture YAML",
     suffixes=(".yaml", ".yml"),
-    recognise=read.recognise,
-    read=read.read,
+    recognise=recognition.recognise,
 )

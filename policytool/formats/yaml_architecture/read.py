@@ -6,7 +6,6 @@ It stores no variables.
 
 from __future__ import annotations
 
-import re
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Final
 
@@ -24,22 +23,6 @@ PART: Final = "model"
 PYTHON_OBJECTS: Final = "python-objects"
 """The observation's code for tags that name classes of Python."""
 
-_BEGINNING: Final = re.compile(
-    rb"""(?:[ \t]*(?:\#[^\n]*)?\r?\n | %YAML[^\n]*\n | ---[ \t]*\r?\n)*   # before a document
-         (?:["']?(?:backend|keras_version)["']?[ \t]*:[ \t][^\n]*\n){0,2}
-         ["']?class_name["']?[ \t]*:[ \t]""",
-    re.VERBOSE,
-)
-"""Keys in the order of PyYAML, which sorts them, and in that of Keras, for a dump that did not."""
-
-
-def recognise(probe: Probe) -> bool:
-    """
-    Return whether the file begins with the keys that ``to_yaml()`` writes, ``class_name`` among the
-    first three.
-    """
-    return _BEGINNING.match(probe.head.removeprefix(BOM_UTF8)) is not None
-
 
 def read(probe: Probe) -> Document:
     """Return the document of an architecture."""
@@ -56,8 +39,8 @@ def read(probe: Probe) -> Document:
     if not is_serialised(config):
         raise probe.failure(
             "yaml-not-keras",
-            "is YAML, but no Keras architecture: it has no class_name and config; expected what "
-            "model.to_yaml() returned",
+            "is YAML, but not a Keras architecture: it lacks class_name and config; "
+            "expected the output of model.to_yaml()",
         )
     return Document(
         path=probe.shown,
@@ -81,6 +64,8 @@ def _observations(found: Parsed) -> Iterator[Observation]:
         names = ", ".join(name.rpartition(".")[2] for name in found.wrappers)
         yield Observation(
             code=PYTHON_OBJECTS,
-            message=f"the file has values as calls of Python classes ({names}), of which only the "
-            "arguments are read; PyYAML 5.2 and later refuse them",
+            message=(
+                f"the file contains calls of Python classes ({names}), but only their arguments "
+                "are read; PyYAML 5.2 and later reject them"
+            ),
         )

@@ -44,14 +44,14 @@ def apply(text: str, edits: Sequence[Change]) -> str:
     except yamltext.YamlError as error:
         raise _refuse(str(error)) from error
     if not same(found, wanted):
-        raise _refuse("says something else than asked")
+        raise _refuse("does not contain the edit")
     return edited
 
 
 def _refuse(problem: str) -> WriteError:
     return WriteError(
         "not-rewritable",
-        f"is YAML in a form that is only read: once it is edited the text {problem}",
+        f"is YAML that can only be read: after an edit, the text {problem}",
     )
 
 
@@ -60,7 +60,7 @@ def _edit(value: Json, edits: Sequence[Change]) -> Json:
     holder: dict[str, Json] = {"": value}
     for pointer, before, after in edits:
         if not _POINTER.fullmatch(pointer):
-            raise EditError(f"{pointer[:80]!r} is no JSON Pointer into a config")
+            raise EditError(f"{pointer[:80]!r} is not a JSON Pointer into a config")
         try:
             inner, key = place(holder, f"/{pointer}")
             is_there = key in inner if isinstance(inner, dict) else pointer.endswith(f"/{key}")
@@ -68,7 +68,7 @@ def _edit(value: Json, edits: Sequence[Change]) -> Json:
         except (LookupError, TypeError, ValueError) as error:
             raise EditError(f"{pointer!r} leads nowhere") from error
         if not same(found, before) or (isinstance(after, Absent) and isinstance(before, Absent)):
-            raise EditError(f"{pointer!r} holds another value than expected")
+            raise EditError(f"{pointer!r} contains a different value than expected")
         if not isinstance(after, Absent):
             inner[key] = copy.deepcopy(after)
         elif isinstance(inner, dict) and pointer:

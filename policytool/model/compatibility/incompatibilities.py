@@ -173,50 +173,52 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "weights",
         "tf1.15 on, keras3.0 on",
-        "it has weights and no model; load_weights reads it into a model that has its layers",
+        "contains only weights; build the model and call load_weights",
         lambda _: True,
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "keras3.0 on",
-        "Keras 3 loads no SavedModels",
+        "Keras 3 does not support SavedModels",
         lambda _: True,
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
         "tf1.15 to tf2.9",
-        "the .keras archive came with TF 2.12",
+        ".keras archives need TF 2.12 or later",
         lambda _: True,
     ),
     _row(
         Obstacle.CONTAINER,
         "h5",
         "keras3.0 on",
-        "Keras 3 takes HDF5 under the suffix .h5 or .hdf5 alone",
+        "Keras 3 requires the file extension .h5 or .hdf5 for HDF5",
         lambda found: found.document.path.endswith(".keras"),
     ),
     _row(
         Obstacle.CONTAINER,
         "yaml",
         "tf2.3 on",
-        "TF 2.3.4 and later read no YAML, which could run code",
+        "TF 2.3.4 and later do not support YAML",
         lambda _: True,
     ),
-    _row(Obstacle.CONTAINER, "yaml", "keras3.0 on", "Keras 3 reads no YAML", lambda _: True),
+    _row(
+        Obstacle.CONTAINER, "yaml", "keras3.0 on", "Keras 3 does not support YAML", lambda _: True
+    ),
     _row(
         Obstacle.CONTAINER,
         "yaml",
         "tf2.0 to tf2.2",
-        "it has values as calls of Python classes, which PyYAML 5.2 and later refuse",
+        "contains calls of Python classes, which PyYAML 5.2 and later reject",
         _observation("python-objects"),
     ),
     _row(
         Obstacle.MODEL,
         "h5 json yaml",
         "tf2.1 to tf2.2, keras3.0 on",
-        "the config of its Sequential is a bare list, as Keras up to 2.2.2 writes it",
+        "the config of its Sequential is a bare list, the format of Keras up to 2.2.2",
         lambda found: found.traits.listed_layers,
     ),
     # What no order of building exists for: releases do not end, or refuse it; see
@@ -225,7 +227,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "tf1.15 on, keras3.0 on",
-        "its layers wait for each other, so that none can be built",
+        "circular dependency between layers",
         lambda found: found.traits.stuck,
     ),
     # SavedModels
@@ -233,14 +235,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.POLICY,
         "savedmodel",
         "tf1.15 to tf2.0",
-        "a policy dict is no dtype before TF 2.1",
+        "policy dicts need TF 2.1 or later",
         _policy_dict("Policy", "PolicyV1"),
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "tf1.15 to tf2.5",
-        "its metadata stands in keras_metadata.pb alone, which TF 2.6 is the first to read",
+        "its metadata is only in keras_metadata.pb, which needs TF 2.6 or later",
         lambda found: found.is_written_in("tf2.9 on"),
     ),
     _row(
@@ -254,42 +256,42 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.1",
-        "TF 2.1 cannot read the input shapes of functional models that later releases write",
+        "input shapes of functional models have the format of a later release",
         lambda found: found.is_written_in("tf2.2 to tf2.9") and _is_functional(found),
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.2 to tf2.3",
-        "saved without traces, which TF 2.4 is the first to load",
+        "saved without traces, which needs TF 2.4 or later",
         _has_no_traces,
     ),
     _row(
         Obstacle.POLICY,
         "savedmodel",
         "tf2.1 to tf2.3",
-        "PolicyV1 came with TF 2.4",
+        "PolicyV1 needs TF 2.4 or later",
         _policy_dict("PolicyV1"),
     ),
     _row(
         Obstacle.POLICY,
         "savedmodel",
         "tf1.15 to tf2.4",
-        "a mixed policy is a bare name, which TF 2.5 is the first to read",
+        "mixed policies are bare names, which need TF 2.5 or later",
         _policy_dict("mixed-name"),
     ),
     _row(
         Obstacle.KEY,
         "savedmodel",
         "tf2.9 to tf2.15",
-        "MultiHeadAttention has softmax_robust_masking, a key of tf_keras 2.21",
+        ("MultiHeadAttention has no argument `softmax_robust_masking` before tf_keras 2.21"),
         _key("MultiHeadAttention", "softmax_robust_masking"),
     ),
     _row(
         Obstacle.MODEL,
         "savedmodel",
         "tf2.2 to tf2.5",
-        "a subclassed model, whose config these loaders take for a functional one's",
+        "subclassed model, whose config these releases mistake for a functional model",
         lambda found: (
             found.traits.root_class not in {None, *MODEL_CLASSES} and not found.traits.graph_network
         ),
@@ -298,7 +300,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "json",
         "tf1.15 to tf2.5",
-        "a subclassed model, whose config these loaders take for a functional one's",
+        "subclassed model, whose config these releases mistake for a functional model",
         lambda found: found.traits.root_class not in MODEL_CLASSES,
     ),
     # .keras archives between families
@@ -306,35 +308,35 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "keras",
         "tf2.12",
-        "its model class lies in another module than keras.engine",
+        "its model class is not in the module keras.engine",
         _foreign_module("keras.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
         "tf2.15",
-        "its model class lies in another module than keras.src.engine",
+        "its model class is not in the module keras.src.engine",
         _foreign_module("keras.src.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
         "after tf2.15",
-        "its model class lies in a module that tf_keras lacks",
+        "its model class is in a module that tf_keras lacks",
         _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "h5 keras",  # HDF5 of tf_keras has the module of a model that is nested twice
         "keras3.0 on",
-        "its model class lies in a module that Keras 3 lacks",
+        "its model class is in a module that Keras 3 lacks",
         _foreign_module("keras.src.models.functional"),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "tf2.12",
-        "its variables lie under other names than TF 2.12 looks for",
+        "its variables have different names than TF 2.12 expects",
         lambda found: "tf2.12" not in found.releases and found.traits.root_class == "Sequential",
     ),
     # architectures that Keras 3 cannot place
@@ -342,7 +344,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "json",
         "keras3.0 on",
-        "Keras 2's to_json() names no module for the model",
+        "the JSON has no module for the model class",
         lambda found: _is_keras2(found) and found.traits.root_class in MODEL_CLASSES,
     ),
     # policies
@@ -350,35 +352,35 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "tf1.15 to tf2.0",
-        "a policy dict is no dtype before TF 2.1",
+        "policy dicts need TF 2.1 or later",
         _policy_dict("Policy", "PolicyV1", *_KERAS3_POLICIES),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "tf2.1 to tf2.3",
-        "PolicyV1 came with TF 2.4",
+        "PolicyV1 needs TF 2.4 or later",
         _policy_dict("PolicyV1"),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "tf1.15 to tf2.4",
-        "a mixed policy is a bare name, which TF 2.5 is the first to read",
+        "mixed policies are bare names, which need TF 2.5 or later",
         _policy_dict("mixed-name", "quantized-name"),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "tf2.1 on",
-        "policies are Keras 3's dicts",
+        "policies use Keras 3 dicts",
         _policy_dict(*_KERAS3_POLICIES),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.0",
-        "policies are dicts of Keras 2 without a module",
+        "policies use Keras 2 dicts without a module",
         lambda found: (
             _policy_dict("Policy", "PolicyV1")(found)
             and "Policy.module" not in found.traits.policy_keys
@@ -388,35 +390,35 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.3 on",
-        "policies are dicts of Keras 2 (Policy, PolicyV1)",
+        "policies use Keras 2 dicts (Policy, PolicyV1)",
         _policy_dict("Policy", "PolicyV1"),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.0",
-        "quantised policies and policy maps came later",
+        "quantized policies and policy maps need a later release",
         _policy_dict("quantized-name", *_KERAS3_POLICIES[2:]),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.3",
-        "quantised policies and policy maps are dicts, which came with Keras 3.4",
+        "quantized policies and policy maps are dicts, which need Keras 3.4 or later",
         _policy_dict(*_KERAS3_POLICIES[2:]),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.6",
-        "int4, GPTQ and AWQ came after Keras 3.6",
+        "int4, GPTQ and AWQ need a release later than Keras 3.6",
         _policy_dict("Int4DTypePolicy", "GPTQDTypePolicy", "AWQDTypePolicy"),
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
         "keras3.3",
-        "quantised layers, whose variables it reads in another order from HDF5",
+        "quantized layers, whose variables are in a different order in HDF5",
         lambda found: (
             _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found)
             and not found.is_written_in("keras3.0 to keras3.3")
@@ -426,7 +428,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "tf2.1",
-        "a ConvLSTM2D under a mixed policy, whose kernel TF 2.1 does not cast",
+        "ConvLSTM2D under a mixed policy, whose kernel TF 2.1 does not cast",
         lambda found: any(
             name == "ConvLSTM2D" and policy.startswith("mixed_")
             for name, policy in found.traits.layer_policies
@@ -444,14 +446,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "keras3.0 on",
-        "op layers of Keras 2, which Keras 3 has not",
+        "op layers of Keras 2, which Keras 3 lacks",
         _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
     ),
     _row(
         Obstacle.GRAPH,
         "h5",
         "keras3.0 on",
-        "operations in its graph, which HDF5 cannot name",
+        "operations in its graph, which HDF5 cannot represent",
         lambda found: bool(found.traits.operations - _NAMED_LIKE_LAYERS),
     ),
     # layers of Keras 2 in older Keras 2
@@ -459,15 +461,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.KEY,
         _ALL_CONFIGS,
         "tf1.15 to tf2.4",
-        "an activation is a layer, which TF 2.5 is the first to read",
+        "an activation is a layer, which needs TF 2.5 or later",
         lambda found: found.traits.activation_layers,
     ),
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "tf1.15 on",
-        "op layers take float16, and the mixed policy that gave it was lost when TF 2.0 or older "
-        "saved",
+        "op layers expect float16, but TF 2.0 and older do not store the mixed policy",
         lambda found: found.traits.half_ops and not found.traits.half_policies,
     ),
     # models that a file cannot rebuild
@@ -475,14 +476,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "h5",
         "tf1.15 on, keras3.0 on",
-        "a subclassed model, which HDF5 cannot rebuild",
+        "subclassed model, which HDF5 does not support",
         lambda found: found.traits.root_class not in MODEL_CLASSES,
     ),
     _row(
         Obstacle.MODEL,
         "keras",
         "tf2.12",
-        "a subclassed model, whose layers TF 2.15 and tf_keras have elsewhere in an archive",
+        ("subclassed model, whose layers have other paths in archives of TF 2.15 and tf_keras"),
         lambda found: (
             found.traits.root_class not in MODEL_CLASSES and found.is_written_in("tf2.15 on")
         ),
@@ -491,7 +492,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "h5",
         "tf1.15 on, keras3.0 on",
-        "a Sequential without an input shape, which has no variables to load into",
+        ("Sequential without an input shape, which has no variables before it is called"),
         lambda found: (
             found.traits.shapeless
             and found.traits.root_class == "Sequential"
@@ -503,28 +504,28 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         "json keras",
         "keras3.0",
-        "slices in its graph (GetItem), which Keras 3.0 does not read",
+        "slices in its graph (GetItem), which Keras 3.0 does not support",
         lambda found: "GetItem" in found.traits.operations,
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "keras3.0",
-        "a Bidirectional, whose variables Keras 3.0 does not find in an archive",
+        "Bidirectional, whose variables Keras 3.0 does not find in an archive",
         _class("Bidirectional"),
     ),
     _row(
         Obstacle.CLASS,
         "json keras",
         "keras3.0 to keras3.3",
-        "a TimeDistributed around a Sequential, which cannot tell its output's shape there",
+        "TimeDistributed around a Sequential, whose output shape is unknown",
         lambda found: found.traits.distributed_models,
     ),
     _row(
         Obstacle.MODEL,
         _ALL_CONFIGS,
         "keras3.0 to keras3.3",
-        "its one output stands alone and in no list, as Keras 3.11 and later write it",
+        "uses the single-output format introduced in Keras 3.11",
         lambda found: found.traits.flat_outputs,
     ),
     # layers of Keras 2 in Keras 3
@@ -532,21 +533,24 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "h5",
         "keras3.0",
-        "nested models, whose graph Keras 3 misreads",
+        "nested models, whose graph Keras 3 reads incorrectly",
         lambda found: found.traits.nested_in_graphs and not found.is_keras3,
     ),
     _row(
         Obstacle.MODEL,
         "h5",
         "after keras3.0",
-        "nested models, whose graph Keras 3 misreads",
+        "nested models, whose graph Keras 3 reads incorrectly",
         lambda found: found.traits.missed_calls and not found.is_keras3,
     ),
     _row(
         Obstacle.MODEL,
         "h5",
         "keras3.0, after keras3.6",  # 3.3 and 3.6 load it
-        "a functional model in a Sequential, which gives a list that the next layer does not take",
+        (
+            "functional model in a Sequential, which returns a list that the next layer "
+            "does not accept"
+        ),
         lambda found: (
             not found.traits.behind_models.isdisjoint(nested_calls.REFUSING) and not found.is_keras3
         ),
@@ -555,23 +559,24 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "h5",
         "keras3.0 on",
-        "the first layer says the shape of its input, which Keras 3 takes for that without the "
-        "batch, and another layer does not take the dimension more",
+        "the first layer has an input shape that Keras 3 reads as a shape without "
+        "the batch dimension, and another layer does not accept the additional "
+        "dimension",
         _meets_rank,
     ),
     _row(
         Obstacle.GRAPH,
         "h5",
         "keras3.0 on",
-        "a recurrent layer gets its states in a list with its input, which Keras 3 does not take "
-        "from the HDF5 of Keras 2",
+        "a recurrent layer gets its states in a list with its input, which Keras 3 "
+        "does not support in Keras 2 HDF5 files",
         lambda found: found.traits.given_states and not found.is_keras3,
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
         "keras3.3",
-        "a nested model of the class Model, whose variables it counts otherwise",
+        "nested model of the class Model, whose variables are counted differently",
         lambda found: (
             found.traits.nested_graphs
             and "Model" in found.traits.class_names
@@ -582,8 +587,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         "h5",
         "keras3.0 on",
-        "MultiHeadAttention gets its value by name, which Keras 3 reads as no tensor from the HDF5 "
-        "of Keras 2",
+        "MultiHeadAttention gets `value` as a keyword argument, which Keras 3 does "
+        "not support in Keras 2 HDF5 files",
         lambda found: (
             _class("MultiHeadAttention")(found)
             and not found.is_keras3
@@ -594,65 +599,65 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.KEY,
         "keras",
         "keras3.0 on",
-        "the axis of a BatchNormalization is a list, as Keras 2 writes it, and Keras 3 takes a "
-        "number alone",
+        "the axis of a BatchNormalization is a list, the Keras 2 format, but Keras 3 "
+        "requires a number",
         lambda found: "BatchNormalization" in found.traits.listed_axes,
     ),
     _row(
         Obstacle.KEY,
         "h5",
         "keras3.0 on",
-        "the axis of a BatchNormalization inside another layer is a list, which Keras 3 leaves out "
-        "of a model's own layers alone",
+        "the axis of a BatchNormalization inside another layer is a list, which "
+        "Keras 3 supports only in top-level layers",
         lambda found: found.traits.wrapped_axis,
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 on",
-        "an initialiser has a dtype, as TF 1 writes it, which those of Keras 3 do not take",
+        "an initializer has a `dtype`, which Keras 3 does not support",
         lambda found: bool(found.traits.dtyped_initializers - _DTYPED),
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 on",
-        "Discretization has trainable, a key that Keras 3 does not take",
+        "Discretization has no argument `trainable` in Keras 3",
         _key("Discretization", "trainable"),
     ),
     _row(
         Obstacle.KEY,
         "h5 keras",
         "keras3.0 on",
-        "a layer's name has a slash, which Keras 3 does not take",
+        "a layer name contains a slash, which Keras 3 does not allow",
         lambda found: found.traits.slashed,
     ),
     _row(
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "keras3.0 on",
-        "a Hashing has another dtype than one of integers, as it has up to TF 2.5",
+        "Hashing has a float dtype, the default up to TF 2.5",
         lambda found: found.traits.float_hashes,
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 to keras3.6",
-        "an activation is a layer, which Keras 3.15 is the first to read",
+        "an activation is a layer, which needs Keras 3.15 or later",
         lambda found: found.traits.activation_layers,
     ),
     _row(
         Obstacle.CLASS,
         "h5",
         "keras3.0 on",
-        "layers inside others are serialised without a module",
+        "nested layers are serialized without a module",
         lambda found: found.traits.bare_nested and not found.is_keras3,
     ),
     _row(
         Obstacle.KEY,
         "h5 json",
         "tf1.15 to tf2.5",
-        "StringLookup says the dtype of its output, which TF 2.6 is the first to read",
+        "StringLookup has an output dtype, which needs TF 2.6 or later",
         lambda found: _class("StringLookup")(found) and found.is_written_in("tf2.9 on"),
     ),
     # storage
@@ -667,7 +672,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "h5",
         "tf1.15 to tf2.4",
-        "a layer keeps its variables in bfloat16, which these read from no HDF5",
+        ("a layer stores its variables in bfloat16, which these releases cannot read from HDF5"),
         lambda found: found.traits.bfloat16_policies,
     ),
     _row(
@@ -681,28 +686,28 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "h5",
         "tf1.15 on, keras3.0 on",
-        "bfloat16 variables, which no Keras reads from HDF5",
+        "bfloat16 variables, which no release reads from HDF5",
         lambda found: found.opaque_storage,
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "after tf2.15",
-        "its weights are in model.weights.npz, which it does not unpickle",
+        "its weights are in model.weights.npz, which these releases do not unpickle",
         _observation("npz-weights"),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "keras3.10 on",
-        "its weights are in model.weights.npz, which Keras 3.10 and later do not load",
+        ("its weights are in model.weights.npz, which Keras 3.10 and later do not support"),
         _observation("npz-weights"),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "keras3.0 to keras3.6",
-        "its model.weights.npz holds arrays in place of what Keras writes for a layer",
+        "its model.weights.npz contains plain arrays instead of layer entries",
         lambda found: _observation("npz-weights")(found) and bool(found.document.tensors),
     ),
     _row(

@@ -109,8 +109,8 @@ def of(
 def _export(document: Document) -> Iterator[Doubt]:
     if document.format == "savedmodel" and (document.config_part is None or not document.nodes):
         reason = (
-            "it was exported for serving: load_model of Keras 2 returns its signatures, or fails, "
-            "and returns no Keras model"
+            "exported for serving: load_model of Keras 2 returns its signatures or "
+            "fails, but never returns a Keras model"
         )
         yield Doubt(cause=Cause(kind=Obstacle.CONTAINER, reason=reason), loaders=_KERAS2)
 
@@ -118,8 +118,8 @@ def _export(document: Document) -> Iterator[Doubt]:
 def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
     if traits.depth > _WALKED:
         reason = (
-            f"loaders walk its graph {traits.depth:,} calls deep by recursion, and Python allows "
-            "1,000: raise that with sys.setrecursionlimit first"
+            f"its graph is {traits.depth:,} calls deep, more than Python's default limit "
+            "of 1,000; raise it with sys.setrecursionlimit first"
         )
         yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
@@ -127,10 +127,7 @@ def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
 def _operations(traits: ConfigTraits) -> Iterator[Doubt]:
     untried = traits.operations - _TRIED
     if untried:
-        reason = (
-            f"{min(untried)} is an operation and no layer, and releases differ in the arguments of "
-            "theirs"
-        )
+        reason = f"{min(untried)} is an operation, whose arguments differ between releases"
         yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
 
@@ -148,8 +145,8 @@ def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
     unmeasured = evidence.traits.behind_models - nested_calls.REFUSING
     if unmeasured and evidence.document.format == "h5" and not evidence.is_keras3:
         reason = (
-            f"a functional model in a Sequential gives a list, and whether {min(unmeasured)} takes "
-            "that was not measured"
+            "a functional model in a Sequential returns a list, and support by "
+            f"{min(unmeasured)} was not measured"
         )
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_LISTING)
 
@@ -173,8 +170,8 @@ def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doub
         ):
             layers = tuple(path_of(site.names) for site in found)
             reason = (
-                f"{name} stands in a model and in another that it holds, and releases of Keras 3 "
-                "differ in whether they find it"
+                f"{name} is shared between a model and a nested model, which not all releases "
+                "of Keras 3 support"
             )
             yield Doubt(
                 cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=layers), loaders=_KERAS3
@@ -190,9 +187,7 @@ def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt
     inputs = [site for site in sites if site.parent == 0 and site.class_name == INPUT_CLASS]
     keras3 = any(family_of(release) == KERAS3 for release in evidence.releases)
     if evidence.document.format == "h5" and len(inputs) > 1 and not keras3:
-        reason = (
-            "Keras 3.6 may order the layers of a model with several inputs otherwise than the file"
-        )
+        reason = "Keras 3.6 may order the layers of a model with several inputs differently"
         yield Doubt(
             cause=Cause(
                 kind=Obstacle.STORAGE,
@@ -206,8 +201,8 @@ def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt
 def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.document.format == "h5" and evidence.traits.shape_in_layer:
         reason = (
-            "the first layer says the shape of its input, which Keras 3 takes for that without the "
-            "batch: the model is built for a dimension more"
+            "the first layer has an input shape that Keras 3 reads as a shape without "
+            "the batch dimension: the model is built with an additional dimension"
         )
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_KERAS3)
 
@@ -220,7 +215,7 @@ def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
     if {"npz-weights", "pickled-weights"} <= {
         observation.code for observation in evidence.document.observations
     }:
-        reason = "it unpickles model.weights.npz, which may run any code and hold anything"
+        reason = "loading unpickles model.weights.npz, which can execute any code"
         yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason), loaders=_UNPICKLING)
 
 
@@ -242,8 +237,8 @@ def _axes(document: Document, sites: Sequence[Site]) -> Iterator[Doubt]:
         several = not isinstance(axis, int)
         if several or (site.class_name not in _OPS and axis in _INNER):
             reason = (
-                f"the axis of {site.class_name}, {json.dumps(axis)}, is left out when it is read "
-                "from HDF5, and the last is taken"
+                f"the axis of {site.class_name}, {json.dumps(axis)}, is ignored when it is "
+                "read from HDF5, and the last axis is used"
             )
             cause = Cause(
                 kind=Obstacle.KEY,
@@ -269,23 +264,21 @@ def _merge(doubts: Sequence[Doubt]) -> Iterator[Doubt]:
 
 def _untried_release(origins: Sequence[Release]) -> Iterator[Doubt]:
     if any(release.generation.id in UNTRIED for release in origins):
-        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="files of Keras 1 were not tried"))
+        yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason="Keras 1 files were not tested"))
 
 
 def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
     name = alike.class_name
     if alike.custom:
-        yield _class(alike, f"{name} is a custom class, whose code decides")
+        yield _class(alike, f"{name} is a custom class, so the result depends on its code")
     elif name == _LAMBDA:
-        yield _class(
-            alike, "a Lambda is byte code, and the file does not tell which Python a loader runs in"
-        )
+        yield _class(alike, "a Lambda is bytecode, which depends on the Python version")
     elif name in _OPS:
-        yield _class(alike, f"{name} calls TensorFlow by names that a release may lack")
+        yield _class(alike, f"{name} calls TensorFlow functions that a release may lack")
     elif name in OPAQUE_CLASSES:
-        yield _class(alike, f"{name} runs what is not in the file")
+        yield _class(alike, f"{name} runs code or data outside the file")
     elif not known_arguments.is_known(alike.kind, name):
-        yield _class(alike, f"no release was asked about {name}")
+        yield _class(alike, f"{name} was not tested in any release")
     elif document.format == "savedmodel" and name in _LOOKUPS:
         yield _class(
             alike, f"the table of a {name} has another name in the checkpoints of other releases"
@@ -295,15 +288,15 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
             yield replace(
                 _class(
                     alike,
-                    f"up to TF 2.5 the layer class {name} may need a vocabulary that is not in the "
-                    "file",
+                    f"up to TF 2.5, the layer class {name} may need a vocabulary that is not in "
+                    "the file",
                 ),
                 loaders=_BEFORE_VOCABULARIES,
             )
         failing = known_arguments.may_fail(alike.kind, name, module=alike.module)
         if failing:
             yield replace(
-                _class(alike, f"the one {name} that it was given, its own, it refused"),
+                _class(alike, f"the test of {name} with its own config failed"),
                 loaders=failing,
             )
         unknown = known_arguments.unknown_keys(alike.kind, name, tuple(alike.config))
@@ -312,7 +305,7 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
             reason = (
                 f"{name} has "
                 f"{', '.join(unknown[:_SHOWN])}{f' and {more} more keys' if more > 0 else ''}, "
-                "which no release was seen to write"
+                "which no known release writes"
             )
             yield Doubt(
                 cause=Cause(

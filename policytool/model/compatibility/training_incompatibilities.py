@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
 from policytool.model import optimizer_config
+from policytool.model.trainable_weights import UnmappedError, trainable_tensors
 from policytool.releases import training_names
 from policytool.releases.policy import Dynamic
 from policytool.releases.releases import releases_in
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from policytool.formats.document import Document
+    from policytool.model.tree.storage import Placed
     from policytool.support.text.jsontext import Json
 
 _SINCE_TF211: Final = ("weight_decay", "is_legacy_optimizer")
@@ -39,6 +41,9 @@ _LAYERS: Final = ("layers",)
 
 _UNWRAPPED: Final = frozenset({"Adafactor", "Lion"})
 """Optimizers that TF 2.15 and tf_keras 2.21 wrap, save and do not read back."""
+
+_NAMELESS: Final = "CategoricalGeneralizedCrossEntropy"
+"""A loss without a function, which Keras 3.15 looks for when it loads HDF5."""
 
 _OF_KERAS2: Final = ("jit_compile", "is_legacy_optimizer")
 """Keys of optimizers in archives of Keras 2 that Keras 3 refuses there, and takes in HDF5."""
@@ -55,6 +60,9 @@ class TrainingEvidence:
     optimizer: Json
     configuration: Json
     """The training configuration that holds the optimizer."""
+
+    placed: Placed
+    """The layers, each with its variables."""
 
     keras3: bool
     """Whether Keras 3 wrote the file."""
@@ -87,6 +95,16 @@ class TrainingEvidence:
         return any(tensor.path[:1] == _LAYERS for tensor in self.document.tensors or ())
 
     @property
+    def trains_nothing(self) -> bool:
+        """Whether no weight of the model is trainable."""
+        if self.document.tensors is None:
+            return False
+        try:
+            return not trainable_tensors(self.document, self.placed)
+        except UnmappedError:  # several, in an unknown order
+            return False
+
+    @property
     def losses(self) -> tuple[Json, ...]:
         """The losses, one or one for each output."""
         loss = self.configuration.get("loss") if isinstance(self.configuration, dict) else None
@@ -108,10 +126,10 @@ class TrainingRow:
     advice: str
 
 
-_ANEW: Final = "load it with compile=False and compile it anew"
+_ANEW: Final = "load it with compile=False and compile it again"
 _ARCHIVE: Final = (
-    "save models that are to be trained on as .keras, with the LossScaleOptimizer passed to "
-    "compile()"
+    "to continue training, save the model as .keras, with the LossScaleOptimizer "
+    "passed to compile()"
 )
 
 
@@ -168,43 +186,43 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "tf1.15",
-        "loss-scaling optimizers came with TF 2.0",
+        "loss-scaling optimizers need TF 2.0 or later",
         lambda found: found.wrapper is not None,
     ),
     _row(
         "h5",
         "tf1.15 to tf2.3",
-        "LossScaleOptimizerV1 came with TF 2.4",
+        "LossScaleOptimizerV1 needs TF 2.4 or later",
         lambda found: found.outer == "LossScaleOptimizerV1",
     ),
     _row(
         "h5",
         "tf1.15 to tf2.5",
-        "LossScaleOptimizerV3 came after TF 2.5",
+        "LossScaleOptimizerV3 needs a release later than TF 2.5",
         lambda found: found.outer == "LossScaleOptimizerV3",
     ),
     _row(
         "h5",
         "tf2.0 to tf2.3",
-        "LossScaleOptimizer is spelled as TF 2.4 and later do, with an inner_optimizer",
+        ("LossScaleOptimizer has the format of TF 2.4 and later, with an `inner_optimizer`"),
         lambda found: found.wrapper is not None and "inner_optimizer" in found.wrapper,
     ),
     _row(
         "h5",
         "tf2.4 on",
-        "its loss scale grows by another number than 2, the only one since TF 2.4",
+        "the growth factor of its loss scale is not 2, the only value since TF 2.4",
         _multiplies,
     ),
     _row(
         "h5",
         "tf1.15 to tf2.5",
-        "the optimizer is one of TF 2.11 and later, which is registered as Custom",
+        "the optimizer is from TF 2.11 or later and is registered as Custom",
         lambda found: found.outer.startswith("Custom>"),
     ),
     _row(
         "h5",
         "tf2.9",
-        "the optimizer is one of TF 2.11 and later, with keys that TF 2.9 does not know",
+        "the optimizer is from TF 2.11 or later and has keys that TF 2.9 lacks",
         lambda found: (
             optimizer_config.is_new_style(optimizer_config.unwrap(found.optimizer))
             and any(key in found.inner for key in _SINCE_TF211)
@@ -213,51 +231,49 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "savedmodel",
         "tf2.2",
-        "TF 2.3 and later leave out sample_weight_mode",
+        ("the training configuration has no sample_weight_mode, the format of TF 2.3 and later"),
         lambda found: _lacks(found.configuration, "sample_weight_mode"),
     ),
     _row(
         "h5",
         "keras3.0 on",
-        "the optimizer's learning rate is called lr, as Keras up to 2.2 wrote it",
+        ("the learning rate of the optimizer is named `lr`, the format of Keras up to 2.2"),
         lambda found: "lr" in found.inner,
     ),
     _row(
         "h5",
         "keras3.0 on",
-        "the learning rate is a schedule that is named without its module, where Keras 3 does not "
-        "find it",
+        "the learning rate is a schedule without a module, which Keras 3 does not find",
         _schedule_alone,
     ),
     _row(
         "h5 keras",
         "keras3.0 on",
-        "LossScaleOptimizer is spelled as Keras 2 does",
+        "LossScaleOptimizer has the Keras 2 format",
         lambda found: found.wrapper is not None and "name" not in found.wrapper,
     ),
     _row(
         "h5 keras",
         "keras3.0 on",
-        "the loss is an object of Keras 2, with arguments that Keras 3 does not take",
+        ("the loss is an object of Keras 2, with arguments that Keras 3 does not support"),
         lambda found: any(map(_is_loss_of_keras2, found.losses)),
     ),
     _row(
         "keras",
         "keras3.0 on",
-        "the optimizer is one of optimizers.legacy, which Keras 3 has not",
+        "the optimizer is from optimizers.legacy, which Keras 3 lacks",
         lambda found: _is_legacy(found.optimizer),
     ),
     _row(
         "keras",
         "keras3.0 on",
-        "the optimizer is one of Keras 2, with keys that Keras 3 does not know",
+        "the optimizer is from Keras 2 and has keys that Keras 3 lacks",
         lambda found: any(key in found.inner for key in _OF_KERAS2),
     ),
     _row(
         "h5",
         "keras3.0 on",
-        "the optimizer is registered as Custom, and Keras 3 looks for it by the name that its "
-        "config has",
+        "the optimizer is registered as Custom, but Keras 3 looks it up by the name in its config",
         lambda found: (
             found.outer.startswith("Custom>")
             and str(found.inner.get("name")).lower() not in optimizer_config.ALIASES
@@ -272,27 +288,45 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5 keras",
         "tf2.12 on",
-        "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
+        "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer",
         lambda found: (
             found.wrapper is not None and optimizer_config.class_of(found.optimizer) in _UNWRAPPED
         ),
     ),
     _row(
+        "h5 keras",
+        "tf2.12 on",
+        "Keras 2 cannot rebuild Nadam for a model without trainable weights",
+        lambda found: (
+            optimizer_config.class_of(found.optimizer) == "Nadam"
+            and optimizer_config.is_new_style(optimizer_config.unwrap(found.optimizer))
+            and found.trains_nothing
+        ),
+    ),
+    _row(
+        "h5",
+        "keras3.0 on",
+        "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy by a wrong name",
+        lambda found: any(
+            isinstance(loss, dict) and loss.get("class_name") == _NAMELESS for loss in found.losses
+        ),
+    ),
+    _row(
         "keras",
         "after keras3.9",
-        "Nadam's product of momenta is stored before its slots, as Keras up to 3.9 writes it",
+        ("Nadam's momentum product is stored before its slots, the order of Keras up to 3.9"),
         lambda found: found.keras3 and _product_place(found) == _BEFORE_SLOTS,
     ),
     _row(
         "keras",
         "keras3.0 to keras3.9",
-        "Nadam's product of momenta is stored behind its slots, as Keras 3.10 and later write it",
+        ("Nadam's momentum product is stored after its slots, the order of Keras 3.10 and later"),
         lambda found: found.keras3 and (_product_place(found) or 0) > _BEFORE_SLOTS,
     ),
     _row(
         "keras",
         "tf2.15 on",
-        "the LossScaleOptimizer was saved before the first step, and has no name there",
+        "the LossScaleOptimizer was saved before the first step and has no name",
         lambda found: (
             found.outer == "LossScaleOptimizerV3"
             and found.has_weights
@@ -306,39 +340,39 @@ LOST: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "tf2.12 on",
-        "no Keras restores the state of LossScaleOptimizerV3 from HDF5: training goes on with step "
-        "0 and empty slots",
+        "no release restores the state of LossScaleOptimizerV3 from HDF5; training "
+        "restarts at step 0 with empty slots",
         lambda found: found.outer == "LossScaleOptimizerV3" and _has_slots(found),
         _ARCHIVE,
     ),
     _row(
         "h5",
         "keras3.0 on",
-        "Keras 3 restores nothing of a loss-scaling optimizer from HDF5: training goes on with "
-        "step 0 and empty slots",
+        "Keras 3 does not restore loss-scaling optimizers from HDF5; training "
+        "restarts at step 0 with empty slots",
         lambda found: found.wrapper is not None and _has_slots(found),
         _ARCHIVE,
     ),
     _row(
         "h5",
         "keras3.0 on",
-        "Keras 3 restores the number of steps from HDF5 and none of the optimizer's slots",
+        ("Keras 3 restores only the number of steps from HDF5, not the slots of the optimizer"),
         lambda found: found.wrapper is None and _has_slots(found),
-        "save models that are to be trained on as .keras",
+        "to continue training, save the model as .keras",
     ),
     _row(
         "keras",
         "keras3.0 on",
-        "the state is that of a loss-scaling optimizer, the config has the plain one: training "
-        "goes on with step 0 and empty slots",
+        "the state is that of a loss-scaling optimizer, but the config has the inner "
+        "optimizer; training restarts at step 0 with empty slots",
         lambda found: found.keras3 and found.wrapper is None and _state_at(found, *INNER_STATE),
         _ARCHIVE,
     ),
     _row(
         "keras",
         "tf2.12 on",
-        "the archive has no state of its optimizer, which is one of optimizers.legacy: training "
-        "goes on with step 0 and empty slots",
+        "the archive has no state for its optimizer, which is from optimizers.legacy; training "
+        "restarts at step 0 with empty slots",
         lambda found: _is_legacy(found.optimizer) and not _state_at(found, INNER_STATE[0]),
         "save models with such an optimizer as HDF5 or as a SavedModel",
     ),
@@ -350,7 +384,7 @@ SavedModels restore theirs when training goes on.
 """
 
 
-def evidence(document: Document, *, keras3: bool) -> TrainingEvidence | None:
+def evidence(document: Document, placed: Placed, *, keras3: bool) -> TrainingEvidence | None:
     """
     Return what the rows look at; None for a model that is not compiled, and for what holds no
     weights.
@@ -363,6 +397,7 @@ def evidence(document: Document, *, keras3: bool) -> TrainingEvidence | None:
         document=document,
         optimizer=place[1] if place is not None else None,
         configuration=configuration,
+        placed=placed,
         keras3=keras3,
     )
 

@@ -81,13 +81,11 @@ def verdict(found: TrainingEvidence, loader: str) -> TrainingVerdict:
     missing = next((one for one in objects if _misses(found, loader, one)), None)
     if missing is not None:
         return TrainingVerdict(
-            reason=f"{missing.words} has a name that is not found there in such a file"
+            reason=f"{missing.words} has a name that is not found in this file format"
         )
     own = next((one for one in objects if one.is_own), None)
     if own is not None:
-        return TrainingVerdict(
-            doubt=f"{own.words} is not one of Keras' own, and has to be in custom_objects"
-        )
+        return TrainingVerdict(doubt=f"{own.words} is custom and must be in custom_objects")
     return TrainingVerdict(doubt=_ownerless(found))
 
 
@@ -165,4 +163,4 @@ def _ownerless(found: TrainingEvidence) -> str | None:
         for tensor in found.document.tensors or ()
     ):
         return None
-    return "the file has variables of an optimizer and does not say which optimizer it was"
+    return "the file has variables of an unknown optimizer"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Document
     from policytool.model.compatibility.serialized_objects import ObjectGroup
     from policytool.model.config_traits import ConfigTraits
-    from policytool.model.tree import Site
+    from policytool.model.tree.storage import Placed
     from policytool.releases.releases import Release
 
 _EVERYWHERE: Final = "float32"
@@ -50,7 +50,7 @@ NOT_LOADED: Final = frozenset({"keras-metadata", "tfjs"})
 
 
 def verdicts(
-    document: Document, origins: Sequence[Release], traits: ConfigTraits, sites: Sequence[Site]
+    document: Document, origins: Sequence[Release], traits: ConfigTraits, placed: Placed
 ) -> tuple[Verdict, ...]:
     """
     Return what each loader makes of the document, in the order of :data:`LOADERS`; nothing for what
@@ -64,9 +64,9 @@ def verdicts(
         releases=frozenset(release.id for release in origins),
     )
     showing = [row for row in REFUSALS if document.format in row.formats and row.shows(evidence)]
-    found = serialized_objects.objects(sites)
-    open_questions = doubts.of(evidence, origins, sites, found)
-    compiled = training_incompatibilities.evidence(document, keras3=evidence.is_keras3)
+    found = serialized_objects.objects(placed.sites)
+    open_questions = doubts.of(evidence, origins, placed.sites, found)
+    compiled = training_incompatibilities.evidence(document, placed, keras3=evidence.is_keras3)
     made = (_verdict(loader, evidence, showing, found, open_questions) for loader in LOADERS)
     if compiled is None:
         return tuple(made)
@@ -94,7 +94,7 @@ def _verdict(
         # what it cannot build it may revive from what was traced, and models it puts together
         # itself
         left += [
-            replace(cause, reason=f"{cause.reason}, and may be revived from what was traced")
+            replace(cause, reason=f"{cause.reason}, but may be restored from its traces")
             for cause in objections
             if cause.class_name not in MODEL_CLASSES
         ]
@@ -102,7 +102,7 @@ def _verdict(
         causes += (*objections, *_unbuildable(loader, evidence.traits))
     causes.sort(
         key=lambda cause: cause.kind is Obstacle.POLICY
-    )  # which migrate mends: what it does not mend is the reason to tell
+    )  # which migrate fixes: the reason that it reports is what it cannot fix
     return Verdict(
         loader=loader,
         reason=causes[0].reason if causes else None,
@@ -141,29 +141,38 @@ def _objection_parts(
     """Yield an objection's parts, each with its reason and its keys."""
     name = alike.class_name
     if objection.missing:
-        yield Obstacle.CLASS, f"no {_WORDS[alike.kind]} {name} there", ()
+        yield Obstacle.CLASS, f"{_WORDS[alike.kind]} {name} does not exist", ()
     if objection.broken:
-        yield Obstacle.CLASS, f"no {name} is rebuilt there, not even one saved there", ()
+        yield (
+            Obstacle.CLASS,
+            f"{name} cannot be rebuilt, not even from files of the same release",
+            (),
+        )
     if objection.refused:
         yield (
             Obstacle.KEY,
-            f"{name} takes no {', '.join(objection.refused)} there",
+            f"{name} has no {_arguments(objection.refused)}",
             objection.refused,
         )
     for key, value in objection.values:
-        yield Obstacle.KEY, f"{name} takes no {key} of {value} there", (key,)
+        yield Obstacle.KEY, f"{name} does not support `{key}` of {value}", (key,)
     if objection.lacking:
         yield (
             Obstacle.KEY,
-            f"{name} needs {', '.join(objection.lacking)} there, which the file lacks",
+            f"{name} requires the {_arguments(objection.lacking)}",
             objection.lacking,
         )
 
 
+def _arguments(names: Sequence[str]) -> str:
+    """Return the names of arguments in words."""
+    return f"argument{'s' * (len(names) > 1)} {', '.join(f'`{name}`' for name in names)}"
+
+
 _WORDS: Final = {
     "layers": "layer class",
-    "initializers": "initialiser",
-    "regularizers": "regulariser",
+    "initializers": "initializer",
+    "regularizers": "regularizer",
     "constraints": "constraint",
     "activations": "activation",
 }
@@ -179,7 +188,7 @@ def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
         if dtype_support.unbuildable(loader, class_name, policy) is not None:
             yield Cause(
                 kind=Obstacle.DTYPE,
-                reason=f"no {class_name} can be built under {policy} there",
+                reason=f"{class_name} cannot be built under {policy}",
                 class_name=class_name,
             )
     for initializer, policy in sorted(found for found in traits.drawn if found[1] != _EVERYWHERE):
@@ -190,6 +199,6 @@ def _unbuildable(loader: str, traits: ConfigTraits) -> Iterator[Cause]:
         ):
             yield Cause(
                 kind=Obstacle.DTYPE,
-                reason=f"the initialiser {initializer} makes no {dtype} variables there",
+                reason=f"the initializer {initializer} cannot create {dtype} variables",
                 class_name=initializer,
             )

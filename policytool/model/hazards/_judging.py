@@ -33,9 +33,12 @@ _TYPE: Final = "_type"
 _BYTE_CODE: Final = "byte code"
 _FUNCTION: Final = "function"
 _OPENING: Final = {
-    "TFSMLayer": ("filepath", "loads the SavedModel at {}, whose graph runs"),
-    "TorchModuleWrapper": ("module", "holds a pickled PyTorch module, which its loader unpickles"),
-    "KerasLayer": ("handle", "loads TensorFlow Hub's {}, whose graph runs"),
+    "TFSMLayer": ("filepath", "loads the SavedModel at {} and runs its graph"),
+    "TorchModuleWrapper": (
+        "module",
+        "contains a pickled PyTorch module, which is unpickled on loading",
+    ),
+    "KerasLayer": ("handle", "loads {} from TensorFlow Hub and runs its graph"),
 }
 """Class to the config key that names what is loaded, and what it does."""
 
@@ -79,7 +82,7 @@ def find(value: dict[str, Json]) -> Iterator[Found]:
             yield (
                 Harm.CODE,
                 _BYTE_CODE,
-                f"holds Python's byte code ({key.removesuffix(_TYPE)}), which the loader runs",
+                f"contains Python bytecode ({key.removesuffix(_TYPE)}), which runs on loading",
             )
     class_name, config = value.get("class_name"), value.get("config")
     if not isinstance(class_name, str):
@@ -87,15 +90,11 @@ def find(value: dict[str, Json]) -> Iterator[Found]:
             yield (
                 Harm.UNKNOWN,
                 "class_name",
-                (
-                    "says its class by an object, such as bytes, which loaders take for its text, "
-                    "and "
-                    "no release writes it so"
-                ),
+                ("has a class name that is an object, such as bytes, which no release writes"),
             )
         return
     if class_name == _PAYLOAD:
-        yield Harm.CODE, _BYTE_CODE, f"holds Python's byte code ({_PAYLOAD}), which the loader runs"
+        yield Harm.CODE, _BYTE_CODE, f"contains Python bytecode ({_PAYLOAD}), which runs on loading"
     elif class_name in {_SPEC, _TYPE_SPEC}:
         yield from _of_spec(value)
     elif class_name == _FUNCTION and isinstance(config, str):
@@ -144,7 +143,7 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
             yield (
                 Harm.NAMED,
                 f"{module}.{name}",
-                f"calls {short(f'{module}.{name}')}, which is no part of a model",
+                f"calls {short(f'{module}.{name}')}, which is not part of a model",
             )
     if isinstance(function, str) and config.get("function_type") != "lambda":
         yield (
@@ -153,7 +152,7 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
             f"is a Lambda of the Python function {short(function)}",
         )
     elif isinstance(function, list) or not isinstance(function, dict):
-        yield Harm.CODE, _BYTE_CODE, "is a Lambda, whose byte code the loader runs"
+        yield Harm.CODE, _BYTE_CODE, "is a Lambda, whose bytecode runs on loading"
 
 
 def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
@@ -176,9 +175,8 @@ def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
             Harm.FILE,
             "vocabulary",
             (
-                f"reads its vocabulary from {short(str(config['vocabulary']))}, wherever the model "
-                "is "
-                "loaded"
+                f"reads its vocabulary from {short(str(config['vocabulary']))} on the machine "
+                "that loads the model"
             ),
         )
     elif config.get(_CHECKPOINT):
@@ -186,8 +184,8 @@ def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
             Harm.FILE,
             _CHECKPOINT,
             (
-                f"reads its weights from {short(str(config[_CHECKPOINT]))}, wherever the model is "
-                "loaded"
+                f"reads its weights from {short(str(config[_CHECKPOINT]))} on the machine "
+                "that loads the model"
             ),
         )
 
@@ -220,8 +218,8 @@ def _of_spec(value: dict[str, Json]) -> Iterator[Found]:
             Harm.UNKNOWN,
             str(name),
             (
-                f"names the type {short(f'{module}.{name}' if module else str(name))}, which is no "
-                "type of tensors that a model takes"
+                f"refers to the type {short(f'{module}.{name}' if module else str(name))}, "
+                "which is not a tensor type"
             ),
         )
 
@@ -235,19 +233,22 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
     where = module if isinstance(module, str) and module else None
     full = f"{where}.{name}" if where else name
     if where and is_harmful(where, name):
-        yield Harm.NAMED, full, f"names {short(full)}, which is no part of a model"
+        yield Harm.NAMED, full, f"refers to {short(full)}, which is not part of a model"
     elif (
         isinstance(registered, str)
         and registered not in {name, _FUNCTION}
         and (where is None or not is_foreign(where))
     ):
-        yield Harm.CUSTOM, registered, f"needs {registered}, which someone registered"
+        yield Harm.CUSTOM, registered, f"needs {registered}, a registered custom object"
     elif not class_names.is_pure_function_of(where, name):
         if where and not is_foreign(where):
             yield (
                 Harm.UNKNOWN,
                 full,
-                f"names {short(full)}, which is not on the list of functions that only compute",
+                (
+                    f"refers to {short(full)}, which is not on the list of functions that only "
+                    "compute"
+                ),
             )
         else:
             yield (
@@ -255,7 +256,7 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
                 name,
                 f"needs {name} of {where}"
                 if where
-                else f"needs {name}, which is no function of Keras'",
+                else f"needs {name}, which is not a Keras function",
             )
 
 
@@ -272,16 +273,16 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
     elif ">" in name or (
         _PUBLIC.get(own, own) != _PUBLIC.get(class_name, class_name) and not is_own(own)
     ):
-        yield Harm.CUSTOM, own, f"needs {own}, which someone registered"
+        yield Harm.CUSTOM, own, f"needs {own}, a registered custom object"
     elif not judged and (reason := class_names.left_out(name)):
         yield Harm.UNKNOWN, name, f"is of the class {name}, which {reason}"
     elif not (judged or class_names.is_pure_class(name)):
-        yield Harm.CUSTOM, own, f"needs {own}, which is no class of Keras'"
+        yield Harm.CUSTOM, own, f"needs {own}, which is not a Keras class"
     elif isinstance(module, str) and not class_names.is_modelling(module):
         yield (
             Harm.UNKNOWN,
             f"{module}.{name}",
-            f"names {short(f'{module}.{name}')}, and that module holds no layers",
+            f"refers to {short(f'{module}.{name}')}, but this module contains no layers",
         )
 
 
@@ -292,12 +293,12 @@ def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -
     """
     full = short(f"{module}.{name}")
     if is_harmful(module, name):
-        yield Harm.NAMED, f"{module}.{name}", f"names {full}, which is no part of a model"
+        yield Harm.NAMED, f"{module}.{name}", f"refers to {full}, which is not part of a model"
     elif name.startswith("__"):
         yield (
             Harm.UNKNOWN,
             f"{module}.{name}",
-            f"names {full}, a word for values with a module, as no release writes it",
+            (f"refers to {full}, a marker for values, with a module, which no release writes"),
         )
     elif not class_names.is_pure_class_of(module, name):
         if isinstance(value.get("registered_name", ""), str):
@@ -306,11 +307,7 @@ def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -
             yield (
                 Harm.UNKNOWN,
                 f"{module}.{name}",
-                (
-                    f"names {full} without a name that it is registered by, so that loaders import "
-                    "the "
-                    "module"
-                ),
+                (f"refers to {full} without a registered name, so the module is imported"),
             )
 
 
@@ -330,15 +327,15 @@ def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
                 Harm.CUSTOM,
                 text,
                 (
-                    f"needs {short(text)}, which is no "
-                    f"{'function' if key.endswith(_CALLING) else key.rpartition('_')[2]} of Keras'"
+                    f"needs {short(text)}, which is not a Keras "
+                    f"{'function' if key.endswith(_CALLING) else key.rpartition('_')[2]}"
                 ),
             )
         elif isinstance(text, list) and text and key.endswith(_CALLING):
             yield (
                 Harm.CODE,
                 _BYTE_CODE,
-                f"holds Python's byte code ({short(key)}), which the loader runs",
+                f"contains Python bytecode ({short(key)}), which runs on loading",
             )
     if known_arguments.is_known(_LAYERS, class_name):
         for key in known_arguments.unknown_keys(

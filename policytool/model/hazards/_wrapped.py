@@ -53,7 +53,7 @@ def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> It
     if any(
         all(name == _CONSTANT for name, _ in inbound_nodes.tensors(node)) for node in _calls(entry)
     ):
-        yield Harm.UNKNOWN, "constants", "is called with constants alone, as no release writes it"
+        yield Harm.UNKNOWN, "constants", "is called with only constants, which no release writes"
 
 
 def _calls(entry: dict[str, Json]) -> list[Json]:
@@ -63,7 +63,7 @@ def _calls(entry: dict[str, Json]) -> list[Json]:
 
 def _of_function(name: Json) -> Iterator[Found]:
     if not isinstance(name, str):
-        yield Harm.UNKNOWN, "function", "names no function of TensorFlow"
+        yield Harm.UNKNOWN, "function", "does not refer to a TensorFlow function"
     elif not (
         _functions.is_pure_function(name)
         or (name.startswith(_RAW_OPS) and ops.is_pure_op(name.removeprefix(_RAW_OPS)))
@@ -91,8 +91,8 @@ def _of_attribute(class_name: str, name: Json) -> Iterator[Found]:
             Harm.UNKNOWN,
             str(name),
             (
-                f"takes the attribute {short(str(name))} of a tensor, which is not on the list of "
-                "those that Keras wraps"
+                f"reads the attribute {short(str(name))} of a tensor, which is not on the "
+                "list of attributes that Keras wraps"
             ),
         )
 
@@ -107,7 +107,7 @@ def _of_node_def(node: Json) -> Iterator[Found]:
         yield (
             Harm.UNKNOWN,
             "node_def",
-            "holds an op that is not written as JSON, as every release writes it",
+            "contains an op that is not JSON, unlike those of every release",
         )
     elif harmful := op(name):
         yield Harm.NAMED, name, f"runs the op {name}, which {harmful.what}"
@@ -133,6 +133,6 @@ def _has_function(attributes: Json) -> bool:
 
 def _find_call(name: str, *, harmful: bool) -> Iterator[Found]:
     if harmful:
-        yield Harm.NAMED, name, f"calls {short(name)}, which reaches beyond the model"
+        yield Harm.NAMED, name, f"calls {short(name)}, which accesses resources outside the model"
     else:
         yield Harm.UNKNOWN, name, f"calls {short(name)}, {_NOT_PURE}"

@@ -2,8 +2,8 @@
 A stored optimizer's variables: which is which slot of which weight.
 
 HDF5 names them by their weights, archives and standalone Keras number them. ``_kinds`` is what each
-optimizer keeps and in which order, ``_trainables`` the weights that it trains, ``_reading`` joins
-both with what a file stores.
+optimizer keeps and in which order, :mod:`policytool.model.trainable_weights` the weights that it
+trains, ``_reading`` joins both with what a file stores.
 """
 
 from policytool.model.optimizer_variables._kinds import (
@@ -16,7 +16,6 @@ from policytool.model.optimizer_variables._kinds import (
     SlotKind,
     Style,
     StyledOptimizer,
-    UnmappedError,
     blocks,
     is_in_use,
     positions,
@@ -26,7 +25,6 @@ from policytool.model.optimizer_variables._reading import (
     read_optimizer,
     read_state,
 )
-from policytool.model.optimizer_variables._trainables import trainable_tensors
 
 __all__ = [
     "ALWAYS_IN_NEW",
@@ -39,11 +37,9 @@ __all__ = [
     "SlotKind",
     "Style",
     "StyledOptimizer",
-    "UnmappedError",
     "blocks",
     "is_in_use",
     "positions",
     "read_optimizer",
     "read_state",
-    "trainable_tensors",
 ]

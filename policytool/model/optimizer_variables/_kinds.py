@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from policytool.model.trainable_weights import UnmappedError
 from policytool.releases.releases import is_since
 
 if TYPE_CHECKING:
@@ -43,10 +44,6 @@ class StyledOptimizer:
     style: Style
 
 
-class UnmappedError(Exception):
-    """A state that is not known to fit; the message says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class SlotKind:
     """A kind of variable that an optimizer keeps for each weight, or once."""
@@ -69,7 +66,7 @@ class SlotKind:
     without: int | None = None
     """
     The axis that it has not, of weights with two axes or more; for others Keras 3 keeps a number
-    that nothing uses, and Keras 2 nothing.
+    that nothing uses, but in a wrapper, and Keras 2 nothing.
     """
 
     def name(self, style: Style) -> str | None:
@@ -168,7 +165,7 @@ def blocks(optimizer: StyledOptimizer) -> tuple[tuple[SlotKind, ...], ...]:
     """
     every = _SLOTS.get(optimizer.class_name)
     if every is None:
-        raise UnmappedError(f"what {optimizer.class_name} keeps is not known")
+        raise UnmappedError(f"the variables of {optimizer.class_name} are unknown")
     kept = [slot for slot in (_AVERAGE, _GATHERED, *every) if _keeps(optimizer, slot)]
     if optimizer.style is Style.OLD and optimizer.class_name not in _TOGETHER_IN_OLD:
         return tuple((slot,) for slot in kept)
@@ -205,30 +202,35 @@ def has_rate(optimizer: StyledOptimizer) -> bool:
 
 
 def positions(
-    optimizer: StyledOptimizer, weights: Sequence[Shape], release: str
+    optimizer: StyledOptimizer, weights: Sequence[Shape], release: str, *, is_wrapped: bool = False
 ) -> tuple[Position, ...]:
     """
     Return the variables that a release stores for trainable weights of these shapes, in its order.
 
+    :param is_wrapped: whether a wrapper scales losses, in which Keras 3 stores neither Nadam's
+        product nor the numbers of Adafactor that nothing uses (Keras 3.0 to 3.15)
     :raises UnmappedError: for an optimizer whose variables are not one for each weight and kind.
     """
-    return tuple(_positions(optimizer, weights, release))
+    return tuple(_positions(optimizer, weights, release, is_wrapped=is_wrapped))
 
 
 def _positions(
-    optimizer: StyledOptimizer, weights: Sequence[Shape], release: str
+    optimizer: StyledOptimizer, weights: Sequence[Shape], release: str, *, is_wrapped: bool
 ) -> Iterator[Position]:
     yield Position(ITERATIONS)
     if has_rate(optimizer):
         yield Position(RATE)
-    keeps_schedule = optimizer.class_name == WITH_SCHEDULE and optimizer.style is not Style.NEW
+    is_bare = optimizer.style is Style.KERAS3 and not is_wrapped
+    keeps_schedule = optimizer.class_name == WITH_SCHEDULE and (
+        is_bare or optimizer.style is Style.OLD
+    )
     is_last = is_since(release, _SCHEDULE_LAST_SINCE)
     if keeps_schedule and not is_last:
         yield Position(SCHEDULE)
     for block in blocks(optimizer):
         for number, weight in enumerate(weights):
             for slot in block:
-                if optimizer.style is Style.KERAS3 or slot.is_factor_of(weight):
+                if is_bare or slot.is_factor_of(weight):
                     yield Position(slot.kind, number, slot.shape(weight))
     if keeps_schedule and is_last:
         yield Position(SCHEDULE)

@@ -13,10 +13,10 @@ from policytool.model.optimizer_variables._kinds import (
     Position,
     Style,
     StyledOptimizer,
-    UnmappedError,
     blocks,
     positions,
 )
+from policytool.model.trainable_weights import UnmappedError
 from policytool.releases import known_arguments
 from policytool.releases.releases import KERAS2
 
@@ -122,8 +122,9 @@ def _state_in_archive(
     )
     if not found:
         return None
-    own = groups.get(_OUTER, {}) if loaded.is_keras3 and _INNER in groups else {}
-    wanted = positions(optimizer, _shapes(trainable), loaded.origins[-1].id)
+    is_wrapped = loaded.is_keras3 and _INNER in groups
+    own = groups.get(_OUTER, {}) if is_wrapped else {}
+    wanted = positions(optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=is_wrapped)
     return _state_by_position(
         optimizer,
         [found[number] for number in sorted(found)],
@@ -143,7 +144,7 @@ def _state_of_keras3(
     stored = loaded.document.state
     has_own = len(stored) > _OWN and stored[_OWN - 1].path[-1] == _LAST_OWN
     own = stored[: _OWN * has_own]
-    wanted = positions(optimizer, _shapes(trainable), loaded.origins[-1].id)
+    wanted = positions(optimizer, _shapes(trainable), loaded.origins[-1].id, is_wrapped=has_own)
     found = _state_by_position(optimizer, stored[len(own) :], wanted, trainable, own=own)
     for (weight, kind), tensor in found.slots.items():
         name = "_".join(("", *"/".join(tensor.path[1:]).split("/")))
@@ -197,8 +198,8 @@ def _state_by_position(
         tensor.shape != position.shape for tensor, position in zip(stored, wanted, strict=False)
     ):
         raise UnmappedError(
-            f"its {len(stored)} variables are not those of {optimizer.class_name} for the model's "
-            f"{len(trainable)} trainable weights"
+            f"its {len(stored)} variables do not match {optimizer.class_name} for the "
+            f"{len(trainable)} trainable weights of the model"
         )
     placed = list(zip(wanted, stored, strict=True))
     once = {one.kind: tensor for one, tensor in placed if one.weight is None}
@@ -226,7 +227,7 @@ def _state_by_name(
             by_end.setdefault(plain[start:], []).append(tensor)
     steps = [tensor for tensor in stored if tensor.path[-1].removesuffix(":0") in _STEPS]
     if len(steps) != 1:
-        raise UnmappedError("it does not say which of its variables counts the steps")
+        raise UnmappedError("the variable with the step count is unknown")
     slots = {}
     for weight in trainable:
         name = tuple(part.removesuffix(":0") for part in weight.path[1:])
@@ -237,12 +238,12 @@ def _state_by_name(
             found = by_end.get(_end(optimizer.style, slot, name), [])
             if len(found) != 1 or found[0].shape != slot.shape(shape):
                 raise UnmappedError(
-                    f"it has no variable that is the {slot.kind} of {'/'.join(weight.path)} and of "
-                    "no other weight"
+                    f"it has no variable that matches only the {slot.kind} of "
+                    f"{'/'.join(weight.path)}"
                 )
             slots[weight, slot.kind] = found[0]
     if len(set(slots.values())) != len(slots):
-        raise UnmappedError("one of its variables would belong to several weights")
+        raise UnmappedError("one of its variables matches several weights")
     return OptimizerState(
         iterations=steps[0], schedule=next(iter(by_end.get((_CACHE,), [])), None), slots=slots
     )

@@ -119,7 +119,8 @@ def sites(
         or not isinstance(config.get("config"), dict | list)
     ):
         raise SpellingError(
-            f"{root.part} holds no serialised model: expected an object with class_name and config"
+            f"{root.part} contains no serialized model: expected an object with "
+            "class_name and config"
         )
     _visit(walk, config, _Place(steps=(), parent=None, attribute=LAYERS))
     return with_shared_places(walk.sites, walk.also_at)

@@ -55,6 +55,10 @@ class Placed:
     """By site index, for each of its variables the tensor that it was read from."""
 
 
+NOTHING: Final = Placed(sites=(), variables={}, tensors={}, sources={})
+"""What a file without a config comes to."""
+
+
 def place(document: Document, sites: tuple[Site, ...]) -> Placed:
     """Return the sites and the stored variables of each, by site index."""
     children: dict[int | None, list[int]] = defaultdict(list)

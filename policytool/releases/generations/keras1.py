@@ -33,8 +33,8 @@ def single_dtype(policy: Policy | PolicyMap, title: str) -> str:
     known = policy_formats.without_loss_scale(policy_formats.plain(policy, title), title)
     if known.should_cast_variables:
         raise SpellingError(
-            f"{title} cannot say {known.name}: it writes the variable dtype alone "
-            f"({known.variable_dtype}), and the policy is lost"
+            f"{title} cannot represent {known.name}: it writes only the variable dtype "
+            f"({known.variable_dtype})"
         )
     return known.name
 

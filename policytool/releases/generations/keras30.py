@@ -20,11 +20,11 @@ _MODES: Final = frozenset({"int8", "float8"})
 def render(policy: Policy | PolicyMap) -> str:
     """Return the policy's name."""
     if isinstance(policy, PolicyMap):
-        raise SpellingError(f"{TITLE} has no policy maps; they came with Keras 3.4")
+        raise SpellingError(f"{TITLE} has no policy maps, which need Keras 3.4 or later")
     if policy.quantization:
         if policy.quantization.mode not in _MODES:
             raise SpellingError(
-                f"{TITLE} quantises to int8 (3.1) and float8 (3.3) alone, not to "
+                f"{TITLE} quantizes only to int8 (3.1) and float8 (3.3), not to "
                 f"{policy.quantization.mode}"
             )
         return policy.name

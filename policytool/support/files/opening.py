@@ -57,7 +57,7 @@ class NotRegularError(OSError):
     """Something other than a regular file; ``strerror`` says what it is."""
 
     def __init__(self, path: Path, kind: str) -> None:
-        super().__init__(errno.EINVAL, f"it is {kind}, and only regular files are read", str(path))
+        super().__init__(errno.EINVAL, f"it is {kind}; only regular files are supported", str(path))
         self.kind = kind
 
 
@@ -211,7 +211,7 @@ def write_stream(path: Path, data: bytes) -> None:
                 view = view[os.write(descriptor, view) :]
             except BlockingIOError:
                 if not select.select((), (descriptor,), (), limits.PIPE_SECONDS.value)[1]:
-                    raise _too_late(path, "its reader took nothing for") from None
+                    raise _too_late(path, "its reader read nothing for") from None
     finally:
         os.close(descriptor)
 
@@ -230,7 +230,7 @@ def _open_read(path: Path) -> int:
                 raise
             if time.monotonic() > end:
                 raise OSError(
-                    errno.ENXIO, "nobody reads it; start its reader first", str(path)
+                    errno.ENXIO, "it has no reader; start the reader first", str(path)
                 ) from error
         time.sleep(_MOMENT)
 

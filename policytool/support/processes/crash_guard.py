@@ -44,7 +44,7 @@ _COUNT: Final = struct.Struct("=I")
 _ROOM: Final = 2**15
 """Bytes for a path, which has at most 4,096, and a sentence."""
 
-_NOT_ENOUGH_MEMORY: Final = ", by a fault of a library that reads it or because memory ran out"
+_NOT_ENOUGH_MEMORY: Final = ", because a library crashed or memory ran out"
 _MAY_LACK_MEMORY: Final = frozenset({"SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS"})
 
 
@@ -224,10 +224,10 @@ def crash(number: int) -> Crash:
     if hasattr(signal, "SIGPROF") and number == signal.SIGPROF:
         most = limits.CALL_SECONDS
         what = (
-            f"was in one call of a library for {most.value} seconds of processor time, as damaged "
-            "HDF5 makes it, and was ended"
+            f"was stopped after {most.value} seconds of processor time in one library "
+            "call, which damaged HDF5 can cause"
         )
-        how = f"{what}; --limit {most.name}={2 * most.value} allows more"
+        how = f"{what}; raise the limit with --limit {most.name}={2 * most.value}"
         return Crash(code="worker-timeout", how=how)
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return Crash(

@@ -216,9 +216,7 @@ class Pool:
             if pending and not self._stopped:
                 _tell(self._start(), self._head)
         elif not self._workers:
-            message = (
-                f"no process for the files can be started: it {crash.how}; --jobs 1 needs none"
-            )
+            message = f"cannot start a worker process: it {crash.how}; use --jobs 1"
             raise WorkerError("no-worker", message, details=crash.details, ended=True)
 
     def _start(self) -> _Worker:
@@ -232,8 +230,7 @@ class Pool:
         except OSError as error:
             raise WorkerError(
                 "no-worker",
-                f"{sys.executable} cannot be run ({error.strerror or error}); --jobs 1 needs no "
-                "further process",
+                f"{sys.executable} cannot be run ({error.strerror or error}); use --jobs 1",
             ) from error
         self._stack.callback(child.end)
         worker = _Worker(child=child)

@@ -45,13 +45,18 @@ _WORDS: Final[Mapping[type, str]] = types.MappingProxyType(
 )
 
 
-def attributes(*names: str) -> Form:
-    """Return the form that is an object of these attributes, without those that are ``ABSENT``."""
+def attributes(*names: str, **renamed: str) -> Form:
+    """
+    Return the form that is an object of these attributes, without those that are ``ABSENT``.
+
+    :param renamed: keys that differ from the names of their attributes
+    """
+    pairs = (*((name, name) for name in names), *renamed.items())
 
     def form(value: object) -> dict[str, Any]:
         return {
-            name: _entries(found) if type(found) is dict else found
-            for name in names
+            key: _entries(found) if type(found) is dict else found
+            for key, name in pairs
             if (found := getattr(value, name)) is not ABSENT
         }
 

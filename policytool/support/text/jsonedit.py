@@ -109,19 +109,17 @@ def _trie(edits: Sequence[Change]) -> _Node:
         node = root
         for step in _steps(change[0]):
             if node.change is not None:
-                raise EditError(
-                    f"the edit at {change[0]!r} lies inside the one at {node.pointer!r}"
-                )
+                raise EditError(f"the edit at {change[0]!r} is inside the one at {node.pointer!r}")
             node = node.below.setdefault(step, _Node(change[0]))
         if node.change is not None or node.below:
-            raise EditError(f"several edits at or below {change[0]!r} overlap")
+            raise EditError(f"edits at or below {change[0]!r} overlap")
         node.pointer, node.change = change[0], change
     return root
 
 
 def _steps(pointer: str) -> list[str]:
     if (pointer and not pointer.startswith("/")) or _BAD_ESCAPE.search(pointer):
-        raise EditError(f"{pointer!r} is no JSON Pointer")
+        raise EditError(f"{pointer!r} is not a JSON Pointer")
     if pointer.count("/") > limits.JSON_DEPTH.value:
         raise EditError(f"a JSON Pointer of {pointer.count('/')} steps is deeper than any config")
     return [
@@ -265,7 +263,7 @@ def _splices(node: _Node, place: _Place, style: _Style) -> Iterator[_Splice]:
         if step in removed or step in added:
             continue
         if step not in place.below:
-            raise EditError(f"{child.pointer!r} leads nowhere: nothing stands at its step {step!r}")
+            raise EditError(f"{child.pointer!r} does not exist: its step {step!r} is missing")
         yield from _splices(child, place.below[step], style)
 
 
@@ -278,7 +276,7 @@ def _check(change: Change, place: _Place, text: str) -> Json:
     found: Json = _DECODER.raw_decode(text, place.start)[0]
     if not same(found, change[1]):
         raise EditError(
-            f"{change[0]!r} holds another value than expected: "
+            f"{change[0]!r} contains a different value than expected: "
             f"{text[place.start : min(place.end, place.start + 80)]}"
         )
     return found
@@ -298,7 +296,7 @@ def _additions(
     """Yield the new members of an object."""
     for step, (pointer, before, after) in added.items():
         if not isinstance(before, Absent) or isinstance(after, Absent):
-            raise EditError(f"{pointer!r} leads nowhere: nothing stands at its step {step!r}")
+            raise EditError(f"{pointer!r} does not exist: its step {step!r} is missing")
         yield style.member(step, after, members)
 
 

@@ -82,8 +82,8 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
         # an integer of more digits than Python converts, which takes the square of their number
         raise JsonError(
             "invalid-json",
-            f"holds an integer of more than {sys.get_int_max_str_digits()} digits, which no config "
-            "needs",
+            f"contains an integer of more than {sys.get_int_max_str_digits()} digits, "
+            "which configs never need",
         ) from error
     most = limits.JSON_DEPTH.value
     if _bracket_depth(text) > most and _deeper_than(value, most):

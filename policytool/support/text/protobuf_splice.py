@@ -104,7 +104,7 @@ def spans(data: bytes | memoryview, number: int, within: Span | None = None) -> 
     for field in fields(data, start, end):
         if field.number == number:
             if field.span is None:
-                raise WireError(f"field {number} is a number where a message or text was expected")
+                raise WireError(f"field {number} is a number; expected a message or text")
             yield field.span
 
 
@@ -116,7 +116,7 @@ def the_span(data: bytes | memoryview, number: int, within: Span | None = None) 
     """
     found = list(spans(data, number, within))
     if len(found) > 1:
-        raise WireError(f"field {number} stands {len(found)} times where it can only be set once")
+        raise WireError(f"field {number} occurs {len(found)} times but can only be set once")
     return found[0] if found else None
 
 

@@ -224,7 +224,7 @@ class _Composer:
                 raise YamlError(
                     "invalid-yaml",
                     "holds several YAML documents, the second at line "
-                    f"{event.start_mark.line + 1}; a model is one",
+                    f"{event.start_mark.line + 1}; a model is a single document",
                 )
             if name in {"ScalarEvent", "AliasEvent"}:
                 done: YamlNode | None = (
@@ -266,9 +266,8 @@ class _Composer:
             ]:
                 raise YamlError(
                     "yaml-tag",
-                    f"has the tag {_display(node.tag)} with other than its one argument, before "
-                    "line "
-                    f"{line + 1}; to_yaml() writes none such",
+                    f"has the tag {_display(node.tag)} with a wrong number of arguments, before "
+                    f"line {line + 1}, which to_yaml() never writes",
                 )
         self._measure(node, below)
         return node
@@ -324,12 +323,11 @@ class _Composer:
         target = self._anchors.get(event.anchor)
         line = event.start_mark.line + 1
         if target is None:
-            raise _invalid(f"the alias *{event.anchor} at line {line} stands for nothing")
+            raise _invalid(f"the alias *{event.anchor} at line {line} is undefined")
         if any(node is target for node, _ in self._open):
             raise YamlError(
                 "invalid-yaml",
-                f"holds a value inside itself, by the alias *{event.anchor} at line {line}; a "
-                "config has an end",
+                f"contains a value inside itself, through the alias *{event.anchor} at line {line}",
             )
         node = YamlNode(kind="alias", target=target)
         self._measure(node, (target,))
@@ -345,7 +343,7 @@ class _Composer:
         if node.size > self._most:
             raise YamlError(
                 "yaml-limit",
-                "holds, once its aliases are written out, "
+                "after expansion of its aliases, contains "
                 f"{limits.YAML_VALUES.exceeded_message(node.size, counting=True)}",
             )
         if node.depth > self._deepest + 1:
@@ -362,7 +360,7 @@ def _key(node: YamlNode, line: int) -> str:
     if held.kind != "scalar":
         raise YamlError(
             "invalid-yaml",
-            f"has a key that is no text, before line {line + 1}; the keys of a config are names",
+            (f"has a key that is not text, before line {line + 1}; the keys of a config are names"),
         )
     return held.scalar if isinstance(held.scalar, str) else json.dumps(held.scalar)
 
@@ -382,12 +380,11 @@ def _check_tag(node: YamlNode, line: int) -> None:
 def _foreign(tag: str, line: int) -> YamlError:
     if tag == f"{_CORE}merge":
         return YamlError(
-            "yaml-tag", f"has a merge key (<<) at line {line + 1}; to_yaml() writes none"
+            "yaml-tag", f"has a merge key (<<) at line {line + 1}, which to_yaml() never writes"
         )
     return YamlError(
         "yaml-tag",
-        f"has the tag {_display(tag)} at line {line + 1}, which stands for more than plain data "
-        "and "
+        f"has the tag {_display(tag)} at line {line + 1}, which is not plain data and "
         "is never constructed",
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool.formats.checkpoint import read as checkpoint
+from policytool.formats.checkpoint import recognition
 from policytool.formats.checkpoint.bundle import OBJECT_GRAPH_KEY, is_table
 from policytool.support import limits
 from policytool.support.errors import ModelFileError
@@ -132,7 +132,7 @@ def test_parts_without_their_index_are_told_by_name_and_passed_over_when_found(
     (place / "training.index").unlink()
     ended = run("inspect", name)
     assert ended.code == 3
-    assert "its index, training.index, is not here" in ended.err
+    assert "Its index, training.index, is not here" in ended.err
     assert "[checkpoint-part]" in ended.err
     assert run("inspect", ".").code == 4
 
@@ -194,8 +194,8 @@ def test_table_of_another_name_is_told(place: Path) -> None:
 
 def test_magic_is_the_tables() -> None:
     """What is recognised without importing the reader is what the reader takes."""
-    assert is_table(b"\0" * 40 + checkpoint.MAGIC)
-    assert not is_table(checkpoint.MAGIC)
+    assert is_table(b"\0" * 40 + recognition.MAGIC)
+    assert not is_table(recognition.MAGIC)
 
 
 def test_same_names_are_told_apart_by_their_objects(tmp_path: Path) -> None:

@@ -311,18 +311,18 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
     [
         (
             replace(NO_TENSORS, container="savedmodel"),
-            "savedmodel files are not written from nothing",
+            "savedmodel files cannot be created, only edited",
         ),
         (
             replace(
                 NO_TENSORS,
                 placements=(Placement(path=("a",), shape=(2,), dtype="bfloat16", fill=(1.0,)),),
             ),
-            "no Keras reads that from HDF5",
+            "no release reads this from HDF5",
         ),
         (
             replace(NO_TENSORS, placements=(Placement(path=("a",), shape=(2,), dtype="float32"),)),
-            "neither the source nor the conversion has any",
+            "neither the source nor the conversion has values",
         ),
         (
             replace(
@@ -336,14 +336,14 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
                 NO_TENSORS,
                 placements=(Placement(path=("a",), shape=(2,), dtype="int32", fill=(1.5,)),),
             ),
-            "some of its values are not in int32",
+            "int32 cannot represent some of its values",
         ),
         (
             replace(
                 NO_TENSORS,
                 placements=(Placement(path=("a",), shape=(2,), dtype="uint8", fill=(-1.0,)),),
             ),
-            "some of its values are not in uint8",
+            "uint8 cannot represent some of its values",
         ),
         (
             replace(
@@ -357,7 +357,7 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
                 NO_TENSORS,
                 placements=(Placement(path=("a",), shape=(), dtype="int32", fill=(1.0,)),) * 2,
             ),
-            "two things at a",
+            "two objects at a",
         ),
         (
             replace(
@@ -365,11 +365,11 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
                 groups=(StoredGroup(path=("a", "b")),),
                 placements=(Placement(path=("a",), shape=(), dtype="int32", fill=(1.0,)),),
             ),
-            "two things at a",
+            "two objects at a",
         ),
         (
             replace(NO_TENSORS, groups=(StoredGroup(path=("x" * 65_000,)),)),
-            "longer than HDF5 can hold",
+            "longer than HDF5 can store",
         ),
         (
             replace(
@@ -385,7 +385,7 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
             ),
             "no",
         ),
-        (replace(NO_TENSORS, container="json", config=[]), "no class_name and config"),
+        (replace(NO_TENSORS, container="json", config=[]), "lacks class_name and config"),
     ],
 )
 def test_what_no_file_can_hold_is_refused(content: Content, says: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import policytool
 from policytool.formats import Probe
 from policytool.formats.hdf5 import library as _hdf5
-from policytool.formats.hdf5 import read as hdf5
+from policytool.formats.hdf5 import recognition
 from tests.conftest import MIXED_H5
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.paths import FIXTURES
@@ -43,7 +43,7 @@ def test_user_block_before_the_signature_is_allowed(offset: int, tmp_path: Path)
         file.attrs["model_config"] = (
             '{"class_name": "Sequential", "config": {"name": "mlp", "layers": []}}'
         )
-    assert hdf5.recognise(Probe(path, "block.h5"))
+    assert recognition.recognise(Probe(path, "block.h5"))
     assert [layer.path for layer in policytool.inspect(path).layers] == ["mlp"]
 
 
@@ -143,7 +143,7 @@ def test_variables_of_no_layer_are_counted_among_weights(tmp_path: Path) -> None
     assert [layer.path for layer in model.layers] == ["layers/dense"]
     assert [item.message for item in model.observations if item.code == "training-state"] == [
         (
-            "3 stored variables belong to an optimizer, to metrics or to the training loop, and no "
-            "layer has them"
+            "3 stored variables belong to an optimizer, to metrics or to the training "
+            "loop, but not to a layer"
         )
     ]

@@ -162,15 +162,14 @@ def test_pickles_are_observed_and_not_loaded(name: str, tmp_path: Path) -> None:
     build, where = PICKLES[name]
     path = model(tmp_path / "a.keras", build(Marker(tmp_path / "ran")))
     assert pickled(path) == [
-        f"{NAME} holds Python pickles ({where}), which loaders that unpickle run"
+        (f"{NAME} contains Python pickles ({where}), whose code runs when they are unpickled")
     ]
     verdicts = {verdict.loader: verdict for verdict in policytool.inspect(str(path)).loaders}
     assert not [
         loader for loader, verdict in verdicts.items() if verdict.loads and not verdict.not_judged
     ]
-    assert (
-        verdicts["keras3.15"].reason
-        == "its weights are in model.weights.npz, which Keras 3.10 and later do not load"
+    assert verdicts["keras3.15"].reason == (
+        "its weights are in model.weights.npz, which Keras 3.10 and later do not support"
     )
     ended = run("inspect", path)
     assert (ended.code, "number of parameters unknown" in " ".join(ended.out.split())) == (

@@ -94,17 +94,17 @@ def test_shard_can_be_named_alone(place: Path) -> None:
 @pytest.mark.parametrize(
     ("mapped", "code", "words"),
     [
-        ({"/a/vars": ["../m_00000.weights.h5"]}, "escaping-link", "not in the map's own directory"),
+        ({"/a/vars": ["../m_00000.weights.h5"]}, "escaping-link", "not in its own directory"),
         (
             {"/a/vars": ["/etc/m_00000.weights.h5"]},
             "escaping-link",
-            "not in the map's own directory",
+            "not in its own directory",
         ),
         ({"/a/vars": ["linked.weights.h5"]}, "escaping-link", "linked.weights.h5"),
         ({"/a/vars": ["gone.weights.h5"]}, "shard-missing", "gone.weights.h5"),
         ({"/a/vars": "model-00001-of-00002.safetensors"}, "json-not-keras", "safetensors"),
-        ({"/a/vars": [1]}, "json-not-keras", "names 1"),
-        (["m_00000.weights.h5"], "json-not-keras", "no object"),
+        ({"/a/vars": [1]}, "json-not-keras", "refers to 1"),
+        (["m_00000.weights.h5"], "json-not-keras", "not an object"),
         ({"/a/vars": ["damaged.weights.h5"]}, "damaged-h5", "damaged.weights.h5"),
     ],
 )

@@ -104,7 +104,7 @@ def test_another_shard_of_the_same_name_is_never_replaced(
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / SHARD).write_bytes(b"another model's")
     before = held(tmp_path)
-    with pytest.raises(ModelFileError, match="another file") as caught:
+    with pytest.raises(ModelFileError, match="different content") as caught:
         write(model, tmp_path / "new/model.json", overwrite=overwrite)
     assert caught.value.code == "target-exists"
     assert held(tmp_path) == before

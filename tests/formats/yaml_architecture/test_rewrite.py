@@ -83,7 +83,7 @@ def test_a_plan_that_leaves_no_loader_says_so(tmp_path: Path) -> None:
     ended = run(
         "migrate", FIXTURES / "tf2.2/exp_mf16_fixed128_uncompiled.yaml", "-o", tmp_path / "new.yaml"
     )
-    assert "none of the loaders" in ended.out
+    assert "loads in no release that was tested" in " ".join(ended.out.split())
     assert "--target tf2.2" in ended.out
 
 
@@ -121,9 +121,9 @@ def test_a_second_plan_is_empty_and_leaves_the_file(path: Path, tmp_path: Path) 
     ("options", "status"),
     [
         ({"target": "tf2.5", "output": "new.json"}, "written"),
-        ({"target": "tf2.0", "output": "new.yaml"}, "refused"),
+        ({"target": "tf2.0", "output": "new.yaml"}, "blocked"),
     ],
-    ids=["converted", "refused"],
+    ids=["converted", "blocked"],
 )
 def test_only_yaml_that_is_written_has_the_note(
     options: dict[str, Any], status: str, tmp_path: Path

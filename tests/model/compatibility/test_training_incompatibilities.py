@@ -26,6 +26,7 @@ from policytool.model.compatibility.training_incompatibilities import (
     first,
 )
 from policytool.model.compatibility.training_verdicts import verdict
+from policytool.model.tree import storage
 from policytool.releases.releases import KERAS3, LOADERS
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import FIXTURES
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.formats.document import Document
+    from policytool.support.text.jsontext import Json
 
 Loads = dict[str, Any]
 
@@ -44,10 +46,12 @@ STATE: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = json.loads(
 OPTIMIZERS: Final = {
     "Keras 3 does not find Lamb in HDF5",
     "the optimizer is registered as Custom",
-    "Keras 2 does not rebuild a LossScaleOptimizer around this optimizer",
-    "the LossScaleOptimizer was saved before the first step",
-    "Nadam's product of momenta is stored before its slots",
-    "Nadam's product of momenta is stored behind its slots",
+    "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer",
+    "the LossScaleOptimizer was saved before the first step and has no name",
+    "Nadam's momentum product is stored before its slots",
+    "Nadam's momentum product is stored after its slots",
+    "Keras 2 cannot rebuild Nadam for a model without trainable weights",
+    "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy by a wrong name",
 }
 LOSING: Final = {"none", "iterations alone"}
 
@@ -69,8 +73,10 @@ def _document(file: str, *, migrated: bool) -> Document:
 
 
 def _evidence(document: Document) -> TrainingEvidence:
-    keras3 = reading.load_model(replace(document, traces=())).family == KERAS3
-    found = training_incompatibilities.evidence(document, keras3=keras3)
+    loaded = reading.load_model(replace(document, traces=()))
+    found = training_incompatibilities.evidence(
+        document, loaded.placed, keras3=loaded.family == KERAS3
+    )
     assert found is not None
     return found
 
@@ -164,7 +170,7 @@ def test_every_row_applies_to_some_fixture() -> None:
                     if found.document.format not in row.formats or not row.shows(found)
                 ]
     assert {row.reason.split(",")[0] for row in unseen} == {
-        "the learning rate is a schedule that is named without its module",
+        "the learning rate is a schedule without a module",
         "the loss is an object of Keras 2",
         *OPTIMIZERS,
     }
@@ -263,6 +269,29 @@ def test_the_product_of_nadam_moved(place: int, refusing: list[str]) -> None:
         for loader in LOADERS
         if loader.startswith("keras3") and verdict(found, loader).reason is not None
     ] == refusing
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_keras_2_rebuilds_nadam_for_a_trained_weight(trained: bool) -> None:  # noqa: FBT001
+    """TF 2.12 to 2.15 and tf_keras 2.21 fail with an IndexError where there is none."""
+    found = _evidence(_document("tf_keras2.21/lso_fixed128.h5", migrated=False))
+    found = replace(
+        found,
+        optimizer={"class_name": "Custom>Nadam", "config": {"name": "Nadam", "jit_compile": True}},
+        placed=found.placed if trained else storage.NOTHING,
+    )
+    assert (verdict(found, "tf_keras2.21").reason is None) is trained
+
+
+@pytest.mark.parametrize(
+    ("file", "loads"), [("loss_scale_factor128.keras", True), ("loss_scale_factor128.h5", False)]
+)
+def test_the_one_loss_without_a_function_is_not_found_in_hdf5(file: str, *, loads: bool) -> None:
+    """CategoricalGeneralizedCrossEntropy of Keras 3.15."""
+    found = _evidence(_document(f"keras3.15/{file}", migrated=False))
+    loss: Json = {"class_name": "CategoricalGeneralizedCrossEntropy", "config": {"q": 0.5}}
+    found = replace(found, configuration={"loss": loss})
+    assert (verdict(found, "keras3.15").reason is None) is loads
 
 
 def test_an_archive_that_does_not_name_its_optimizer_is_left_open() -> None:

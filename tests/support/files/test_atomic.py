@@ -404,7 +404,7 @@ def test_what_cannot_be_taken_back_is_told(
 
     monkeypatch.setattr(_copying, "sync_directory", fail_from_now_on)
     with pytest.raises(
-        atomic.NotTakenBackError, match=f"failing, and it could not be taken back: {said}$"
+        atomic.NotTakenBackError, match=f"failing, and it could not be undone: {said}$"
     ):
         _publish(
             target, b"new", **{**how, **({"backup": tmp_path / "x.bak"} if "backup" in how else {})}

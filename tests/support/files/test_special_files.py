@@ -82,7 +82,7 @@ def test_no_special_file_is_a_model(kind: str, tmp_path: Path) -> None:
     ended = run_bounded("inspect", *names, cwd=tmp_path)
     assert (ended.code, ended.out) == (3, "")
     for name in names:
-        assert f"policytool: {name} is a {kind}, not a regular file" in ended.err
+        assert f"error: {name}: a {kind}, not a regular file" in ended.err
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
@@ -95,8 +95,8 @@ def test_a_special_file_in_a_model_is_named(kind: str, command: str, tmp_path: P
     assert ended.code == 3
     for number, member in enumerate(MEMBERS):
         assert (
-            f"policytool: {number}/model has a {kind} in the place of {member.name}; put a regular "
-            "file there [not-regular]"
+            f"error: {number}/model: has a {kind} instead of the file {member.name}. Replace it "
+            "with a regular file. [not-regular]"
         ) in ended.err
 
 
@@ -141,7 +141,7 @@ def test_no_command_waits_for_a_fifo(command: tuple[str | Path, ...], tmp_path: 
     os.mkfifo(tmp_path / "model.h5")
     ended = run_bounded(*command, "model.h5", cwd=tmp_path)
     assert ended.code == 3
-    assert "model.h5 is a FIFO, not a regular file" in ended.err
+    assert "model.h5: a FIFO, not a regular file" in ended.err
 
 
 @pytest.mark.parametrize("option", ["--inputs", "--weights"])
@@ -157,7 +157,9 @@ def test_files_for_tensorflow_are_regular(option: str, tmp_path: Path) -> None:
         tmp_path / "given",
     )
     assert ended.code == 3
-    assert f"cannot be read by {option}: it is a FIFO, and only regular files are read" in ended.err
+    assert (
+        f"cannot be read by {option}: it is a FIFO. Only regular files are supported" in ended.err
+    )
 
 
 def test_a_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_a_special_file_among_assets_is_not_copied(tmp_path: Path) -> None:
     os.mkfifo(model / "assets" / "vocabulary.txt")
     ended = run_bounded("migrate", model, "--to", "mixed_bfloat16", "-o", tmp_path / "new")
     assert (ended.code, (tmp_path / "new").exists()) == (3, False)
-    assert "assets/vocabulary.txt is no regular file" in ended.err
+    assert "assets/vocabulary.txt is not a regular file" in ended.err
 
 
 def test_a_graph_without_metadata_reads_no_endless_architecture(tmp_path: Path) -> None:

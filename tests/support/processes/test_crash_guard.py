@@ -46,8 +46,9 @@ LITTLE: Final = (
 )
 
 STUCK: Final = (
-    "in one call of a library for 0.5 seconds of processor time, as damaged HDF5 makes it, and was "
-    "ended; --limit call-seconds=1.0 allows more"
+    "stopped after 0.5 seconds of processor time in one library call, which damaged HDF5 can "
+    "cause. "
+    "Raise the limit with --limit call-seconds=1.0"
 )
 
 CRASH: Final = (
@@ -111,8 +112,8 @@ def test_a_library_that_never_returns_ends_with_a_sentence(
     assert ended.code == 3
     said = ended.err.splitlines()
     assert len(said) == 1
-    assert said[0].startswith("policytool: bad.h5 ")
-    assert (" was not read: " in said[0]) == (not call.startswith(("migrate", "check")))
+    assert said[0].startswith("error: bad.h5: ")
+    assert (" could not be read: " in said[0]) == (not call.startswith(("migrate", "check")))
     assert STUCK in said[0]
     assert said[0].endswith("[worker-timeout]")
     assert (bad.read_bytes(), [path.name for path in tmp_path.iterdir()]) == (before, ["bad.h5"])
@@ -147,7 +148,7 @@ def test_of_several_files_it_costs_one_report(meddling: Any, tmp_path: Path) -> 
         alone.err
         == ended.err
         == (
-            f"policytool: bad.h5 was not read: the process that read it was {STUCK} "
+            f"error: bad.h5: could not be read: the process that read it was {STUCK}. "
             "[worker-timeout]\n"
         )
     )
@@ -191,10 +192,10 @@ def test_a_crash_ends_with_a_sentence(
         cwd=tmp_path,
         environment=meddling(CRASH.format(number=int(number))),
     )
-    cause = "by a fault of a library that reads it or because memory ran out"
+    cause = "because a library crashed or memory ran out"
     said = (
-        f"policytool: bad.h5 was not read: the process that read it was ended by {number.name}, "
-        f"{cause} [worker-crashed]\n"
+        "error: bad.h5: could not be read: the process that read it was ended by "
+        f"{number.name}, {cause}. [worker-crashed]\n"
     )
     assert (ended.code, ended.err) == (3, said)
 
@@ -229,7 +230,7 @@ def test_what_asks_to_end_is_passed_on_once(number: signal.Signals, to: str, rea
     process, copy, tidied = reading
     (process.send_signal if to == "one" else lambda sent: os.killpg(process.pid, sent))(number)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err.strip()) == (130, b"", b"policytool: interrupted")
+    assert (process.returncode, out, err.strip()) == (130, b"", b"error: interrupted.")
     assert tidied.exists()
     assert is_gone(copy)
 
@@ -264,5 +265,5 @@ def test_waiting_is_no_call_that_takes_too_long() -> None:
     )
     assert stuck.returncode == -signal.SIGPROF
     assert crash_guard.crash(signal.SIGPROF).how.startswith(
-        f"was in one call of a library for {limits.CALL_SECONDS.default} seconds"
+        f"was stopped after {limits.CALL_SECONDS.default} seconds"
     )

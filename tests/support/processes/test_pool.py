@@ -18,8 +18,8 @@ from policytool.commands.batch import parallel
 from policytool.commands.inspect import Failure
 from policytool.formats.discovery import Input
 from policytool.model.model import Model
-from policytool.reports import REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
+from policytool.reports.inspection import REPORTERS
 from policytool.support.errors import UsageError, WorkerError
 from policytool.support.processes import pool
 from tests.conftest import (
@@ -264,9 +264,7 @@ def test_processes_that_cannot_start_are_told(
 ) -> None:
     """With their last words, once for all files."""
     monkeypatch.setattr(pool, "_MODULE", "policytool.nowhere")
-    with pytest.raises(
-        WorkerError, match=r"No module named policytool\.nowhere; --jobs 1 needs none"
-    ):
+    with pytest.raises(WorkerError, match=r"No module named policytool\.nowhere; use --jobs 1"):
         inspected(every(models), 2)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(WorkerError, match="/nowhere/python cannot be run"):
@@ -320,9 +318,8 @@ def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, bounde
         (
             pipe,
             (
-                "was not read: the process that read it took at least 4 seconds, more than the 3 "
-                "of "
-                "read-seconds; --limit read-seconds=6 allows more"
+                "could not be read: the process that read it took at least 4 seconds, more "
+                "than the 3 of read-seconds; raise the limit with --limit read-seconds=6"
             ),
         )
     ]
@@ -369,7 +366,9 @@ def test_a_killed_process_costs_the_file_that_it_read(
     out, err = process.communicate(timeout=60)
     assert process.returncode == 3
     assert out.count(b'"path": "m') > 12
-    assert b"policytool: m00a.h5 was not read: the process that read it was ended by SIGKILL" in err
+    assert (
+        b"error: m00a.h5: could not be read: the process that read it was ended by SIGKILL" in err
+    )
     assert all(is_gone(pid) for pid in both)
     assert not list((models / "temporary").iterdir())
 
@@ -382,7 +381,7 @@ def test_an_interrupt_ends_all(
     assert len(both) == 2
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
-    assert (process.returncode, err.strip()) == (130, b"policytool: interrupted")
+    assert (process.returncode, err.strip()) == (130, b"error: interrupted.")
     assert all(is_gone(pid) for pid in both)
     assert not list((models / "temporary").iterdir())
 
@@ -408,7 +407,7 @@ def test_without_the_option_several_files_have_processes(models: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "POLICYTOOL_JOBS"}
     said = [
         subprocess.run(
-            [sys.executable, "-c", code, "inspect", *names],
+            [sys.executable, "-c", code, "inspect", "--format", "json", *names],
             cwd=models,
             capture_output=True,
             text=True,

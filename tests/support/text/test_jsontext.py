@@ -108,8 +108,8 @@ def test_size_bound_counts_before_parsing(
     monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
     with pytest.raises(
         jsontext.JsonError,
-        match="is JSON of 11 bytes, more than the 10 bytes of json-bytes; --limit json-bytes=11 "
-        "reads it",
+        match="is JSON of 11 bytes, more than the 10 bytes of json-bytes; raise the limit "
+        "with --limit json-bytes=11",
     ):
         jsontext.parse("[1,2,3,4,5]")
 
@@ -138,7 +138,7 @@ def test_keys_that_stand_twice_are_named(text: str, value: Json, repeated: tuple
         ("", "Expecting value at line 1, column 1"),
         ('{"a": \n 1,}', "at line 2"),
         (b'{"a": "\xff"}', "is not UTF-8 text (byte 7)"),
-        ("9" * 5000, "holds an integer of more than 4300 digits"),
+        ("9" * 5000, "contains an integer of more than 4300 digits"),
     ],
 )
 def test_errors_say_where(text: str | bytes, words: str) -> None:

@@ -120,9 +120,9 @@ def test_a_value_that_stands_twice_is_not_replaced() -> None:
     """A parser would merge both, so neither is the value."""
     data = delimited(7, b"a") + delimited(7, b"b")
     assert [data[span.start : span.end] for span in protobuf_splice.spans(data, 7)] == [b"a", b"b"]
-    with pytest.raises(WireError, match="stands 2 times"):
+    with pytest.raises(WireError, match="occurs 2 times"):
         protobuf_splice.the_span(data, 7)
-    with pytest.raises(WireError, match="a number where"):
+    with pytest.raises(WireError, match="is a number"):
         list(protobuf_splice.spans(b"\x38\x01", 7))
     assert protobuf_splice.the_span(data, 6) is None
 

@@ -64,7 +64,7 @@ class Bundle:
         """
         if entry.dtype != _entries.STRING or entry.slices:
             raise BundleError(
-                "checkpoint-unsupported", f"{entry.key} is no tensor of strings in one piece"
+                "checkpoint-unsupported", f"{entry.key} is not an unpartitioned string tensor"
             )
         return _values.strings(self._shards, entry)
 
@@ -81,7 +81,7 @@ class Bundle:
         if entry.dtype != _entries.STRING or entry.shape:
             raise BundleError(
                 "checkpoint-damaged",
-                f"{self.prefix.name}{INDEX} is damaged: its object graph is no text",
+                f"{self.prefix.name}{INDEX} is damaged: its object graph is not text",
             )
         try:
             return _objects.parse(self.strings(entry)[0])
@@ -130,7 +130,7 @@ def open_bundle(prefix: Path) -> Bundle:
         for key, value in pairs:
             entry, parts = _entries.parse(key, value, name)
             if entry.shard >= header.shards:
-                raise ValueError(f"{entry.key} lies in file {entry.shard} of {header.shards}")
+                raise ValueError(f"{entry.key} is in file {entry.shard} of {header.shards}")
             (slices if key.startswith(_ordered_code.MARK) else entries)[key] = entry
             if parts:
                 partitioned[key] = parts
@@ -154,7 +154,7 @@ def _content(path: Path) -> bytes:
         raise BundleError("not-found", f"{path.name} does not exist; check the path") from error
     except (opening.NotRegularError, IsADirectoryError) as error:
         raise BundleError(
-            "foreign", f"{path.name} is no file; expected a checkpoint's index"
+            "foreign", f"{path.name} is not a file; expected the index of a checkpoint"
         ) from error
     except opening.TooLargeError as error:
         raise BundleError("checkpoint-limit", f"{path.name} has {error.beyond}") from error
@@ -184,13 +184,13 @@ def _header(
     if header.version.min_consumer > _VERSION or _VERSION in header.version.bad_consumers:
         raise BundleError(
             "checkpoint-unsupported",
-            f"{name} asks for readers of version {header.version.min_consumer}; this one reads "
+            f"{name} requires readers of version {header.version.min_consumer}; this one reads "
             f"{_VERSION}",
         )
     if header.shards < 1:
-        raise ValueError(f"it says that its values lie in {header.shards} files")
+        raise ValueError(f"it declares {header.shards} files for its values")
     if beyond := limits.CHECKPOINT_SHARDS.exceeded_message(header.shards):
-        raise BundleError("checkpoint-limit", f"{name} says that its values lie in {beyond}")
+        raise BundleError("checkpoint-limit", f"{name} declares {beyond} for its values")
     return header
 
 
@@ -213,4 +213,4 @@ def _check_places(entries: Iterable[Entry]) -> None:
     )
     for before, after in pairwise(placed):
         if before[0] == after[0] and before[1] + before[2] > after[1]:
-            raise ValueError(f"{before[3]} and {after[3]} lie in the same place")
+            raise ValueError(f"{before[3]} and {after[3]} overlap")

@@ -80,7 +80,7 @@ def parse(
     try:
         message = protobuf_messages.parse("BundleEntry", value)
     except ValueError as error:
-        raise ValueError("an entry is no protobuf message") from error
+        raise ValueError("an entry is not a protobuf message") from error
     if message.shape.unknown_rank:
         raise ValueError("an entry has no shape")
     if beyond := limits.CHECKPOINT_RANK.exceeded_message(len(message.shape.dims)):
@@ -99,8 +99,8 @@ def parse(
     width = dtypes.itemsize(entry.dtype)
     if width and not message.slices and entry.size != width * math.prod(entry.shape):
         raise ValueError(
-            f"{entry.key} has {entry.size} bytes, which is not what {entry.dtype} values of shape "
-            f"{list(entry.shape)} take"
+            f"{entry.key} has {entry.size} bytes, but {entry.dtype} values of shape "
+            f"{list(entry.shape)} need another size"
         )
     return entry, tuple(_extents(entry, one) for one in message.slices)
 
@@ -126,7 +126,7 @@ def whole(
             for size, (_, length) in zip(entry.shape, extents, strict=True)
         )
         if found is None or found.shape != lengths or found.dtype != entry.dtype:
-            raise ValueError(f"{entry.key} is partitioned, and not all of its slices are there")
+            raise ValueError(f"{entry.key} is partitioned, but slices are missing")
         parts.append(Part(start=tuple(start for start, _ in extents), entry=found))
     parts.sort(key=lambda part: part.start)
     axis = partitioned_axis(entry.shape, parts)
@@ -135,11 +135,11 @@ def whole(
         rest = tuple(start for index, start in enumerate(part.start) if index != axis)
         if any(rest) or part.start[axis] != end:
             raise ValueError(
-                f"{entry.key} is partitioned, and its slices do not make one tensor along one axis"
+                f"{entry.key} is partitioned, but its slices do not form a tensor along one axis"
             )
         end += part.entry.shape[axis]
     if end != entry.shape[axis]:
-        raise ValueError(f"{entry.key} is partitioned, and its slices do not cover it")
+        raise ValueError(f"{entry.key} is partitioned, but its slices do not cover it")
     return Entry(
         key=entry.key,
         dtype=entry.dtype,
@@ -162,7 +162,7 @@ def partitioned_axis(shape: tuple[int, ...], parts: Iterable[Part]) -> int:
         axis for part in parts for axis, size in enumerate(shape) if part.entry.shape[axis] != size
     }
     if len(axes) > 1 or not shape:
-        raise ValueError("a variable is partitioned along more than one axis, or has none")
+        raise ValueError("a variable is partitioned along more than one axis, or along no axis")
     return next(iter(axes), 0)
 
 
@@ -171,8 +171,8 @@ def _extents(
 ) -> tuple[tuple[int, int], ...]:  # message classes made at run time have no static type
     if len(message.extents) != len(entry.shape):
         raise ValueError(
-            f"a slice of {entry.key} has {len(message.extents)} dimensions, and the tensor "
-            f"{len(entry.shape)}"
+            f"a slice of {entry.key} has {len(message.extents)} dimensions, but the "
+            f"tensor has {len(entry.shape)}"
         )
     return tuple(
         (extent.start, extent.length if extent.HasField("length") else _ordered_code.WHOLE)

@@ -44,8 +44,8 @@ def read(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     if not is_table(data):
         raise BundleError(
             "truncated",
-            f"{name} does not end as a checkpoint's index does: it is truncated or something else; "
-            "copy or download it again",
+            f"{name} does not end like the index of a checkpoint: it is truncated or "
+            "another kind of file; copy or download it again",
         )
     try:
         yield from _pairs(data, name)
@@ -97,7 +97,7 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
     offset, size = place
     end = offset + size
     if end + _TRAILER.size > len(data) - FOOTER:
-        raise ValueError(f"a block of {size} bytes at {offset} lies outside of it")
+        raise ValueError(f"a block of {size} bytes at {offset} is outside the file")
     compression, checksum = _TRAILER.unpack_from(data, end)
     if _crc32c.mask(_crc32c.extend(0, data[offset : end + 1])) != checksum:
         raise ValueError(f"the block at byte {offset} does not match its checksum")
@@ -105,8 +105,8 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
         how = _COMPRESSIONS.get(compression, f"method {compression}")
         raise BundleError(
             "checkpoint-unsupported",
-            f"{name} is compressed ({how}), which TensorFlow does not do; save the checkpoint "
-            "again with TensorFlow",
+            f"{name} is compressed ({how}), which TensorFlow never does; save the "
+            "checkpoint again with TensorFlow",
         )
     return data[offset:end]
 
@@ -121,7 +121,7 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     (restarts,) = _UINT32.unpack_from(block, len(block) - _UINT32.size)
     end = len(block) - _UINT32.size * (restarts + 1)
     if end < 0:
-        raise ValueError("a block lists more keys than it has room for")
+        raise ValueError("a block lists more keys than fit")
     key, position, longest = b"", 0, limits.CHECKPOINT_KEY_BYTES.value
     while position < end:
         shared, position = _varint.read(block, position, end)

@@ -58,19 +58,19 @@ class Shards:
         ):
             raise BundleError(
                 "escaping-link",
-                f"{path.name} is a link out of its directory; it was not followed: put the file "
-                "itself there",
+                f"{path.name} is a link out of its directory and was not followed; replace it "
+                "with the file itself",
             )
         try:
             descriptor = opening.open_regular(path)
         except FileNotFoundError as error:
             raise BundleError(
                 "checkpoint-incomplete",
-                f"{path.name} is missing: the index says that it holds values; copy it here too",
+                f"{path.name} is missing: the index lists values in it; copy it here too",
             ) from error
         except (opening.NotRegularError, IsADirectoryError) as error:
             raise BundleError(
-                "checkpoint-incomplete", f"{path.name} should be a file with values and is none"
+                "checkpoint-incomplete", f"{path.name} should be a data file, but is not"
             ) from error
         try:
             yield _Shard(name=path.name, descriptor=descriptor, size=os.fstat(descriptor).st_size)
@@ -191,7 +191,7 @@ def _assemble(shards: Shards, entry: Entry) -> Iterator[bytes]:
     if entry.dtype == _entries.STRING:
         raise BundleError(
             "checkpoint-unsupported",
-            f"{entry.key} is a partitioned tensor of strings; only numbers are put together",
+            f"{entry.key} is a partitioned tensor of strings; only numeric tensors can be joined",
         )
     axis = _entries.partitioned_axis(entry.shape, entry.slices)
     rows = math.prod(entry.shape[:axis])
@@ -253,8 +253,7 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     if sum(lengths) != len(data) - start:
         raise BundleError(
             "checkpoint-damaged",
-            f"the strings of {entry.key} are not as long as its size says; copy or download it "
-            "again",
+            f"the strings of {entry.key} do not match its size; copy or download it again",
         )
     return data, lengths, start
 

@@ -60,8 +60,8 @@ def refuse_references(kind: h5t.TypeID, where: str) -> None:
     if kind.detect_class(h5t.REFERENCE):
         raise WriteError(
             "not-rewritable",
-            f"{where} holds HDF5 references, which cannot be moved to a new file; Keras writes "
-            "none",
+            f"{where} contains HDF5 references, which cannot be copied to a new file and "
+            "which Keras never writes",
         )
 
 

@@ -61,15 +61,15 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
         if dataset is None:
             raise WriteError(
                 "source-changed",
-                f"has no tensor {'/'.join(path)}, which the plan casts; plan again",
+                f"has no tensor {'/'.join(path)}, which the plan casts; run --dry-run again",
             )
         tensors.check(dataset, cast)
         other = found.setdefault(address(dataset), cast)
         if (other.after, other.through) != (cast.after, cast.through):
             raise WriteError(
                 "not-rewritable",
-                f"{'/'.join(other.tensor)} and {'/'.join(cast.tensor)} are one dataset, and the "
-                "plan casts them differently",
+                f"{'/'.join(other.tensor)} and {'/'.join(cast.tensor)} are one dataset, but "
+                "the plan casts them differently",
             )
     return found
 
@@ -131,7 +131,10 @@ class _Work:
             if dataset is None:
                 raise WriteError(
                     "source-changed",
-                    f"has no tensor {'/'.join(slot.source)}, which the plan keeps; plan again",
+                    (
+                        f"has no tensor {'/'.join(slot.source)}, which the plan keeps; run "
+                        "--dry-run again"
+                    ),
                 )
             self._copy_dataset(dataset, group, name)
 
@@ -151,7 +154,7 @@ class _Work:
         elif link.kind != h5l.TYPE_HARD:
             raise WriteError(
                 "not-rewritable",
-                f"{text(path)} is a user-defined HDF5 link, which cannot be moved to a new file",
+                (f"{text(path)} is a user-defined HDF5 link, which cannot be copied to a new file"),
             )
         elif (there := self._made.get(number := address(old, link.name))) is not None:
             new.links.create_hard(link.name, self._new, there, lcpl=link.properties)

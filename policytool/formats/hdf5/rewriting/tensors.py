@@ -149,8 +149,8 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
     if found != cast.before:
         raise WriteError(
             "source-changed",
-            f"stores {where} as {found or 'another type'}, and the plan says {cast.before}; plan "
-            "again",
+            f"stores {where} as {found or 'another type'}, but the plan expects "
+            f"{cast.before}; run --dry-run again",
         )
     if cast.after not in casting.DTYPES or (cast.through or cast.after) not in casting.DTYPES:
         raise WriteError(
@@ -160,7 +160,7 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
     properties = source.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
         raise WriteError(
-            "not-rewritable", f"{where} keeps its values in another file, which is not read"
+            "not-rewritable", f"{where} stores its values in another file, which is not read"
         )
     if beyond := _hdf5.inflation(source):
         raise WriteError("not-rewritable", f"{where} is not read: its {beyond}")
@@ -170,8 +170,8 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
     ):
         raise WriteError(
             "not-rewritable",
-            f"{where} has chunks of {math.prod(properties.get_chunk())} values; at most "
-            f"{_LARGEST_CHUNK} are held at once",
+            f"{where} has chunks of {math.prod(properties.get_chunk())} values; the "
+            f"maximum is {_LARGEST_CHUNK}",
         )
 
 

@@ -36,7 +36,7 @@ class NotTakenBackError(OSError):
 
     def __init__(self, error: OSError, target: Path, backup: Path | None) -> None:
         other = f" or missing, and {backup.name} its original" if backup is not None else ""
-        done = f"and it could not be taken back: {target.name} may be new{other}"
+        done = f"and it could not be undone: {target.name} may be new{other}"
         super().__init__(error.errno, f"{error.strerror}, {done}")
 
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.formats.document import Layout
-from policytool.model.optimizer_variables._kinds import UnmappedError
 from policytool.releases import dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.formats.document import Tensor
-    from policytool.model.loaded_model import LoadedModel
+    from policytool.formats.document import Document, Tensor
     from policytool.model.tree import Site
+    from policytool.model.tree.storage import Placed
 
 _SCALED: Final = frozenset({"BatchNormalization", "SyncBatchNormalization"})
 """
@@ -49,13 +48,17 @@ _IN_ORDER: Final = (
 """Groups of one layer in an archive, in the order in which the layer makes them."""
 
 
-def trainable_tensors(loaded: LoadedModel) -> tuple[Tensor, ...]:
+class UnmappedError(Exception):
+    """Variables whose order is not known, or a state that is not known to fit; says why."""
+
+
+def trainable_tensors(document: Document, placed: Placed) -> tuple[Tensor, ...]:
     """
     Return the stored weights that a gradient reaches, in the order of ``trainable_variables``.
 
     :raises UnmappedError: where an archive does not say the order of a layer's variables.
     """
-    placed, frozen = loaded.placed, _frozen_sites(loaded)
+    frozen = _frozen_sites(placed.sites)
     found: dict[Tensor, None] = {}
     for index, site in enumerate(placed.sites):
         if index in frozen:
@@ -64,15 +67,13 @@ def trainable_tensors(loaded: LoadedModel) -> tuple[Tensor, ...]:
         kept = _trainable_tensors(
             site, list(zip(names, placed.sources.get(index, ()), strict=True))
         )
-        found |= dict.fromkeys(
-            _save_order(kept, archive=loaded.document.layout is Layout.OBJECT_PATHS)
-        )
+        found |= dict.fromkeys(_save_order(kept, archive=document.layout is Layout.OBJECT_PATHS))
     return tuple(found)
 
 
-def _frozen_sites(loaded: LoadedModel) -> frozenset[int]:
+def _frozen_sites(sites: Sequence[Site]) -> frozenset[int]:
     found: set[int] = set()
-    for index, site in enumerate(loaded.sites):  # each stands behind what holds it
+    for index, site in enumerate(sites):  # each stands behind what holds it
         if site.parent in found or (site.config or {}).get("trainable") is False:
             found.add(index)
     return frozenset(found)
@@ -105,7 +106,7 @@ def _save_order(tensors: Sequence[Tensor], *, archive: bool) -> list[Tensor]:
     }
     if len(set(ranks.values()) - {None}) != len(groups):
         raise UnmappedError(
-            f"the order of the variables below {'/'.join(next(iter(groups)))} is not known"
+            f"the order of the variables below {'/'.join(next(iter(groups)))} is unknown"
         )
     return [
         tensor

@@ -1,0 +1,143 @@
+"""
+How many bytes the texts of an attribute have, which the library says only once it has read them.
+
+Texts of any length are kept in heaps, and an attribute holds references to them: a length, an
+address and a number for each (HDF5 file format specification 3.0, IV.A.2.m and VIII.B). Several may
+lead to one text, so that a small file can name more than memory holds. The lengths are read from
+the object's header here.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from h5py import h5i, h5o
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from h5py import h5d, h5g
+
+_REFERENCE: Final = struct.Struct("<I12x")
+_SIZES: Final = (8, 8)
+"""Bytes of offsets and lengths in the files that the library writes unless it is told otherwise."""
+
+_OLD: Final = struct.Struct("<BxH4xI4x")
+_OLD_MESSAGE: Final = struct.Struct("<HHB3x")
+_NEW_MESSAGE: Final = struct.Struct("<BHB")
+_CONTINUATION: Final = struct.Struct("<QQ")
+_ATTRIBUTE_HEAD: Final = struct.Struct("<BBHHH")
+_ATTRIBUTE_TYPE: Final = 0x0C
+_CONTINUATION_TYPE: Final = 0x10
+_SHARED: Final = 0x02
+_MOST: Final = 2**20
+"""Bytes of a header that are read; one with thousands of layers in it has 64 KiB."""
+
+_Message = tuple[int, int, bytes]
+"""Its type, its flags and its body."""
+
+_Part = tuple[int, int]
+"""A place and a size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Make:
+    """How the messages of a header are written."""
+
+    head: struct.Struct
+    """Type, length and flags of a message."""
+
+    extra: int = 0
+    """Bytes between these and the body: the order of creation."""
+
+    before: int = 0
+    """Bytes of a further part before its messages: a signature."""
+
+    behind: int = 0
+    """Bytes of it behind them: a checksum."""
+
+
+def text_bytes(holder: h5g.GroupID | h5d.DatasetID, name: bytes, count: int) -> int | None:
+    """
+    Return how many bytes the texts of an attribute have together; None if its file cannot be read
+    beside the library, or keeps attributes in another way than in the object's header.
+
+    :param count: how many texts it has
+    """
+    file = h5i.get_file_id(holder)
+    if file.get_create_plist().get_sizes() != _SIZES:
+        return None
+    try:
+        descriptor = file.get_vfd_handle()
+        start = file.get_create_plist().get_userblock()
+        found = [
+            data
+            for kind, flags, body in _messages(descriptor, start, h5o.get_info(holder).addr)
+            if kind == _ATTRIBUTE_TYPE
+            and not flags & _SHARED
+            and (data := _attribute_data(body, name)) is not None
+        ]
+    except (OSError, RuntimeError, ValueError, struct.error):
+        return None  # no file of the system, or a header of another make
+    if len(found) != 1 or len(found[0]) < count * _REFERENCE.size:
+        return None
+    lengths = _REFERENCE.iter_unpack(found[0][: count * _REFERENCE.size])
+    return sum(int(length) for (length,) in lengths)
+
+
+def _messages(descriptor: int, start: int, address: int) -> Iterator[_Message]:
+    """
+    Yield the messages of an object's header, in all its parts.
+
+    :raises ValueError: for a header of another version, and one that is too large.
+    """
+    head = os.pread(descriptor, 64, start + address)
+    make, part = _new_make(address, head) if head[:4] == b"OHDR" else _old_make(address, head)
+    parts, left = [part], _MOST
+    while parts:
+        place, size = parts.pop()
+        left -= size
+        if left < 0:
+            raise ValueError(size)
+        data = os.pread(descriptor, size, start + place)
+        position = 0
+        while position + make.head.size + make.extra <= len(data):
+            kind, length, flags = make.head.unpack_from(data, position)
+            position += make.head.size + make.extra
+            body = data[position : position + length]
+            position += length
+            if kind == _CONTINUATION_TYPE:
+                place, whole = _CONTINUATION.unpack_from(body)
+                parts.append((place + make.before, whole - make.before - make.behind))
+            yield kind, flags, body
+
+
+def _old_make(address: int, head: bytes) -> tuple[_Make, _Part]:
+    """Return how a header of version 1 is made, and its first part."""
+    version, _, size = _OLD.unpack_from(head)
+    if version != 1:
+        raise ValueError(version)
+    return _Make(head=_OLD_MESSAGE), (address + _OLD.size, size)
+
+
+def _new_make(address: int, head: bytes) -> tuple[_Make, _Part]:
+    """Return the same of version 2, whose further parts begin with a signature."""
+    flags = head[5]
+    width = 1 << (flags & 3)
+    before = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
+    size = int.from_bytes(head[before : before + width], "little")
+    make = _Make(head=_NEW_MESSAGE, extra=2 if flags & 0x04 else 0, before=4, behind=4)
+    return make, (address + before + width, size)
+
+
+def _attribute_data(body: bytes, name: bytes) -> bytes | None:
+    """Return the data of an attribute message; None for an attribute of another name."""
+    version, _, *sizes = _ATTRIBUTE_HEAD.unpack_from(body)
+    position = _ATTRIBUTE_HEAD.size + (1 if version == 3 else 0)  # noqa: PLR2004  # a character set
+    if body[position : position + sizes[0]].rstrip(b"\0") != name:
+        return None
+    padded = [-(-size // 8) * 8 for size in sizes] if version == 1 else sizes
+    return body[position + sum(padded) :]

@@ -1,0 +1,15 @@
+"""Which files are ``.keras`` archives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from policytool.formats.base import Probe
+
+SIGNATURES: Final = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file begins as a zip archive does."""
+    return probe.head.startswith(SIGNATURES)

@@ -1,0 +1,19 @@
+"""Which directories are SavedModels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.formats.saved_model.files import (
+    GRAPH,
+    TEXT_GRAPH,
+    is_without_graph,
+)
+
+if TYPE_CHECKING:
+    from policytool.formats.base import Probe
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the directory holds a SavedModel's graph, or all but that."""
+    return bool({GRAPH, TEXT_GRAPH} & probe.names) or is_without_graph(probe.path, probe.names)

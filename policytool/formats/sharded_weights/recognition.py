@@ -1,0 +1,38 @@
+"""Which files are indices of sharded weights, and which their shards."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.formats.base import Probe
+
+SUFFIX: Final = ".weights.json"
+
+_HEAD: Final = re.compile(rb'\s*\{\s*("metadata"\s*:\s*\{[^{}]*\}\s*,\s*)?"weight_map"\s*:')
+"""How the file begins: Keras writes the total size, then the map."""
+
+_SHARD: Final = re.compile(r"(.+)_\d{5,}\.weights\.h5", re.DOTALL)
+
+
+def recognise(probe: Probe) -> bool:
+    """Return whether the file is JSON that begins with a map of weights."""
+    return _HEAD.match(probe.head) is not None
+
+
+def whole(path: Path) -> Path | None:
+    """
+    Return the map of the shards that a path is one of, where it lies beside it; None for any other
+    path.
+    """
+    match = _SHARD.fullmatch(path.name)
+    if match is None:
+        return None
+    mapped = path.with_name(match[1] + SUFFIX)
+    try:
+        return mapped if mapped.is_file() else None
+    except OSError:  # the shard stands for itself
+        return None

@@ -1,0 +1,32 @@
+"""The known word that a user probably meant."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ALIKE: Final = 0.6
+"""The least similarity of a word that is suggested; difflib's own default."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """
+    Return the end of a sentence about an unknown word, and a question if a known one is like it; of
+    those that are equally so, the one that begins like it.
+    """
+    from difflib import SequenceMatcher  # only after a mistake
+
+    typed = word.casefold()
+    ranked = [
+        (
+            SequenceMatcher(a=typed, b=one.casefold(), autojunk=False).ratio(),
+            len(posixpath.commonprefix([typed, one.casefold()])),
+            one,
+        )
+        for one in known
+    ]
+    ratio, _, near = max(ranked, default=(0.0, 0, ""))
+    return f". Did you mean {near!r}?" if ratio >= _ALIKE else "."

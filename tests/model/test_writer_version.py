@@ -1,0 +1,42 @@
+"""What shows which release wrote a file, and which releases read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import policytool
+from policytool.model import writer_version
+from policytool.releases.releases import family_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+from tests.helpers.paths import FIXTURES
+
+TARGETS: Final = ("keras3.0", "keras3.6", "keras3.15", "tf2.9", "tf_keras2.21")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "name", ["tf2.1/default_float32.json", "tf2.15/rnn_mixed.h5", "keras3.15/mha.keras"]
+)
+def test_a_conversion_is_no_mixture_of_generations(name: str, target: str, tmp_path: Path) -> None:
+    """Bare names of policies and keys that are left out are read by the target."""
+    source = FIXTURES / name
+    output = tmp_path / f"written{'.json' if source.suffix == '.json' else '.h5'}"
+    done = policytool.migrate(source, target=target, allow_weight_rewrite=True, output=output)
+    assert not done.plan.refusals
+    if output.exists():
+        found = policytool.inspect(str(output)).observations
+        assert "mixed-policy-formats" not in {one.code for one in found}
+    else:
+        assert done.plan.is_empty
+
+
+def test_a_mark_is_read_by_those_that_write_it() -> None:
+    """A mark that one library alone writes is read by no release of the other."""
+    for mark in writer_version.MARKS:
+        assert mark.releases <= mark.readers
+        assert {family_of(one) for one in mark.releases} == {family_of(one) for one in mark.readers}
