@@ -186,7 +186,7 @@ def _policy(one: Layer, other: Layer, *, implicit: bool) -> Iterator[ValueChange
     """
     if Source.UNKNOWN in {one.source, other.source}:
         return
-    unsaid = Source.LOADER in {one.source, other.source} and one.policy != other.policy
+    unsaid = Source.GLOBAL in {one.source, other.source} and one.policy != other.policy
     if unsaid and (
         implicit
         or one.class_name in MODEL_CLASSES

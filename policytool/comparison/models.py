@@ -228,7 +228,7 @@ class _Work:
             side for side, subject in (("A", self._a), ("B", self._b)) if not subject.has_variables
         ]
         return (
-            f"{' and '.join(missing)} hold{'s' if len(missing) == 1 else ''} no variables"
+            (f"{' and '.join(missing)} contain{'s' if len(missing) == 1 else ''} no variables")
             if missing
             else None
         )

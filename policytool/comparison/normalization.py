@@ -33,16 +33,15 @@ RULES: Final = (
     (
         "wrappers",
         (
-            "an object of Keras' own is its class and its config: `module`, `registered_name`, "
-            "`build_config` and `shared_object_id` say nothing more"
+            "a built-in Keras object is its class and its config: `module`, "
+            "`registered_name`, `build_config` and `shared_object_id` add nothing"
         ),
     ),
     (
         "names",
         (
-            "an object without a config of its own is its bare name, and so is a function: `relu` "
-            "and "
-            "`{class_name: function, config: relu}`"
+            "an object without a config equals its bare name, and so does a function: "
+            "`relu` and `{class_name: function, config: relu}`"
         ),
     ),
     (
@@ -54,14 +53,13 @@ RULES: Final = (
         ),
     ),
     (
-        "initialisers",
+        "initializers",
         (
-            "Glorot's, He's and Lecun's initialisers are the `VarianceScaling` that standalone "
-            "Keras "
-            "wrote for them; their `dtype` of float32 is unsaid"
+            "Glorot, He and Lecun initializers equal the `VarianceScaling` that "
+            "standalone Keras wrote for them; their `dtype` of float32 is implied"
         ),
     ),
-    ("policies", "a policy is its name, however it is spelled, as long as it has no loss scale"),
+    ("policies", "a policy equals its name in any format, unless it has a loss scale"),
     (
         "sequences",
         (
@@ -73,47 +71,47 @@ RULES: Final = (
     (
         "axes",
         (
-            "an `axis` counted from the end is the same counted from the start, where the layers "
-            "before it prove how many dimensions there are"
+            "an `axis` counted from the end equals the same axis counted from the start, "
+            "if the layers before it prove the number of dimensions"
         ),
     ),
     (
         "numbers",
         (
-            "a number and the same number rounded to float32 are the same: releases store "
+            "a number equals the same number rounded to float32: releases store "
             "hyperparameters either way"
         ),
     ),
     (
         "unsaid",
         (
-            "a key whose value is null is the same as no key, and so is one with the value that "
-            "releases without the key have: `ragged: false`"
+            "a key with the value null equals a missing key, and so does a key with the "
+            "value that releases without the key use: `ragged: false`"
         ),
     ),
     (
         "derived",
         (
-            "a key that one file has, and that follows from the rest of the model: "
+            "a key in only one file that follows from the rest of the model: "
             "`build_input_shape`, the `query_shape` of an attention layer"
         ),
     ),
     (
         "directions",
         (
-            "`go_backwards` of a Bidirectional's backward layer, and `zero_output_for_mask` of "
-            "both: "
-            "some releases write what it is built from"
+            "`go_backwards` of a Bidirectional's backward layer, and "
+            "`zero_output_for_mask` of both: some releases write the values from which "
+            "it is built"
         ),
     ),
     (
         "order",
         (
-            "the order in which a functional model lists its layers, as long as each is fed by the "
-            "same ones"
+            "the order in which a functional model lists its layers, if each layer has "
+            "the same inputs"
         ),
     ),
-    ("cells", "the number in the name of a cell that its RNN makes by itself"),
+    ("cells", "the number in the name of a cell that its RNN creates"),
 )
 """What is normalised: a name for the rule, and what it takes to be the same."""
 

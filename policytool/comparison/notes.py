@@ -40,15 +40,13 @@ def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Itera
     ):
         yield ComparisonNote(
             code="graphs",
-            message="graphs are not compared op by op: what these files say of their signatures "
-            "and "
-            "their variables is",
+            message="graphs are not compared op by op; signatures and variables are compared",
         )
     if _computes_alike(a, b, layers):
         yield ComparisonNote(
             code="traced-alike",
-            message="policies differ, and what the layers' traced ops compute in does not: whoever "
-            "runs the graphs sees no other dtypes",
+            message="policies differ, but the traced dtypes of the layers do not: a server that "
+            "runs the graphs sees no difference",
         )
     yield from _unlisted_layers(layers)
     if (
@@ -59,15 +57,13 @@ def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Itera
     ):
         yield ComparisonNote(
             code="optimizer-state",
-            message="it is not known which variables of the two optimizers belong together: they "
-            "are not compared",
+            message="the variables of the two optimizers cannot be matched and are not compared",
         )
     if any(layer.paired is Pairing.SHARED for layer in layers):
         yield ComparisonNote(
             code="shared-places",
-            message="one file lists a shared layer once, the other at each of its places: each "
-            "place "
-            "is compared",
+            message="one file lists a shared layer once, the other at each place: every place is "
+            "compared",
         )
     yield from _unread(layers)
 
@@ -87,18 +83,21 @@ def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[C
     if not side.has_variables and other.has_variables:
         yield ComparisonNote(
             code="no-variables",
-            message=f"{name} is {here}, which holds no variables: those of the other file are not "
-            "compared",
+            message=f"{name} is {here}, which contains no variables: those of the other file are "
+            "not compared",
         )
     if not side.described and other.described:
         yield ComparisonNote(
-            code="variables-alone",
-            message=f"{name} describes no layers: classes, policies and configs are not compared",
+            code="variables-only",
+            message=f"{name} contains no layers: classes, policies and configs are not compared",
         )
     if other.optimizer is not None and not holds_optimizer(side):
         yield ComparisonNote(
             code="no-optimizer",
-            message=f"{name} is {here}, which holds no optimizer: the other file's is not compared",
+            message=(
+                f"{name} is {here}, which contains no optimizer: the optimizer of the other "
+                "file is not compared"
+            ),
         )
     if other.document.signatures and side.document.format != "savedmodel":
         yield ComparisonNote(
@@ -109,15 +108,14 @@ def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[C
     elif other.is_traced and not side.is_traced:
         yield ComparisonNote(
             code="no-graph",
-            message=f"{name} has no graph that was read: the dtypes that the other file's computes "
-            "in "
-            "are not compared",
+            message=f"{name} has no readable graph: the traced dtypes of the other file are not "
+            "compared",
         )
     if side.has_unknown_scales and not other.has_unknown_scales:
         yield ComparisonNote(
             code="loss-scale-unknown",
-            message=f"{name} is of TF 2.3 or 2.4, which differ in the loss scale that they leave "
-            "unsaid: it is not compared",
+            message=f"{name} was written by TF 2.3 or 2.4, whose default loss scales differ: the "
+            "loss scale is not compared",
         )
     if (
         side.is_graph
@@ -126,8 +124,7 @@ def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[C
     ):
         yield ComparisonNote(
             code="vocabulary",
-            message=f"{name} keeps vocabularies in its assets, which are not read: they are not "
-            "compared",
+            message=f"{name} stores vocabularies in its assets, which are not read or compared",
         )
 
 
@@ -136,13 +133,12 @@ def _unlisted_layers(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
     for presence, name in ((Presence.A, "A"), (Presence.B, "B")):
         paths = [layer.path for layer in unlisted if layer.presence is presence]
         if paths:
-            count = f"{len(paths)} layer{'s' if len(paths) != 1 else ''}"
+            count = "1 layer is" if len(paths) == 1 else f"{len(paths)} layers are"
             listed = join_first(paths, _NAMED)
             yield ComparisonNote(
                 code="unlisted-layers",
-                message=f"only {name}'s format lists {count} that others hold or make by "
-                "themselves "
-                f"({listed}): no difference",
+                message=f"{count} explicit only in {name}'s format ({listed}); not counted as a "
+                "difference",
             )
 
 

@@ -100,7 +100,7 @@ def align(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array
         one = one[count:] if one.size > count else next(a, None)
         other = other[count:] if other.size > count else next(b, None)
     if any(rest is not None and rest.size for rest in (one, other, *a, *b)):
-        raise ValuesError("one file holds fewer values of it than its shape says")
+        raise ValuesError("one file contains fewer values than the shape of the variable requires")
 
 
 def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]) -> None:
@@ -123,9 +123,7 @@ def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]
         found.a_is_rounded = found.b_is_rounded = False
         found.add(one, other, differs)
     else:
-        raise ValuesError(
-            f"{dtypes[0]} and {dtypes[1]} are no dtypes that policytool casts to each other"
-        )
+        raise ValuesError(f"policytool cannot cast {dtypes[0]} to {dtypes[1]}")
 
 
 def _differ(one: Array, other: Array) -> npt.NDArray[np.bool_]:

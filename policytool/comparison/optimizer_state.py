@@ -14,12 +14,11 @@ from policytool.model.model import Variable
 from policytool.model.optimizer_variables import (
     OptimizerState,
     StyledOptimizer,
-    UnmappedError,
     is_in_use,
     read_optimizer,
     read_state,
-    trainable_tensors,
 )
+from policytool.model.trainable_weights import UnmappedError, trainable_tensors
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def read(subject: ComparedModel) -> ReadState | None:
     if optimizer is None or subject.loaded is None:
         return None
     try:
-        trainable = trainable_tensors(subject.loaded)
+        trainable = trainable_tensors(subject.loaded.document, subject.loaded.placed)
         state = read_state(subject.loaded, optimizer, trainable)
     except UnmappedError:  # a note says that the variables are not compared
         return None

@@ -42,13 +42,13 @@ _SUFFIXES: Final = {"h5": ".h5", "keras": ".keras"}
 
 _NOT_RUN: Final = {
     "weights": (
-        "holds weights alone, and no model that could be run; check the model's architecture, and "
-        "name this file with --weights"
+        "contains only weights; check the architecture of the model and specify this file with "
+        "--weights"
     ),
     "keras-metadata": (
-        "is metadata without weights and without a graph; name the SavedModel's directory"
+        "is metadata without weights and without a graph; specify the SavedModel's directory"
     ),
-    "tfjs": "is a TensorFlow.js model, which no Keras here runs; convert it to HDF5 first",
+    "tfjs": "is a TensorFlow.js model, which Keras cannot run; convert it to HDF5 first",
 }
 
 
@@ -123,8 +123,8 @@ def check_weights(weights: Path | None, *sources: CheckSource, trust: bool) -> t
         return ()
     if not any(source.document.format in ARCHITECTURES for source in sources):
         raise UsageError(
-            "--weights names the weights of an architecture (JSON, YAML), and "
-            f"{sources[-1].input.display_path} has its own"
+            "--weights is only for architectures (JSON, YAML), but "
+            f"{sources[-1].input.display_path} has its own weights"
         )
     path = (
         weights if weights.exists() else weights.with_name(f"{weights.name}.index")

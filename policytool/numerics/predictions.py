@@ -88,7 +88,7 @@ class PredictionComparison:
         """What is farther apart than it may be, as sentences' parts."""
         every = [(call, output) for call in self.calls for output in call.outputs]
         retyped = [
-            f"{_place(call, output)} is {output.dtype_after}, and was {output.dtype_before}"
+            (f"{_place(call, output)} is {output.dtype_after}, but was {output.dtype_before}")
             for call, output in every
             if self.keeps_dtypes
             and output.relative is not None
@@ -133,10 +133,7 @@ class PredictionSide:
         :raises ModelFileError: for a file that holds no weights to predict with.
         """
         if self.model.format in WITHOUT_WEIGHTS:
-            message = (
-                f"holds no weights ({self.model.format}): there is nothing that --verify could "
-                "predict with"
-            )
+            message = f"contains no weights ({self.model.format}), so --verify cannot predict"
             raise ModelFileError(self.model.path, "no-weights", message)
         return {
             "job": "predict",
@@ -293,7 +290,7 @@ def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def _excess(where: str, output: PredictedOutput, bound: float, *, exact: bool) -> str | None:
     before, after = output.not_finite
     if after > before or (exact and after != before):
-        return f"{where} has {after} values that are not finite, {before} before"
+        return f"{where} has {after} values that are not finite; before, it had {before}"
     if not bound or output.relative is None:
         return (
             None
@@ -301,7 +298,10 @@ def _excess(where: str, output: PredictedOutput, bound: float, *, exact: bool) -
             else f"{where} differs in {output.differing} of {output.values} values"
         )
     return (
-        f"{where} is off by {output.relative:.2g} of its largest value, and {bound:.2g} is allowed"
+        (
+            f"{where} differs by {output.relative:.2g} of its largest value; the "
+            f"tolerance is {bound:.2g}"
+        )
         if output.relative > bound
         else None
     )

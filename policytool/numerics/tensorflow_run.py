@@ -117,35 +117,33 @@ class Reexport:
         """Yield what is to be told of it."""
         if not self.traces:
             message = (
-                "the file has no traced functions (save_traces=False), and neither has the result: "
-                "every loader builds its layers from their configs"
+                "the file and the result have no traced functions (save_traces=False): every "
+                "release builds the layers from their configs"
             )
             yield Note(severity=NoteSeverity.NOTE, code="no-traces", message=message)
         if self.load_under not in {None, "float32"}:
             message = (
-                "classes of its own build layers in the global policy of whoever loads it: with "
-                "the classes at hand, load it under "
-                f"mixed_precision.set_global_policy({self.load_under!r})"
+                "its custom classes build layers in the global policy; load it with these "
+                f"classes under mixed_precision.set_global_policy({self.load_under!r})"
             )
             yield Note(severity=NoteSeverity.WARNING, code="load-under-policy", message=message)
         for text in self.held.otherwise:
             yield Note(
                 severity=NoteSeverity.WARNING,
                 code="library-decides",
-                message=f"{text}: the layer that makes it decides, and did otherwise when the file "
-                "was "
-                "written",
+                message=f"{text}: its output layer determines the dtype, which was different when "
+                "the file was written",
             )
         for text in self.held.retyped:
             yield Note(
                 severity=NoteSeverity.WARNING,
                 code="signature-dtype",
-                message=f"{text}: who calls it gets that dtype",
+                message=f"{text}: its callers get this dtype",
             )
         if self.optimizer is not None and self.optimizer["lost"]:
             message = (
-                f"{self.optimizer['lost']} values of the optimizer's state have no place in the "
-                "optimizer that the library makes of its config; they start anew"
+                f"{self.optimizer['lost']} values of the optimizer state do not match the "
+                "optimizer that the library builds and are reset"
             )
             yield Note(severity=NoteSeverity.WARNING, code="optimizer-state-lost", message=message)
 
@@ -228,7 +226,7 @@ class TensorFlowRun:
                 raise ModelFileError(
                     self.plan.path,
                     "retrace-differs",
-                    f"was traced anew, and is not as planned: {wrong}; nothing was written",
+                    f"was re-exported, but differs from the plan: {wrong}; nothing was written",
                 )
             return reexport.compare_result(*sides)
         except BundleError as error:
@@ -287,12 +285,16 @@ class TensorFlowRun:
         )
 
     def _is_unusable_in_target(self, error: WorkerError) -> bool:
-        """Return whether the result is what fails, in the very release that it is for."""
+        """
+        Return whether the result is what fails, in the very release that it is for: not if the
+        process lacks the code of the model's own classes, with which the release may load it.
+        """
         conversion, libraries = self.plan.conversion, self.tools.libraries
         return (
             self._predicts_with_result
             and error.code in _UNUSABLE
             and not self.tools.custom_objects
+            and not custom_classes.names(self.loaded.sites)
             and conversion is not None
             and libraries is not None
             and libraries[1].has(get(conversion.target))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from policytool.numerics.predictions import WITHOUT_WEIGHTS
 from policytool.numerics.workers import RUNTIME, child_environment, interpreter_path
 from policytool.releases.layer_changes import measured_releases
-from policytool.releases.releases import KERAS2, family_of, library_and_version
+from policytool.releases.releases import KERAS2, family_of, library_and_version, release_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class InstalledLibraries:
             return self.problem
         if "tensorflow" not in self.releases:
             return (
-                f"{self.where} has no TensorFlow; install policytool[check], or name an "
+                f"{self.where} has no TensorFlow; install policytool[check], or specify an "
                 "interpreter with --python"
             )
         if family == KERAS2:
@@ -102,7 +102,10 @@ def installed_libraries(python: str) -> InstalledLibraries:
     except OSError as error:
         problem = f"{python} cannot be run ({error.strerror or error})"
     except (subprocess.SubprocessError, ValueError):
-        problem = f"{python} does not say what it has installed; is it a Python?"
+        problem = (
+            f"{python} does not report its installed packages; check that it is a Python "
+            "interpreter"
+        )
     else:
         return InstalledLibraries(where=where, releases=releases)
     return InstalledLibraries(where=where, releases={}, problem=problem)
@@ -111,13 +114,13 @@ def installed_libraries(python: str) -> InstalledLibraries:
 def size_obstacle(model: Model) -> str | None:
     """Return why a model has nothing to compare, or too much; None if it is neither."""
     if model.format in WITHOUT_WEIGHTS:
-        return f"the file holds no weights to predict with ({model.format})"
+        return f"the file contains no weights ({model.format})"
     size = model.summary.bytes
     if size < _MOST:
         return None
     return (
-        f"the weights take {size / _MOST:.1f} GiB, and from 1 GiB on only --verify compares "
-        "predictions"
+        f"the weights need {size / _MOST:.1f} GiB; from 1 GiB on, predictions are "
+        "compared only with --verify"
     )
 
 
@@ -140,8 +143,9 @@ def disagreeing_release(
     if release in agreeing or release not in measured_releases(family_of(release)):
         return None
     return (
-        f"{release} was run for the {side}, and computes otherwise than {agreeing[-1]} with such "
-        f"layers; name an interpreter that has it with --python {side}=PYTHON"
+        f"{release_name(release)} was used for the {side}, but computes such layers differently "
+        f"from {release_name(agreeing[-1])}; specify an interpreter with that release: --python "
+        f"{side}=PYTHON"
     )
 
 

@@ -164,8 +164,8 @@ class Worker:
                 case _:
                     raise WorkerError(
                         "worker-garbage",
-                        f"{self._interpreter.python} answered {str(event)[:200]!r}, which is no "
-                        "event; is it a Python?",
+                        f"{self._interpreter.python} answered {str(event)[:200]!r}, which is not "
+                        "an event; check that it is a Python interpreter",
                         ended=True,
                     )
         raise self._crash(child)
@@ -183,7 +183,7 @@ class Worker:
                 if deadline is not None and time.monotonic() > deadline:
                     message = (
                         "the process with TensorFlow was ended after "
-                        f"{self._interpreter.timeout:g} s; --timeout allows more"
+                        f"{self._interpreter.timeout:g} s; raise the limit with --timeout"
                     )
                     raise WorkerError("worker-timeout", message, ended=True)
                 if selector.select(_TICK):
@@ -213,8 +213,8 @@ class Worker:
         except OSError as error:
             self.close()
             message = (
-                f"{self._about}{python} cannot be run ({error.strerror or error}); {self._option} "
-                "names an interpreter that has TensorFlow"
+                f"{self._about}{python} cannot be run ({error.strerror or error}); specify an "
+                f"interpreter with TensorFlow with {self._option}"
             )
             raise WorkerError("no-python", message, ended=True) from error
         self._stack.callback(child.end, GRACE)
@@ -225,7 +225,8 @@ class Worker:
         python = self._interpreter.python
         if code in _MISSING:
             hint = (
-                f"install it with {INSTALL}, or name an interpreter that has it with {self._option}"
+                f"install it with {INSTALL}, or specify an interpreter with TensorFlow: "
+                f"{self._option}"
             )
             return WorkerError(code, f"{self._about}{python} {_MISSING[code]} ({message}); {hint}")
         if code == "memory":
@@ -260,9 +261,9 @@ class Worker:
     def _limit(self) -> str:
         limit = self._interpreter.memory_limit
         return (
-            f", with --memory-limit {limit}; allow more"
+            f", with --memory-limit {limit}; raise the limit"
             if limit is not None
-            else ", which the system does where memory runs out"
+            else ", which the system does when memory runs out"
         )
 
 

@@ -109,8 +109,8 @@ class Library:
         missing = [name for name in needed if name not in self.custom and registered(name) is None]
         if missing:
             text = (
-                "the file needs {}, which --custom-objects does not define; name its module too, "
-                "or --trust the file"
+                "the file needs {}, which --custom-objects does not define; add its module, "
+                "or use --trust"
             )
             raise Refused("custom-objects", text.format(", ".join(missing)))
 
@@ -142,7 +142,7 @@ class Library:
             message = "{} cannot load {}: {}".format(self.name, what, sentence(error))
             if wanted and not self.custom:
                 message += (
-                    "; it holds classes of its own ({}), which --custom-objects MODULE names"
+                    "; specify the module of its custom classes ({}) with --custom-objects MODULE"
                 ).format(", ".join(wanted))
             raise Refused("not-loadable", message) from error
 
@@ -308,7 +308,7 @@ def _libraries(family: str) -> tuple[Any, Any]:
     if int(tf.__version__.partition(".")[0]) < _FIRST_MAJOR:
         raise Refused(
             "no-tensorflow",
-            "TensorFlow {} is there, and 2.2 is the first that can do it".format(tf.__version__),
+            "found TensorFlow {}, but 2.2 or later is needed".format(tf.__version__),
         )
     for name in (
         ("tf_keras", "tensorflow.keras") if family == KERAS2 else ("keras", "tensorflow.keras")
@@ -326,7 +326,7 @@ def _libraries(family: str) -> tuple[Any, Any]:
             return tf, keras
     raise Refused(
         "no-tf-keras" if family == KERAS2 else "no-keras",
-        "TensorFlow {} is there".format(tf.__version__),
+        "found TensorFlow {}".format(tf.__version__),
     )
 
 

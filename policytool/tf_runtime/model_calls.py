@@ -80,7 +80,7 @@ def input_structure(model: Any, signatures: Mapping[str, Any]) -> Any:
     if inputs is None:
         inputs = only_input(signatures)
     if inputs is None:
-        raise Refused("no-inputs", "the model does not say what it is called with")
+        raise Refused("no-inputs", "the inputs of the model are unknown")
     return inputs
 
 
@@ -103,7 +103,9 @@ def match_signature(
     specs = dict(signature.structured_input_signature[1])
     wanted = nest.flatten(nested)
     if len(specs) != len(wanted):
-        raise _foreign(name, "it takes {} inputs, and the model {}".format(len(specs), len(wanted)))
+        raise _foreign(
+            name, "it has {} inputs, but the model has {}".format(len(specs), len(wanted))
+        )
     names = list(specs)
     failed: BaseException | None = None
     for size in sizes(input_slots(list(specs.values()))):
@@ -141,11 +143,11 @@ def match_signature(
                 return Matched(name, specs, order, found)
         raise _foreign(
             name,
-            "on the same inputs it gives other values than the model that {} loads".format(
+            "on the same inputs, it returns different values than the model that {} loads".format(
                 library.versions["library"]
             ),
         )
-    text = "signature {} cannot be called with inputs of its own shapes: {}"
+    text = "signature {} cannot be called with inputs of its declared shapes: {}"
     raise Refused(
         "signature-fails",
         text.format(name, sentence(failed) if failed is not None else "none were tried"),
@@ -247,8 +249,8 @@ def _are_close(one: Any, other: Any, bound: float) -> bool:
 
 def _foreign(name: str, why: str) -> Refused:
     message = (
-        "signature {} is not the model's own call ({}), and its code is not in the file: a graph "
-        "cannot be traced again in another dtype; "
-        "save the model anew where that code is, or export it without this signature"
+        "signature {} is not the call of the model ({}), and its code is not in the "
+        "file, so it cannot be traced in another dtype; export the model again with "
+        "that code, or without this signature"
     )
     return Refused("foreign-signature", message.format(name, why))

@@ -198,7 +198,7 @@ def _not_computable(subject: str, error: BaseException) -> Refused:
 
 
 def _not_callable(subject: str, error: BaseException | None) -> Refused:
-    text = "{} cannot be called with inputs of its own shapes: {}"
+    text = "{} cannot be called with inputs of its declared shapes: {}"
     return Refused(
         "not-callable",
         text.format(subject, sentence(error) if error is not None else "none were tried"),

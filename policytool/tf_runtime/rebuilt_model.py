@@ -66,8 +66,8 @@ def compile_model(library: Library, model: Any, training: Any) -> Any:
             model.compile(**utils.compile_args_from_training_config(training, library.custom))
         except (KeyError, TypeError, ValueError) as error:
             text = (
-                "{} {} cannot compile the model as planned ({}); --target spells the optimizer as "
-                "an older release reads it, --optimizer keep leaves it"
+                "{} {} cannot compile the model as planned ({}); write the optimizer for an "
+                "older release with --target, or leave it unchanged with --optimizer keep"
             )
             raise Refused(
                 "not-compilable",
@@ -99,7 +99,7 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
     if missing:
         raise Refused(
             "not-restored",
-            "the file holds no value for {} of the model that is built from its config".format(
+            "the file contains no value for {} of the model built from its config".format(
                 _join_first(missing)
             ),
         )
@@ -107,7 +107,7 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
     if lost:
         raise Refused(
             "not-restored",
-            "the model that is built from its config has no place for {} of the file".format(
+            "the model built from its config has no variable for {} of the file".format(
                 _join_first(lost)
             ),
         )
@@ -132,15 +132,14 @@ def check_code(library: Library, model: Any) -> None:
         raise Refused(
             "no-class",
             (
-                "the class of {} is not at hand; name the module that defines it with "
-                "--custom-objects "
-                "MODULE"
+                "the class of {} is not available; specify the module that defines it with "
+                "--custom-objects MODULE"
             ).format(_join_first(named)),
         )
     if revived:
         text = (
-            "{} {} cannot build {} from its config, which another release wrote; --python names an "
-            "interpreter with that release"
+            "{} {} cannot build {} from its config, which another release wrote; specify an "
+            "interpreter with that release with --python"
         )
         listed = _join_first(["{} ({})".format(path, name) for path, name in revived])
         raise Refused(
@@ -168,7 +167,7 @@ def _call(library: Library, model: Any, original: Any, nested: Any) -> None:
             return
     raise Refused(
         "not-callable",
-        "the rebuilt model cannot be called with inputs of its own shapes: {}".format(error),
+        "the rebuilt model cannot be called with inputs of its declared shapes: {}".format(error),
     )
 
 

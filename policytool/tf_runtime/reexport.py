@@ -40,7 +40,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
         model_calls.match_signature(library, original, nested, name, signature)
         for name, signature in sorted(signatures.items())
     ]
-    step("building it anew")
+    step("rebuilding the model")
     model = rebuilt_model.rebuild_model(library, original, nested, job)
     optimizer = (
         rebuilt_model.compile_model(library, model, job["training"]) if job["training"] else None
@@ -83,8 +83,8 @@ def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
             library.load(job["draft"], compiled=False, trust=job["trust"])
     except Exception as error:  # whatever the library raises is its refusal
         text = (
-            "{} {} cannot load what it saves of this model itself: {}; --python names an "
-            "interpreter with another release"
+            "{} {} cannot load its own export of this model: {}; specify an interpreter with "
+            "another release with --python"
         )
         raise Refused(
             "not-reloadable",
@@ -99,9 +99,8 @@ def _save(library: Library, model: Any, signatures: Any, draft: str) -> None:
             raise Refused(
                 "traces",
                 (
-                    "the file has no traces, and TensorFlow {} saves none without; --python names "
-                    "a "
-                    "newer one"
+                    "the file has no traces, and TensorFlow {} cannot save models without "
+                    "traces; use a newer release with --python"
                 ).format(library.tf.__version__),
             )
         options["save_traces"] = False

@@ -119,16 +119,15 @@ def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[s
 @pytest.mark.parametrize(
     ("gpus", "built", "wanted", "sentence"),
     [
-        (2, True, "gpu:2", "there is no device gpu:2; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
-        (2, True, "tpu:0", "there is no device tpu:0; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
+        (2, True, "gpu:2", "unknown device gpu:2; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
+        (2, True, "tpu:0", "unknown device tpu:0; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
         (
             0,
             True,
             "gpu:0",
             (
-                "sees cpu:0; it was built for GPUs, so either none is visible or its libraries "
-                "were "
-                "not found"
+                "sees cpu:0; it was built for GPUs, so no GPU is visible or its libraries "
+                "were not found"
             ),
         ),
         (
@@ -140,7 +139,7 @@ def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[s
                 "'tensorflow[and-cuda]' has it"
             ),
         ),
-        (0, False, "cpu:1", "there is no device cpu:1; TensorFlow 2.21.0 sees cpu:0"),
+        (0, False, "cpu:1", "unknown device cpu:1; TensorFlow 2.21.0 sees cpu:0"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(
@@ -241,7 +240,9 @@ def test_memory_grows_and_nothing_is_placed_or_rounded_silently() -> None:
 def test_determinism_is_refused_where_the_release_has_none() -> None:
     """With the first release that has it."""
     with pytest.raises(
-        Refused, match=r"TensorFlow 2\.21\.0 cannot be made deterministic; 2\.8 and later can"
+        Refused,
+        match=r"TensorFlow 2\.21\.0 does not support deterministic kernels, which need 2\.8 or "
+        r"later",
     ):
         devices.configure(tensorflow(0), {"deterministic": True})
 
@@ -252,13 +253,10 @@ def test_determinism_is_refused_where_the_release_has_none() -> None:
         ((8, 0), None),
         ((9, 0), None),
         ((12, 0), None),
-        ((7, 5), "gpu:0 has no TF32: its compute capability is 7.5, and 8.0 is the first with it"),
+        ((7, 5), "gpu:0 has no TF32: its compute capability is 7.5, but TF32 needs 8.0"),
         (
             None,
-            (
-                "gpu:0 does not say which compute capability it has, so whether it has TF32 is not "
-                "known"
-            ),
+            ("gpu:0 does not report its compute capability, so TF32 support is unknown"),
         ),
     ],
 )

@@ -29,8 +29,9 @@ from policytool.numerics.predictions import PredictionSide, compare_predictions
 from policytool.numerics.tensorflow_run import TensorFlowRun, TensorFlowTools, ToleranceMissedError
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.reports import View
+from policytool.reports.page import Fact
 from policytool.reports.plans import Migrations
-from policytool.reports.plans._content import facts
+from policytool.reports.plans._facts import facts
 from policytool.reports.plans.json_report import render
 from policytool.support.errors import ModelFileError, WorkerError
 from policytool.tf_runtime.feeding import array_files
@@ -162,7 +163,7 @@ def test_another_dtype_is_a_miss_unless_it_was_asked_for(tmp_path: Path) -> None
     """
     told = (["bfloat16"], ["float32"])
     assert compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told).missed == (
-        "a is float32, and was bfloat16",
+        "a is float32, but was bfloat16",
     )
     assert not compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told, numerics=True).missed
     assert not compared(
@@ -186,7 +187,7 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
     )
     assert "not finite" in compared(tmp_path, {"a": VALUES}, {"a": spoilt}).missed[0]
     fewer = compared(tmp_path, {"a": spoilt}, {"a": VALUES})
-    assert fewer.missed == ("a has 0 values that are not finite, 1 before",)
+    assert fewer.missed == ("a has 0 values that are not finite; before, it had 1",)
     assert not compared(tmp_path, {"a": spoilt}, {"a": VALUES}, numerics=True).missed
     words = np.array(["red", "grün"], dtype=object)
     encoded = np.array([word.encode() for word in words], dtype=object)
@@ -223,7 +224,7 @@ def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
         0.5,
     )
     assert [call.signature for call in found.calls] == [None, "serve"]
-    assert found.missed == ("serve: a is off by 1 of its largest value, and 0.5 is allowed",)
+    assert found.missed == ("serve: a differs by 1 of its largest value; the tolerance is 0.5",)
     assert found.versions_after is None
 
 
@@ -362,7 +363,7 @@ def test_reports_say_which_library_loaded_which_file(
         comparison=run.comparison,
     )
     said = "tf_keras 9.9 with TensorFlow 2.21.0 before, keras 9.9 with TensorFlow 2.21.0 after"
-    assert ("loaded by", said, "") in facts(done)
+    assert Fact(label="run with", text=said) in facts(done)
     report = json.loads(render(Migrations(migrations=(done,), failures=()), View()))
     schema = json.loads(
         (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")
@@ -379,7 +380,7 @@ def test_predictions_that_are_too_far_apart(
     workers = children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.75 * 2**-21)))
     with pytest.raises(
         ToleranceMissedError,
-        match=r"a is off by 8\.3e-07 of its largest value, and 6\.7e-07 is allowed",
+        match=r"a differs by 8\.3e-07 of its largest value; the tolerance is 6\.7e-07",
     ):
         verified(tmp_path, workers)
 
@@ -394,7 +395,7 @@ def test_a_library_that_is_missing_is_one_sentence(
     """
     missing = {
         "code": "no-tf-keras" if side == "source" else "no-keras",
-        "message": "TensorFlow 2.21.0 is there",
+        "message": "found TensorFlow 2.21.0",
         "trace": "",
     }
     good = answer("tf_keras", VALUES)
@@ -407,7 +408,7 @@ def test_a_library_that_is_missing_is_one_sentence(
     what = "tf-keras" if side == "source" else "Keras 3"
     message = (
         f"the conversion's {side} cannot be loaded: {sys.executable} has TensorFlow without {what} "
-        "(TensorFlow 2.21.0 is there); install it with"
+        "(found TensorFlow 2.21.0); install it with"
     )
     assert str(refused.value).startswith(message)
     assert f"--python {side}=PYTHON" in str(refused.value)
@@ -416,7 +417,7 @@ def test_a_library_that_is_missing_is_one_sentence(
     with pytest.raises(
         WorkerError,
         match=f"the conversion's {side} cannot be loaded: no-such-python cannot be run .*--python "
-        f"{side}=PYTHON names",
+        f"{side}=PYTHON",
     ):
         verified(tmp_path, (nowhere, fine[1]) if side == "source" else (fine[0], nowhere), target)
 
@@ -427,7 +428,7 @@ def test_a_file_without_weights_predicts_nothing() -> None:
     side = PredictionSide(
         which="the source", path=path, family="keras2", model=reading.read(path, "m.json")
     )
-    with pytest.raises(ModelFileError, match="holds no weights"):
+    with pytest.raises(ModelFileError, match="contains no weights"):
         side.job(Path())
 
 
@@ -442,5 +443,5 @@ def test_inputs_go_by_name_and_else_by_place() -> None:
     slots = [Slot("x", [None, 3], "float32"), Slot("a", [None, 3], "float32")]
     fed.take_after(slots, like)
     assert [(slot.name, slot.dtype) for slot in slots] == [("a", "int32"), ("b", "float32")]
-    with pytest.raises(Refused, match="takes 1 inputs, and the other model 2"):
+    with pytest.raises(Refused, match="has 1 inputs, but the other model has 2"):
         fed.take_after(slots[:1], like)

@@ -228,7 +228,9 @@ def test_no_interpreter_is_told(script: Path, python: str) -> None:
     """A path that cannot be run names the option that chose it."""
     with (
         Worker(Interpreter(python=python, script=script)) as worker,
-        pytest.raises(WorkerError, match="--python names an interpreter") as caught,
+        pytest.raises(
+            WorkerError, match="specify an interpreter with TensorFlow with --python"
+        ) as caught,
     ):
         worker.run({"do": "answer"})
     assert caught.value.code == "no-python"

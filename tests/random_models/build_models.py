@@ -26,7 +26,7 @@ from tests.random_models.serving import reason, serve
 from tests.random_models.weights import perturb, randomize, refresh, to_array
 
 if TYPE_CHECKING:
-    from tests.random_models.description import Recipe
+    from tests.random_models.description import Graph, Recipe
 
 _EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float64": 2.0**-53}
 _SINGLE = 2.0**-24
@@ -69,7 +69,7 @@ def _build(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
     save_arrays(folder / "outputs.npz", outputs)
     state = optimizer_variables(model)
     save_arrays(folder / "state.npz", {str(n): one for n, one in enumerate(state)})
-    computed = {compute for compute, _ in layer_dtypes(model).values()}
+    computed = {compute for compute, _ in layer_dtypes(model).values()} | _entries(recipe.graph)
     eps = max((_EPS.get(name, _SINGLE) for name in computed), default=_SINGLE)
     return {
         "dtypes": dtypes,
@@ -81,6 +81,12 @@ def _build(keras: Any, job: dict[str, Any]) -> dict[str, Any]:
         "own": own,
         "finite": all(bool(np.isfinite(one).all()) for one in outputs.values()),
     }
+
+
+def _entries(graph: Graph) -> set[str]:
+    """Return the float dtypes that models in a model cast what they are called on to."""
+    inner = [node.graph for node in graph.walk() if node.graph is not None]
+    return {spec.dtype for one in inner for spec in one.inputs if "float" in spec.dtype}
 
 
 def _own_load(

@@ -110,7 +110,7 @@ def test_one_array_for_the_one_input_needs_no_name(tmp_path: Path) -> None:
     for name in ("x.npy", "x.npz"):
         assert np.array_equal(read(tmp_path / name, VALUES)[0][0], array)
     message = refusal(tmp_path / "x.npy", VALUES, Slot("other", [None], "int32"))
-    assert "holds one array without a name, and the model takes values, other" in message
+    assert "contains one array without a name, but the model expects values, other" in message
 
 
 @pytest.mark.parametrize(
@@ -135,29 +135,29 @@ def test_arrays_are_cast_where_nothing_is_lost_but_digits(
 @pytest.mark.parametrize(
     ("wanted", "array", "message"),
     [
-        ("int32", np.ones((2, 3)), "takes int32, and the file has float64"),
-        ("bool", np.ones((2, 3), int), "takes bool, and the file has int64"),
-        ("float32", np.full((2, 3), "a"), "takes float32, and the file has <U1"),
-        ("float32", np.ones((2, 3), complex), "takes float32, and the file has complex128"),
-        ("string", np.ones((2, 3)), "takes strings, and the file has float64"),
-        ("uint8", np.full((2, 3), 256), "takes uint8, and the file has values from 256 to 256"),
-        ("int8", np.full((2, 3), -129), "takes int8, and the file has values from -129 to -129"),
+        ("int32", np.ones((2, 3)), "expects int32, but the file has float64"),
+        ("bool", np.ones((2, 3), int), "expects bool, but the file has int64"),
+        ("float32", np.full((2, 3), "a"), "expects float32, but the file has <U1"),
+        ("float32", np.ones((2, 3), complex), "expects float32, but the file has complex128"),
+        ("string", np.ones((2, 3)), "expects strings, but the file has float64"),
+        ("uint8", np.full((2, 3), 256), "expects uint8, but the file has values from 256 to 256"),
+        ("int8", np.full((2, 3), -129), "expects int8, but the file has values from -129 to -129"),
         (
             "float16",
             np.array([[np.inf, np.nan, 70000.0]]),
-            "takes float16, and the file has values from 70000.0 to 70000.0",
+            "expects float16, but the file has values from 70000.0 to 70000.0",
         ),
         (
             "float32",
             np.ones((2, 4), "float32"),
-            "takes the shape (any, 3), and the file has (2, 4)",
+            "expects the shape (any, 3), but the file has (2, 4)",
         ),
         (
             "float32",
             np.ones((0, 3), "float32"),
-            "takes the shape (any, 3), and the file has (0, 3)",
+            "expects the shape (any, 3), but the file has (0, 3)",
         ),
-        ("float32", np.float32(1), "takes the shape (any, 3), and the file has ()"),
+        ("float32", np.float32(1), "expects the shape (any, 3), but the file has ()"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(
@@ -177,7 +177,7 @@ def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None
     recipe = drawn()
     recipe.limit = (5, "table")
     with pytest.raises(
-        Refused, match="input ids comes to table, which takes ids from 0 to 4, and the file has"
+        Refused, match="input ids reaches table, which accepts IDs from 0 to 4, but the file has"
     ):
         array_files.read_arrays(str(tmp_path / "x.npz"), [Slot("ids", [None], "float32")], [recipe])
 
@@ -185,7 +185,9 @@ def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None
 def test_names_that_do_not_match_are_listed(tmp_path: Path) -> None:
     """Both those of the file and those of the model; targets are passed over."""
     np.savez(tmp_path / "x.npz", value=np.ones((2, 3)), other=np.ones(2))
-    assert "holds other, value, and the model takes values" in refusal(tmp_path / "x.npz", VALUES)
+    assert "contains other, value, but the model expects values" in refusal(
+        tmp_path / "x.npz", VALUES
+    )
     np.savez(tmp_path / "x.npz", values=np.ones((2, 3)), y=np.ones(2), Labels=np.ones(2))
     assert read(tmp_path / "x.npz", VALUES)[2] == ["y", "Labels"]
     np.savez(tmp_path / "x.npz", y=np.ones((2, 3)), values=np.ones((2, 3)))
@@ -203,19 +205,19 @@ def zipped(name: str, content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (npy(np.array([object()])), "holds Python objects, which are not read"),
+        (npy(np.array([object()])), "holds Python objects, which could execute code"),
         (
             zipped("values.npy", npy(np.array(["a"], dtype=object))),
-            "holds Python objects in values, which are not read",
+            "holds Python objects in values, which could execute code",
         ),
-        (headed("(1000000, 1000000, 1000)"), "bytes of arrays, and this machine has"),
+        (headed("(1000000, 1000000, 1000)"), "bytes of arrays, but this machine has"),
         (
             zipped("values.npy", headed("(1000000, 1000000, 1000)")),
-            "bytes of arrays, and this machine has",
+            "bytes of arrays, but this machine has",
         ),
-        (headed("(10000000000000000000,)", "<U0"), "bytes of arrays, and this machine has"),
+        (headed("(10000000000000000000,)", "<U0"), "bytes of arrays, but this machine has"),
         (headed("(-1,)"), "it has a negative size"),
-        (b"\x93NUMPY\x03\x00" + headed("(1,)")[8:], "the header of it has a newer form"),
+        (b"\x93NUMPY\x03\x00" + headed("(1,)")[8:], "the header of it has an unknown version"),
         (headed("(2, 3)"), "cannot be read as .npz or .npy"),
         (headed("__import__('os')"), "cannot be read as .npz or .npy"),
         (zipped("values.npy", npy(np.ones((2, 3))))[:-30], "cannot be read as .npz or .npy"),

@@ -148,7 +148,7 @@ def test_a_model_that_changes_before_it_is_loaded_is_not_loaded(
     ended = run(*arguments, model, "--python", tensorflow())
     assert ended.code == 3
     assert (
-        "was replaced or changed after it was checked; run the command again [source-changed]"
+        "was replaced or changed after it was checked. Run the command again. [source-changed]"
         in ended.err
     )
     assert [file.name for file in tmp_path.iterdir()] == [model.name]

@@ -97,10 +97,10 @@ class _Judge:
             else f"{class_name} of {unit.path}"
         )
         if objection.missing:
-            log.refuse("class", unit, f"{what}: {target.loader} has no {class_name}")
+            log.refuse("class", unit, f"{what}: {target.name} has no {class_name}")
             return found
         if objection.broken:
-            text = f"{what}: {target.loader} does not load a {class_name} that it has saved itself"
+            text = f"{what}: {target.name} does not load a {class_name} even from its own files"
             log.refuse("class", unit, text)
             return found
         for key in objection.refused:
@@ -111,22 +111,22 @@ class _Judge:
                 log.change(
                     "key-dropped",
                     unit,
-                    f"{key} of {class_name} is left out: {target.loader} does not take it, and "
-                    f"does what {display_value(_json(value))} says",
+                    f"{key} of {class_name} is omitted: {target.name} does not support it and "
+                    f"always behaves like {display_value(_json(value))}",
                 )
             else:
                 log.refuse(
                     "argument",
                     unit,
-                    f"{what} has {key} {display_value(_json(value))}, which {target.loader} cannot "
-                    "be told",
+                    f"{what} has {key} {display_value(_json(value))}, which {target.name} "
+                    "cannot represent",
                 )
         for key, text in objection.values:
             log.refuse(
-                "argument", unit, f"{what} has {key} {text}, which {target.loader} does not take"
+                "argument", unit, f"{what} has {key} {text}, which {target.name} does not support"
             )
         for key in objection.lacking:
-            log.refuse("argument", unit, f"{what} lacks {key}, which {target.loader} needs")
+            log.refuse("argument", unit, f"{what} lacks {key}, which {target.name} needs")
         return found
 
 

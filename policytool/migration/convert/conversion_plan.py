@@ -51,7 +51,7 @@ _CONTAINERS: Final = {"h5": "h5", "keras": "keras"}
 """Formats of whole models that are written anew as they are; others become one of these."""
 
 _CONFIG_ALONE: Final = frozenset({"json", "yaml", "keras-metadata"})
-_NEEDED: Final = "target-refuses"
+_NEEDED: Final = "incompatible-with-target"
 _REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
 """
 Releases that revive what is in a SavedModel of a later one, and give objects that are no models, or
@@ -82,11 +82,11 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         container is not None
         and container != document_format
         and not (container == "json" and document_format == "tfjs")
-    )
+    ) or (container is None and _is_unread(loaded, options))
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
-            f"the target takes no {container} that this can write; "
-            f"{' or '.join(options.containers)} it does"
+            f"the target does not support {container} files from a conversion; it "
+            f"supports {' or '.join(options.containers)}"
         )
     edited = _edit_plan(loaded, options, target) if not elsewhere else None
     if edited is not None and not _is_left_open(edited, loaded, target):
@@ -98,6 +98,13 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
         (container,) if container is not None else _containers(loaded, target, options.containers),
     )
     return edited if edited is not None and made.refusals else made
+
+
+def _is_unread(loaded: LoadedModel, options: Options) -> bool:
+    """Return whether a model is in a container that the target lays out in another way."""
+    own = _CONTAINERS.get(loaded.document.format)
+    written_there = {release.id for release in loaded.origins} == {options.running}
+    return bool(options.containers and own) and own not in options.containers and not written_there
 
 
 def _is_left_open(edited: Plan, loaded: LoadedModel, target: str) -> bool:
@@ -197,7 +204,7 @@ def _conversion_plan(
     return replace(
         base,
         suffix=options.suffix,
-        edits=tuple(edit for edit in base.edits if edit.kind is not EditKind.SPELLING),
+        edits=tuple(edit for edit in base.edits if edit.kind is not EditKind.FORMAT),
         state=None,
         notes=tuple(
             dict.fromkeys(
@@ -235,8 +242,8 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
     own = loaded.document.format
     if own in _CONFIG_ALONE:
         return (
-            f"holds no weights ({TITLES[own]}), which a model in {TITLES[target.container]} needs: "
-            "name the output NAME.json, or convert the model that has its weights"
+            f"contains no weights ({TITLES[own]}), which {TITLES[target.container]} "
+            "requires; name the output NAME.json, or convert a model with weights"
         )
     lost = (one.message for one in loaded.document.observations if one.code == MISSING_SHARD)
     return next(lost, None)
@@ -294,7 +301,7 @@ def rewrite_model(root: Unit, situation: ConversionContext) -> Unit:
         stand for too many calls to follow.
     """
     if beyond := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
-        raise LimitError(f"with each nested model as often as it is called, the model has {beyond}")
+        raise LimitError(f"counting each nested model for every call, the model has {beyond}")
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)
@@ -343,6 +350,6 @@ def _still_refused(loaders: Sequence[Verdict], target: Target) -> Iterator[Refus
     if verdict is not None and verdict.reason is not None:
         yield Refusal(
             code=_NEEDED,
-            message=f"{target.loader} would refuse the converted file ({target.container}): "
-            f"{verdict.reason}",
+            message=f"the converted file would fail to load in {target.name} "
+            f"({target.container}): {verdict.reason}",
         )

@@ -185,8 +185,8 @@ class _Writer:
             self._log.refuse(
                 "call",
                 unit,
-                f"{unit.path} takes a part of a tensor with an ellipsis, which no archive of "
-                "Keras 2 holds: HDF5 does (-o X.h5)",
+                f"{unit.path} slices a tensor with an ellipsis, which .keras archives of "
+                "Keras 2 cannot store; use HDF5 (-o X.h5)",
             )
         try:
             return keras2_graph.nodes(unit, network)
@@ -195,8 +195,8 @@ class _Writer:
                 self._log.refuse(
                     "call",
                     unit,
-                    f"{unit.path} ({unit.class_name}) is called with {error}, which Keras 2 does "
-                    "not write into a config",
+                    f"{unit.path} ({unit.class_name}) is called with {error}, which Keras 2 "
+                    "configs cannot represent",
                 )
             return []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from policytool.releases.releases import ARCHIVES, KERAS3, get, is_since
+from policytool.releases.releases import ARCHIVES, KERAS3, get, is_since, release_name
 from policytool.releases.targets import generation_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ class Target:
     def release(self) -> str:
         """The release that is to run the result."""
         return self.running or self.loader
+
+    @property
+    def name(self) -> str:
+        """The release that is to load the model, as people write it: ``Keras 3.15``."""
+        return release_name(self.loader)
 
     @property
     def family(self) -> str:

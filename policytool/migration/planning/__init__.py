@@ -30,6 +30,7 @@ from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.model_cache import once_per_model
 from policytool.releases.generations import keras1
+from policytool.releases.releases import release_name
 from policytool.releases.targets import generation_of
 from policytool.support.text.jsontext import ABSENT
 
@@ -168,15 +169,14 @@ def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]
     for observation in loaded.document.observations:
         if observation.code == _PICKLED:
             message = (
-                f"{observation.message}; migrate writes no copy of them: load the model where you "
-                "trust it, and save it with its weights in HDF5"
+                f"{observation.message}; migrate does not copy such weights. If you trust the "
+                "file, load it in Keras and save it again with HDF5 weights"
             )
             yield Refusal(code=_PICKLED, message=message)
     if loaded.generation is keras1.GENERATION and (options.to or options.assignments):
         path = loaded.layers[0].path
         message = (
-            f"{path} is a model of Keras 1, whose layers take no dtype, and nothing that has "
-            "policies loads its config; convert it to Keras 2 first"
+            f"{path} is a Keras 1 model, whose layers have no dtype; convert it to Keras 2 first"
         )
         yield Refusal(code="no-policies", message=message, path=path)
 
@@ -189,10 +189,10 @@ def _still_refused(
     verdict = next((verdict for verdict in after if verdict.loader == options.target), None)
     if verdict is not None and verdict.reason is not None:
         message = (
-            f"{options.target} would refuse the edited file for more than its policies: "
+            f"{release_name(options.target)} fails to load the edited file for another reason: "
             f"{verdict.reason}"
         )
-        yield Refusal(code="target-refuses", message=message)
+        yield Refusal(code="incompatible-with-target", message=message)
 
 
 __all__ = ["ABSENT", "Options", "Plan", "draft", "plan", "refusals"]

@@ -66,8 +66,8 @@ def _unfed_inputs(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal
         ):
             path = loaded.layers[index].path
             text = (
-                f"{path} would be an input of {wanted}, a dtype that TensorFlow.js lacks: "
-                f"predict() fails there; keep it with --set '{path}=float32'"
+                f"{path} would be an input of {wanted}, a dtype that TensorFlow.js lacks, so "
+                f"predict() fails; keep it with --set '{path}=float32'"
             )
             yield Refusal(code="tfjs-input", message=text, path=path)
 
@@ -94,9 +94,10 @@ def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
             parts = " and ".join(loaded.layers[part].path for part in joined)
             yield Refusal(
                 code="one-unit",
-                message=f"{path} fails in Keras 2 where {parts} compute in different dtypes; set "
-                "them "
-                "alike",
+                message=(
+                    f"{path} fails in Keras 2 where {parts} compute in different dtypes; set "
+                    "them to the same policy"
+                ),
                 path=path,
             )
 
@@ -129,9 +130,8 @@ def _initializers(loaded: LoadedModel, index: int, wanted: Policy) -> Iterator[R
             mixed = f"mixed_{wanted.variable_dtype}"
             text = (
                 f"{layer.path} ({layer.class_name}) cannot be built under {wanted.name}: its "
-                f"{key}, {initializer}, cannot make such variables, and loaders "
-                f"run it; {mixed} keeps variables in float32, for the layer alone with --set "
-                f"'{layer.path}={mixed}'"
+                f"{key}, {initializer}, does not support this variable dtype; {mixed} keeps "
+                f"variables in float32, for this layer with --set '{layer.path}={mixed}'"
             )
             yield Refusal(code="no-initializer", message=text, path=layer.path)
             return

@@ -113,8 +113,8 @@ def _decide_assigned(
         if not loaded.can_say(index):
             path = loaded.layers[index].path
             message = (
-                f"{path} has no dtype of its own in the file, so {reason} cannot be written; name "
-                "the layer that holds it"
+                f"{path} has no dtype in the file, so {reason} cannot be written; set the layer "
+                "that contains it"
             )
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
             continue
@@ -162,7 +162,7 @@ def _decide_follower(
         )
     elif (decided := _retarget(loaded, index, target, decisions)) is not None:
         decisions.by_site[index] = Decision(
-            policy=decided, reason=f"it follows the model's policy, {decisions.base}"
+            policy=decided, reason=f"it uses the policy of the model, {decisions.base}"
         )
 
 
@@ -183,7 +183,9 @@ def _decide_map(
         default=_entry(loaded, index, spelled.default, wanted, decisions), policies=changed
     )
     if decided != spelled:
-        why = reason or f"its policy map's entries follow the model's policy, {decisions.base}"
+        why = (
+            reason or f"the entries of its policy map use the policy of the model, {decisions.base}"
+        )
         decisions.by_site[index] = Decision(policy=decided, reason=why, kept=reason is not None)
 
 
@@ -219,19 +221,19 @@ def _requantize(
         found = policy.quantized_policy(
             mode, target.name, amax_history_length=current.quantization.amax_history_length
         )
-        trouble = f"Keras builds no {found.name}" if policy.is_removed(found) else None
+        trouble = f"Keras does not support {found.name}" if policy.is_removed(found) else None
         if mode == "int4" and found.compute_dtype == "float16":
             trouble = (
-                "Keras computes per-channel int4 wrongly in float16: outputs off by their own "
-                "size, measured with 3.12"
+                "Keras computes per-channel int4 incorrectly in float16 (relative error of "
+                "about 1, measured with Keras 3.12)"
             )
     except PolicyNameError as error:
         found, trouble = target, str(error)
     if trouble is None:
         return found
     message = (
-        f"{path} is quantised in mode {mode}, and {trouble}; try mixed_bfloat16, or leave the "
-        f"layer out with --set '{path}={current.quantization.source}'"
+        f"{path} is quantized in mode {mode}, but {trouble}; use mixed_bfloat16, or "
+        f"exclude the layer with --set '{path}={current.quantization.source}'"
     )
     decisions.refusals.append(Refusal(code="quantized", message=message, path=path))
     return None
@@ -256,8 +258,8 @@ def _join_cells(loaded: LoadedModel, decisions: Decisions) -> None:
                     decision.reason
                     if decision.kept
                     else (
-                        f"it is a cell of {loaded.layers[index].path}, and Keras 2 wants one "
-                        "policy for both"
+                        f"it is a cell of {loaded.layers[index].path}, and Keras 2 requires the "
+                        "same policy for both"
                     )
                 )
                 decisions.by_site[cell] = replace(decision, reason=reason, by_user=False)
@@ -273,15 +275,14 @@ def _join_made(loaded: LoadedModel, decisions: Decisions) -> None:
         path, owner = loaded.layers[index].path, loaded.layers[maker].path
         if own is not None and own.by_user and (decided is None or decided.policy != own.policy):
             message = (
-                f"{path} is made by {owner}, which gives it its own policy whatever stands in the "
-                f"file; set {owner}"
+                f"{path} is created by {owner}, which always assigns it its own policy; set {owner}"
             )
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
         elif decided is None:
             decisions.by_site.pop(index, None)
         elif loaded.can_say(index) and loaded.is_floating(index):
             decisions.by_site[index] = Decision(
-                policy=decided.policy, reason=f"it is made by {owner}, with its policy"
+                policy=decided.policy, reason=f"{owner} creates it with its own policy"
             )
 
 

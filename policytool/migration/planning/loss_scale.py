@@ -99,22 +99,28 @@ class LossScaleVerdict:
         """What that means for training, as a sentence part."""
         match self.fate:
             case Fate.SAME:
-                return "the saved optimizer has the same and keeps it"
+                return "the saved optimizer has the same loss scale and keeps it"
             case Fate.UNSCALED:
                 return (
-                    "the saved optimizer scales nothing and stays so, and compiling anew under "
+                    "the saved optimizer does not scale losses; compiling the model again under "
                     "mixed_float16 would wrap it"
                 )
             case Fate.PLAIN:
-                return "the saved optimizer scales nothing: training goes on without"
+                return (
+                    "the saved optimizer does not scale losses, so training continues without "
+                    "loss scaling"
+                )
             case Fate.OTHER:
-                return f"the saved optimizer has another ({words(self.others)}), which counts"
+                return (
+                    f"the saved optimizer has a different loss scale ({words(self.others)}), "
+                    "which applies"
+                )
             case Fate.COMPILED_ANEW:
-                return f"compile() does the same under {self.policy} by itself"
+                return f"compile() adds the same loss scaling under {self.policy}"
             case Fate.UNCOMPILED:
-                return "the model is not compiled, so nothing keeps it"
+                return "the model is not compiled, so the loss scale is lost"
             case Fate.INERT:
-                return "they were inert: only the model's policy scales losses"
+                return "they had no effect: only the policy of the model scales losses"
 
 
 def model_policy(loaded: LoadedModel) -> Policy | None:
@@ -212,7 +218,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
         return (
             Note(
                 severity=NoteSeverity.NOTE,
-                code="loss-scale-inert",
+                code="ineffective-loss-scale",
                 message=f"{found.what} are dropped; {found.consequence}",
             ),
         )
@@ -222,7 +228,10 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
             Note(
                 severity=NoteSeverity.NOTE,
                 code=_DROPPED,
-                message=f"the policy's loss scale ({scale}) is dropped, as {leaves} needs none",
+                message=(
+                    f"the policy's loss scale ({scale}) is dropped because {leaves} does not "
+                    "need one"
+                ),
             ),
         )
     if kept:
@@ -238,7 +247,7 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
     if found.fate is Fate.PLAIN:
         message += "; --loss-scale keep moves it into the optimizer"
     elif found.fate is Fate.UNCOMPILED:
-        message += f"; before compile() write {found.line}"
+        message += f"; before compile(), add {found.line}"
     return (
         Note(
             severity=NoteSeverity.WARNING if found.matters else NoteSeverity.NOTE,

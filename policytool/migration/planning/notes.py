@@ -44,8 +44,8 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
     root = loaded.sites[0]
     if root.class_name not in MODEL_CLASSES and 0 not in loaded.graphs:
         message = (
-            f"{loaded.layers[0].path} is a subclassed model: which layers make its outputs is not "
-            "in the file, so none is kept in float32 for that"
+            f"{loaded.layers[0].path} is a subclassed model: its output layers are unknown, so "
+            "no layer is kept in float32 for this reason"
         )
         yield Note(
             severity=NoteSeverity.NOTE,
@@ -61,8 +61,8 @@ def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]
     """Yield a note if edits have a YAML file written again."""
     if edits and loaded.document.format == "yaml":
         message = (
-            "PyYAML writes the file again: tags, anchors, unknown keys and the order of keys stay; "
-            "comments are lost, and line breaks may change"
+            "PyYAML rewrites the file: tags, anchors, unknown keys and the order of keys "
+            "are kept; comments are lost, and line breaks may change"
         )
         yield Note(severity=NoteSeverity.NOTE, code=YAML_REWRITTEN, message=message)
 
@@ -84,8 +84,8 @@ def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
     if changed and not stores_dtypes(loaded):
         dtypes = " or ".join(changed)
         message = (
-            f"the stored tensors stay as they are: TensorFlow.js stores no {dtypes}, and "
-            "tensorflowjs casts them, unchecked, when it makes a Keras model"
+            f"the stored tensors are unchanged: TensorFlow.js does not support {dtypes}, "
+            "and tensorflowjs casts them without checks when it creates a Keras model"
         )
         yield Note(severity=NoteSeverity.NOTE, code="tensors-kept", message=message)
 
@@ -101,9 +101,9 @@ def _about_exceptions(
     ]
     if exceptions:
         layers = (
-            "1 layer has a policy of its own and keeps it"
+            "1 layer has an explicit policy and keeps it"
             if len(exceptions) == 1
-            else f"{len(exceptions)} layers have policies of their own and keep them"
+            else f"{len(exceptions)} layers have explicit policies and keep them"
         )
         message = f"{layers} ({join_first(exceptions)}); --include-exceptions changes them too"
         yield Note(severity=NoteSeverity.NOTE, code="exceptions-kept", message=message)
@@ -127,9 +127,9 @@ def _about_inputs(
     if narrow:
         stay = "1 input stays" if len(narrow) == 1 else f"{len(narrow)} inputs stay"
         message = (
-            f"{stay} {narrow[0].compute_dtype} ({join_first([layer.path for layer in narrow])}): "
-            "what is fed is rounded to that before the first layer; "
-            f"--set 'PATH={compute}' changes an input"
+            f"{stay} {narrow[0].compute_dtype} "
+            f"({join_first([layer.path for layer in narrow])}): inputs are rounded to "
+            f"this dtype before the first layer; --set 'PATH={compute}' changes an input"
         )
         yield Note(severity=NoteSeverity.NOTE, code="inputs-kept", message=message)
 
@@ -143,14 +143,13 @@ def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
     unsaid = [layer.path for index, layer in layers if loaded.has_weights(index)]
     if unsaid:
         layers_say = (
-            "1 layer with weights says"
+            "1 layer with weights has"
             if len(unsaid) == 1
-            else f"{len(unsaid)} layers with weights say"
+            else f"{len(unsaid)} layers with weights have"
         )
         message = (
-            f"{layers_say} no policy in the file ({join_first(unsaid)}): the loader's global "
-            "policy "
-            "decides there, now and then"
+            f"{layers_say} no policy in the file ({join_first(unsaid)}): the global policy "
+            "applies, before and after the change"
         )
         yield Note(severity=NoteSeverity.WARNING, code="policy-unsaid", message=message)
 
@@ -165,8 +164,8 @@ def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
             place = root.pointer + inner
             where = f"{root.part} {place}" if loaded.is_saved_object else place
             message = (
-                f"a policy dict of Keras 2 stands at {where}, where a custom class keeps it; it "
-                "was left alone, because only that class knows what it reads"
+                f"a custom class stores a Keras 2 policy dict at {where}, which is left "
+                "unchanged because only this class knows its meaning"
             )
             yield Note(severity=NoteSeverity.WARNING, code="policy-elsewhere", message=message)
 
@@ -187,8 +186,8 @@ def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Not
     for index in sorted(owners & decisions.by_site.keys()):
         path = loaded.layers[index].path
         message = (
-            f"the layers that {path} makes by itself take the global policy of loaders up to TF "
-            "2.13, and its own from TF 2.14 on"
+            f"inner layers of {path} use the global policy up to TF 2.13, and the policy "
+            "of the layer from TF 2.14 on"
         )
         yield Note(severity=NoteSeverity.NOTE, code="sub-layers", message=message, path=path)
 

@@ -59,6 +59,9 @@ class Options:
     target: str | None = None
     """The loader to write for, such as ``tf2.4``; None for the spelling of the newest."""
 
+    target_name: str | None = None
+    """The name by which the target was asked for, which the output gets: ``keras3``, ``tf2.14``."""
+
     running: str | None = None
     """The release that is to run the result, if it is written as for an older one, ``target``."""
 
@@ -83,7 +86,12 @@ class Options:
     @property
     def suffix(self) -> str:
         """What the default name of the output says."""
-        return self.to or self.target or ("retraced" if self.retrace else "migrated")
+        return (
+            self.to
+            or self.target_name
+            or self.target
+            or ("retraced" if self.retrace else "migrated")
+        )
 
 
 def checked_policy(name: str, option: str) -> str:
@@ -99,21 +107,17 @@ def checked_policy(name: str, option: str) -> str:
     valid = ", ".join(RETARGETS)
     if found.quantization:
         raise UsageError(
-            f"{option} {name} would quantise weights, which Keras' model.quantize() does; {option} "
-            f"takes {valid}"
+            f"{option} {name} would quantize weights; use model.quantize() in Keras "
+            f"instead; {option} supports {valid}"
         )
     life = policy.lifecycle(found)
     if life.removed:
         raise UsageError(
-            f"{option} {name} is a name that {life.removed} removed; write {life.replacement} "
-            f"instead; {option} takes {valid}"
+            f"{option} {name} is a name that {life.removed} removed; use "
+            f"{life.replacement} instead; {option} supports {valid}"
         )
-    what = (
-        "no layer can be built in"
-        if dtypes.is_float(name)
-        else "is no float dtype, and layers compute in floats"
-    )
-    raise UsageError(f"{option} {name} {what}; {option} takes {valid}")
+    what = "no layer can be built in" if dtypes.is_float(name) else "is not a float dtype"
+    raise UsageError(f"{option} {name} {what}; {option} supports {valid}")
 
 
 def assignment(text: str) -> Assignment:
@@ -151,6 +155,7 @@ def options_from_arguments(
         to=policy_name,
         assignments=pairs,
         target=loader,
+        target_name=target,
         running=running_release(target),
         containers=containers,
         allow_weight_rewrite=allow_weight_rewrite,

@@ -35,7 +35,7 @@ OUTDATED: Final = frozenset({"Policy", "PolicyV1"})
 
 _KERAS3: Final = GENERATIONS[-1]
 _DTYPE: Final = "dtype"
-_NEEDS_WORD: Final = "needs-word"
+_NEEDS_WORD: Final = "needs-decision"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +146,7 @@ def _add_decided(
         if before == after or (not changes and not _is_outdated(before) and speller.target is None):
             continue
         edit = Edit(
-            kind=EditKind.NUMERICS if changes else EditKind.SPELLING,
+            kind=EditKind.NUMERICS if changes else EditKind.FORMAT,
             address=address,
             path=layer.path,
             before=ABSENT if isinstance(before, Unspelled) else before,
@@ -156,8 +156,8 @@ def _add_decided(
         other = found.setdefault(address, edit)
         if other.after != after:
             message = (
-                f"{layer.path} and {other.path} are built from one config, so one policy stands "
-                "for both; set both alike"
+                f"{layer.path} and {other.path} are built from the same config and share a "
+                "policy; set both to the same policy"
             )
             decisions.refusals.append(Refusal(code="one-config", message=message, path=layer.path))
             return
@@ -241,7 +241,7 @@ def _format_edit(
     if after == value or (speller.target is not None and not _is_policy(speller.loaded, address)):
         return None, None
     edit = Edit(
-        kind=EditKind.SPELLING,
+        kind=EditKind.FORMAT,
         address=address,
         path=path,
         before=value,
@@ -253,12 +253,15 @@ def _format_edit(
 
 def _reason(value: Json, speller: PolicyWriter) -> str:
     if speller.target is not None:
-        return f"{speller.target.title} spells it so"
+        return f"{speller.target.title} writes this format"
     if isinstance(value, str):
         life = policy.lifecycle(policy.policy_from_name(value))
         return f"{life.removed} removed the name"
     kind = value.get("class_name") if isinstance(value, dict) else "Policy"
-    return f"{kind} dicts are Keras 2's; TF 2.5 on, tf_keras and Keras 3 read the bare name"
+    return (
+        f"{kind} dicts are a Keras 2 format; TF 2.5 and later, tf_keras and Keras 3 "
+        "read the bare name"
+    )
 
 
 def _is_policy(loaded: LoadedModel, address: Address) -> bool:
@@ -297,15 +300,15 @@ def _needs_word(found: Policy | PolicyMap, path: str | None, place: str) -> Refu
     where = path or place
     name = found.name
     if isinstance(found, Policy) and found.quantization:
-        how = f"Keras 3.3 removed it; decide with --set '{where}=POLICY'"
+        how = f"Keras 3.3 removed it; choose a policy with --set '{where}=POLICY'"
     elif isinstance(found, Policy) and found.compute_dtype is not None:
         how = (
-            f"no policy of today computes in {found.compute_dtype} with variables in "
-            f"{found.variable_dtype}; decide with --set '{where}=POLICY'"
+            f"no current policy computes in {found.compute_dtype} with variables in "
+            f"{found.variable_dtype}; choose one with --set '{where}=POLICY'"
         )
     else:
         how = (
-            "it takes its first input's dtype, which the file does not say for sure; decide with "
-            f"--set '{where}=float32', or a pattern for many"
+            "it uses the dtype of its first input, which is not certain from the file; "
+            f"choose one with --set '{where}=float32', or a pattern for many"
         )
     return Refusal(code=_NEEDS_WORD, message=f"{where} has the policy {name!r}: {how}", path=path)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
 _REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
 REVIVES_ALL: Final = (
-    "up to TF 2.1 every layer is revived from what was traced, which computes in the old dtype"
+    "up to TF 2.1, every layer is restored from its traces and computes in the old dtype"
 )
 """Why older loaders refuse a SavedModel whose dtypes change, however its policies are spelled."""
 
@@ -89,8 +89,8 @@ def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
     unknown = sorted(name for name, first in later.items() if not is_since(loader, first))
     return (
         (
-            f"no activation {unknown[0]} there: the layer is revived from what was traced, and "
-            "computes in the old dtype"
+            f"the release has no activation {unknown[0]}, so the layer is restored from "
+            "its traces and computes in the old dtype"
         )
         if unknown
         else None
@@ -119,11 +119,11 @@ def _why(loaded: LoadedModel, index: int) -> str | None:
     if site.class_name in GRAPH_OPS or _is_graph_network(loaded, index):
         return None
     if custom_classes.is_opaque(site):
-        return f"is of the class {site.class_name}, which is not Keras' own"
+        return f"is of the class {site.class_name}, which is not part of Keras"
     if site.is_model:
         return None
     for name in custom_names.names(loaded.config(index)):
-        return f"is built with {name}, which is not Keras' own"
+        return f"is built with {name}, which is not part of Keras"
     for inner in loaded.below(index):
         if (
             inner != index
@@ -167,14 +167,13 @@ def _variables(loaded: LoadedModel, decisions: Decisions, affected: list[int]) -
         ):
             continue
         message = (
-            f"{layer.path} would keep its variables in {after}, and the checkpoint holds them in "
-            f"{layer.variable_dtype}, "
-            f"which stays as it is: the loader then fails to restore them; try mixed_{after}, or "
-            f"{_RETRACE}"
+            f"{layer.path} would have {after} variables, but the unchanged checkpoint "
+            f"contains {layer.variable_dtype}, so the model fails to load; use "
+            f"mixed_{after}, or {_RETRACE}"
             if after in {"float16", "bfloat16"}
             else (
-                f"{layer.path} would keep its variables in {after}, and the checkpoint, which "
-                f"stays as it is, holds them in {layer.variable_dtype}; {_RETRACE}"
+                f"{layer.path} would have {after} variables, but the unchanged checkpoint "
+                f"contains {layer.variable_dtype}; {_RETRACE}"
             )
         )
         yield Refusal(code="checkpoint-stays", message=message, path=layer.path)
@@ -212,14 +211,15 @@ def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusa
         what = "it" if holder == index else f"it, with {layer} in it,"
         if loaded.sites[holder].class_name == _LAMBDA:
             message = (
-                f"{path} is a Lambda, whose byte code only the Python that saved it runs: others "
-                f"revive it from what was traced; {_RETRACE}, or leave it out with --set"
+                f"{path} is a Lambda, whose bytecode runs only in the Python version that saved "
+                f"it; other versions restore it from its traces; {_RETRACE}, or exclude it with "
+                "--set"
             )  # a sentence
             yield Refusal(code="revived-from-traces", message=message, path=path)
             continue
         message = (
-            f"{path} {_why(loaded, holder)}: a loader without its code revives {what} "
-            f"from what was traced, which computes as before; {_RETRACE}{_way_out(loaded, holder)}"
+            f"{path} {_why(loaded, holder)}: without its code, {what} is restored from "
+            f"its traces and computes as before; {_RETRACE}{_way_out(loaded, holder)}"
         )
         yield Refusal(code="revived-from-traces", message=message, path=path)
 
@@ -231,7 +231,7 @@ def _way_out(loaded: LoadedModel, holder: int) -> str:
     """
     policies = {loaded.layers[index].policy for index in loaded.below(holder)}
     return (
-        f", or --set '{loaded.layers[holder].path}(/.*)?={policies.pop()}' leaves it as it is"
+        (f", or keep its policy with --set '{loaded.layers[holder].path}(/.*)?={policies.pop()}'")
         if holder and len(policies) == 1
         else ""
     )
@@ -270,9 +270,8 @@ def _fed_otherwise(
             path = loaded.layers[index].path
             now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
             message = (
-                f"{path} {_why(loaded, index)}: a loader without its code revives it from what "
-                "was "
-                f"traced with {now}, and it would get {then}; keep what feeds it in {now} with "
-                f"--set, or {_RETRACE}"
+                f"{path} {_why(loaded, index)}: without its code, it is restored from its "
+                f"traces for {now}, but would get {then}; keep the layers before it in {now} "
+                f"with --set, or {_RETRACE}"
             )
             yield Refusal(code="revived-from-traces", message=message, path=path)

@@ -48,8 +48,8 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
             if len({one.pattern for one in several}) > 1:
                 patterns = " and ".join(repr(one.pattern) for one in several)
                 raise UsageError(
-                    f"{loaded.layers[index].path} is matched by two patterns, {patterns}; name it "
-                    "exactly to decide"
+                    f"{loaded.layers[index].path} matches two patterns, {patterns}; set it by its "
+                    "exact path"
                 )
             exact[index] = several[0]
     return dict(sorted(exact.items()))

@@ -92,8 +92,8 @@ def _cast(
     if stored == tensor.dtype or stored not in _CASTABLE:
         return None
     rounds = variable != stored and dtypes.itemsize(tensor.dtype) > dtypes.itemsize(stored)
-    reason = f"{loaded.layers[owner].path} keeps its variables in {variable}" + (
-        f", which loaders of this file read as {stored} alone" if variable != stored else ""
+    reason = f"{loaded.layers[owner].path} stores its variables in {variable}" + (
+        f", which releases can read from this file only as {stored}" if variable != stored else ""
     )
     return Cast(
         tensor=tensor.path,
@@ -116,9 +116,7 @@ def _unreadable(loaded: LoadedModel) -> Iterator[Cast]:
     }
     for tensor in (*(loaded.document.tensors or ()), *loaded.document.state):
         if tensor.dtype == _BFLOAT16:
-            reason = (
-                "no loader reads bfloat16 from this kind of file; float32 holds the same values"
-            )
+            reason = "no release reads bfloat16 from this file format; float32 preserves the values"
             yield Cast(
                 tensor=tensor.path,
                 path=owners.get(tensor.path),

@@ -56,7 +56,7 @@ class _Work:
     value: Json
     reasons: list[str]
     notes: list[Note]
-    kind: EditKind = EditKind.SPELLING
+    kind: EditKind = EditKind.FORMAT
 
     def change(self, value: Json, reason: str, kind: EditKind = EditKind.TRAINING) -> None:
         """
@@ -116,7 +116,7 @@ def plan(
             Note(
                 severity=NoteSeverity.NOTE,
                 code="optimizer-kept",
-                message="the saved optimizer stays as it is, by --optimizer keep",
+                message="the saved optimizer is unchanged because of --optimizer keep",
             )
         )
     moved = state.move_state(loaded, dialect, before, work.value, leaves_scaled=leaves)
@@ -161,13 +161,13 @@ def _modernise(work: _Work) -> None:
     try:
         work.change(
             optimizers.modernize(work.value),
-            "its loss-scaling wrapper is spelled as TF 2.4 and later do",
-            EditKind.SPELLING,
+            "its loss-scaling wrapper gets the format of TF 2.4 and later",
+            EditKind.FORMAT,
         )
     except SpellingError as error:
         message = (
-            f"the saved optimizer is left as it is: {error}; TF 2.4 and later refuse it unless the "
-            "model is loaded with compile=False"
+            f"the saved optimizer is unchanged: {error}; TF 2.4 and later fail to load it "
+            "unless compile=False is set"
         )
         work.notes.append(
             Note(severity=NoteSeverity.WARNING, code="loss-scale-multiplier", message=message)
@@ -193,14 +193,14 @@ def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
             work,
             Dynamic(),
             dialect,
-            "the state is that of a loss-scaling wrapper, which the config lacks",
+            "the state belongs to a loss-scaling wrapper, which the config lacks",
         )
         return
     message = (
-        "compile() wrapped the optimizer for loss scaling, and Keras 3 saved the wrapper's state "
-        "with the plain optimizer's config: "
-        "loading it starts with a fresh optimizer; --loss-scale keep writes the wrapper, and the "
-        "state is found"
+        "compile() wrapped the optimizer for loss scaling, but Keras 3 saved the "
+        "config of the inner optimizer with the state of the wrapper, so loading "
+        "resets the optimizer; use --loss-scale keep to write the wrapper and "
+        "restore the state"
     )
     work.notes.append(Note(severity=NoteSeverity.WARNING, code="wrapper-lost", message=message))
 
@@ -215,7 +215,7 @@ def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) ->
             Note(
                 severity=NoteSeverity.WARNING,
                 code="loss-scale-lost",
-                message=f"the saved optimizer gets no loss scale: {error}",
+                message=f"no loss scale is added to the saved optimizer: {error}",
             )
         )
 
@@ -235,8 +235,8 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
         scale = optimizer.loss_scale if optimizer else None
         factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
         message = (
-            f"the optimizer's own loss_scale_factor{factor} stays: {to} does not need it, and it "
-            "does no harm"
+            f"the optimizer keeps its loss_scale_factor{factor}: {to} does not need it, "
+            "but it is harmless"
         )
         work.notes.append(
             Note(severity=NoteSeverity.NOTE, code="loss-scale-factor", message=message)

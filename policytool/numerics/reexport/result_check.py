@@ -119,7 +119,7 @@ def differences(
             yield f"{what} is not in the result"
         elif not hold_same_values(stored, other):
             yield (
-                f"{what} has other values than the original's, or than their cast from "
+                f"{what} has different values than the original, even after the cast from "
                 f"{stored.dtype} to {other.dtype}"
             )
     if len(new) != len(old):
@@ -264,16 +264,15 @@ def _renamed_key(key: Key, names: Mapping[str, str]) -> Key:
 def _policy_differences(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
     made = _by_path(after)
     yield from (
-        f"{layer.path} is not in the model that its code builds"
+        f"{layer.path} is not in the model that the code builds"
         for layer in _planned_layers(wanted)
         if names[layer.path] not in made
     )
     for layer, found in _retyped_layers(wanted, after, names):
         if not _is_part(wanted, layer):
             yield (
-                f"{layer.path} has the policy {found.policy} where its code builds it, and the "
-                f"plan wants {layer.policy}; "
-                f"change the code, or --set '{layer.path}={found.policy}' plans what it does"
+                f"{layer.path} has the policy {found.policy} in the code, but {layer.policy} "
+                f"in the plan; change the code, or use --set '{layer.path}={found.policy}'"
             )
 
 
@@ -324,7 +323,7 @@ def _signature_differences(before: Model, after: Model) -> Iterator[str]:
         elif dict(found.inputs) != dict(signature.inputs) or set(found.outputs) != set(
             signature.outputs
         ):
-            yield f"signature {signature.name} takes or gives something else than before"
+            yield f"signature {signature.name} has different inputs or outputs than before"
     yield from (
         f"signature {name} was not in the original"
         for name in sorted(made.keys() - {signature.name for signature in before.signatures})
@@ -355,6 +354,6 @@ def _trace_differences(after: Model) -> Iterator[str]:
     for layer, found in _judged_layers(after):
         if found != {layer.compute_dtype}:
             yield (
-                f"{layer.path} is {layer.policy}, and its graph computes in "
+                f"{layer.path} is {layer.policy}, but its graph computes in "
                 f"{' and '.join(sorted(found))}"
             )

@@ -112,7 +112,7 @@ def decision(found: Gradients) -> LossScaleDecision:
             need=ScaleNeed.NOTHING_TO_TRAIN,
             matters=False,
             suggested=None,
-            sentences=("the model has no trainable variables: no loss is scaled",),
+            sentences=("the model has no trainable variables, so no loss is scaled",),
         )
     best = found.at(found.workable[1]) if found.workable is not None else None
     if best is None or found.workable is None:
@@ -179,8 +179,8 @@ def _not_finite(found: Gradients, none: Trial) -> str:
     if none.total.undefined:
         share = _share(none.total.undefined, none.total.elements)
         return (
-            f"{share} of the gradient elements are not finite in the reference itself: nothing can "
-            "be said of loss scaling on these inputs"
+            f"{share} of the gradient elements are not finite in the reference: these "
+            "inputs allow no conclusion about loss scaling"
         )
     if not math.isfinite(none.loss):
         return (
@@ -188,8 +188,8 @@ def _not_finite(found: Gradients, none: Trial) -> str:
             "no loss scale makes its gradients finite"
         )
     return (
-        f"{_share(none.total.overflow, none.total.elements)} of the gradient elements overflow, "
-        "under every loss scale that was tried"
+        f"{_share(none.total.overflow, none.total.elements)} of the gradient elements "
+        "overflow under every loss scale tried"
     )
 
 
@@ -200,7 +200,7 @@ def _about_recorded(found: Gradients, none: Trial) -> str:
     what = f"the recorded loss scale ({words(found.recorded)})"
     scaled = found.at(found.recorded_scale)
     if scaled is None:
-        return f"{what} finds no value under which the gradients are finite"
+        return f"{what} finds no value with finite gradients"
     with_it = scaled.total
     if with_it.overflow:
         ending = ", and without it some do too" if none.total.overflow else ": dropping it is right"
@@ -247,10 +247,13 @@ def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggest
             f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow "
             "without a loss scale"
         )
-    at_best = f"{_share(scaled.underflow, scaled.nonzero)} underflow under {_number(highest)}"
+    at_best = (
+        f"{_share(scaled.underflow, scaled.nonzero)} underflow with a loss scale of "
+        f"{_number(highest)}"
+    )
     return (
-        f"{told}, and {at_best}: {_number(suggested)} would do, and any from {_number(lowest)} to "
-        f"{_number(highest)} does here"
+        f"{told}, and {at_best}: use {_number(suggested)}; any value from "
+        f"{_number(lowest)} to {_number(highest)} works for these inputs"
     )
 
 
@@ -258,7 +261,7 @@ def _about_no_need(none: Trial, best: Trial) -> str:
     without, scaled = none.total, best.total
     told = (
         f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow without "
-        "one"
+        "it"
     )
     return (
         f"no loss scale is needed: {told}, {_share(scaled.underflow, scaled.nonzero)} under "
@@ -274,7 +277,7 @@ def _about_dynamic(found: Gradients) -> str:
     skipped = (
         f"after {rule.skipped} skipped step{'s' * (rule.skipped != 1)}"
         if rule.skipped
-        else "at once"
+        else "immediately"
     )
     trial = found.at(rule.scale)
     lost = (
@@ -299,26 +302,26 @@ def _circumstances(found: Gradients) -> Iterator[str]:
         if output.source == "recorded"
     ]
     if used:
-        yield f"the loss is the recorded one, on synthetic targets: {join_first(used)}"
+        yield f"recorded loss on synthetic targets: {join_first(used)}"
     for output in found.outputs:
         if output.source == "substitute":
             yield (
-                f"{output.loss} on synthetic targets stands in for the loss of {output.output}: "
+                f"{output.loss} on synthetic targets replaces the loss of {output.output}: "
                 f"{output.why}"
             )
     if found.own:
         yield (
-            f"the model's class has its own {join_first(found.own)}, and this is Keras' step: what "
-            "is "
-            "measured may not be what its training does"
+            f"the class of the model overrides {join_first(found.own)}, but this check "
+            "uses the default Keras step: its training may behave differently"
         )
     if found.quiet:
-        yield f"layers that draw numbers in training ran as in inference: {join_first(found.quiet)}"
+        yield (
+            f"layers with randomness in training ran in inference mode: {join_first(found.quiet)}"
+        )
     if found.random:
         yield (
-            f"{join_first(found.random)} drew numbers that may differ between the two models, and "
-            "with "
-            "them their gradients"
+            f"{join_first(found.random)} used random numbers that may differ between the "
+            "two models, as may their gradients"
         )
     if found.unconnected:
         yield (

@@ -92,8 +92,8 @@ class Tolerances:
         ]
         if len(matching) > 1:
             raise UsageError(
-                f"--tolerance {matching[0].pattern} and {matching[1].pattern} both match {name}; "
-                "make one of them more exact"
+                f"--tolerance {matching[0].pattern} and {matching[1].pattern} both match "
+                f"{name}; make one of them more specific"
             )
         plain = [one.value for one in self.given if one.pattern is None]
         return next((one.value for one in matching), plain[-1] if plain else None)

@@ -57,7 +57,7 @@ def configure(tf: Any, wanted: Mapping[str, Any]) -> None:
     except RuntimeError as error:  # the devices are in use, and stay as they are
         there = len(tf.config.list_logical_devices("CPU"))
         if wanted.get("logical") not in (None, there):
-            text = "{} CPU devices were asked for, and this process has had {} since its first job"
+            text = "{} CPU devices were requested, but this process has had {} since its first job"
             raise Refused("devices", text.format(wanted["logical"], there)) from error
     _determined(tf, bool(wanted.get("deterministic")))
     tf.config.set_soft_device_placement(False)
@@ -126,15 +126,17 @@ def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
             "{} has no TF32: it is a format of NVIDIA GPUs of compute capability 8.0 or higher"
         ).format(device["name"])
     if capability is None:
-        return (
-            "{} does not say which compute capability it has, so whether it has TF32 is not known"
-        ).format(device["name"])
+        return ("{} does not report its compute capability, so TF32 support is unknown").format(
+            device["name"]
+        )
     if tuple(int(part) for part in capability.split(".")) < FIRST_TF32:
-        return "{} has no TF32: its compute capability is {}, and 8.0 is the first with it".format(
+        return "{} has no TF32: its compute capability is {}, but TF32 needs 8.0".format(
             device["name"], capability
         )
     if not hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):
-        return "TensorFlow {} never uses TF32; 2.4 is the first that does".format(tf.__version__)
+        return "TensorFlow {} does not support TF32, which needs 2.4 or later".format(
+            tf.__version__
+        )
     return None
 
 
@@ -198,7 +200,7 @@ def choose_devices(tf: Any, wanted: str) -> list[str]:
     names = {short(name): name for name in there["CPU"] + there["GPU"]}
     name = "{}:{}".format(kind.lower(), number or 0)
     if name not in names:
-        text = "there is no device {}; TensorFlow {} sees {}{}"
+        text = "unknown device {}; TensorFlow {} sees {}{}"
         raise Refused(
             "no-device",
             text.format(
@@ -236,7 +238,9 @@ def _determined(tf: Any, wanted: bool) -> None:  # noqa: FBT001  # a setting, as
     if wanted and not has:
         raise Refused(
             "deterministic",
-            "TensorFlow {} cannot be made deterministic; 2.8 and later can".format(tf.__version__),
+            (
+                "TensorFlow {} does not support deterministic kernels, which need 2.8 or later"
+            ).format(tf.__version__),
         )
     if wanted:
         tf.random.set_seed(1)
@@ -253,7 +257,7 @@ def _why_no_gpu(tf: Any) -> str:
             ", because it was built without support for GPUs; pip install 'tensorflow[and-cuda]' "
             "has it"
         )
-    return "; it was built for GPUs, so either none is visible or its libraries were not found"
+    return "; it was built for GPUs, so no GPU is visible or its libraries were not found"
 
 
 def _built_for(tf: Any) -> dict[str, Any]:

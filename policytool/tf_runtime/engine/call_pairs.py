@@ -251,7 +251,7 @@ class Pair:
             )
             raise Refused(
                 "outputs",
-                "the reference gives {} and the candidate {}, which cannot be compared".format(
+                "the reference returns {} and the candidate {}, which cannot be compared".format(
                     *shapes
                 ),
             )

@@ -191,16 +191,16 @@ class Running:
             ]:
                 raise Refused(
                     "weights",
-                    "the two architectures have weights of other shapes, of which none could be "
-                    "drawn for both; --weights names some",
+                    "the weights of the two architectures have different shapes, so random "
+                    "weights do not work for both; specify a weights file with --weights",
                 )
             self.candidate.set_weights(weights)
         except Refused:
             raise
         except Exception as error:  # a table of words, which no random number stands for
             text = (
-                "the architecture holds none of what the model learnt, and random weights do not "
-                "do for it ({}); --weights names a file of them"
+                "the architecture contains no weights, and random weights do not work for it "
+                "({}); specify a weights file with --weights"
             )
             raise Refused("no-weights", text.format(sentence(error))) from error
 

@@ -67,7 +67,10 @@ def read_arrays(
     ignored = [name for name in left if name.lower() in TARGETS]
     if set(arrays) - set(ignored) != set(names):
         raise _refused(
-            "{} holds {}, and the model takes {}", path, _listed(sorted(arrays)), _listed(names)
+            "{} contains {}, but the model expects {}",
+            path,
+            _listed(sorted(arrays)),
+            _listed(names),
         )
     fitted = [_fitted(arrays[slot.name], slot, one) for slot, one in zip(slots, recipes)]
     return [array for array, _ in fitted], [how for _, how in fitted], ignored
@@ -141,12 +144,14 @@ def _size(path: str, member: str, stream: IO[bytes]) -> int:
     """
     header = _HEADERS.get(np.lib.format.read_magic(stream))
     if header is None:
-        raise _refused("{} cannot be read: the header of {} has a newer form", path, member or "it")
+        raise _refused(
+            "{} cannot be read: the header of {} has an unknown version", path, member or "it"
+        )
     shape, _, dtype = header(stream)
     if dtype.hasobject:
         raise _refused(
-            "{} holds Python objects{}, which are not read: they could run code; save arrays of "
-            "numbers or of strings",
+            "{} holds Python objects{}, which could execute code; save arrays of numbers "
+            "or strings",
             path,
             _in(member),
         )
@@ -164,7 +169,7 @@ def _check(sizes: Sequence[int], path: str) -> None:
     )
     if memory is not None and sum(sizes) > memory:
         raise _refused(
-            "{} holds {:,} bytes of arrays, and this machine has {:,} bytes of memory",
+            "{} contains {:,} bytes of arrays, but this machine has {:,} bytes of memory",
             path,
             sum(sizes),
             memory,
@@ -180,7 +185,7 @@ def _fitted(array: Any, slot: Slot, recipe: Recipe) -> tuple[Any, str]:
     _check_shape(array, slot)
     if slot.dtype == "string":
         if array.dtype.kind not in "SU":
-            raise _refused("input {} takes strings, and the file has {}", slot.name, array.dtype)
+            raise _refused("input {} expects strings, but the file has {}", slot.name, array.dtype)
         encoded = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
         return encoded.astype(object), "given"
     wanted = np.dtype("float32" if slot.dtype in _CAST else slot.dtype)
@@ -189,7 +194,9 @@ def _fitted(array: Any, slot: Slot, recipe: Recipe) -> tuple[Any, str]:
         or (array.dtype.kind == "f" and wanted.kind != "f")
         or (array.dtype.kind != "b" and wanted.kind == "b")
     ):
-        raise _refused("input {} takes {}, and the file has {}", slot.name, slot.dtype, array.dtype)
+        raise _refused(
+            "input {} expects {}, but the file has {}", slot.name, slot.dtype, array.dtype
+        )
     _check_range(array, slot, wanted)
     _check_ids(array, slot, recipe)
     cast = "" if array.dtype == wanted else ", cast from {}".format(array.dtype)
@@ -206,14 +213,14 @@ def _check_shape(array: Any, slot: Slot) -> None:
     )
     if fits and dims[0] and shape[0] % dims[0]:
         raise _refused(
-            "the model takes batches of {} alone, and the file has {} rows of input {}",
+            "the model accepts only batches of {}, but the file has {} rows for input {}",
             dims[0],
             shape[0],
             slot.name,
         )
     if not fits or not shape[0]:
         raise _refused(
-            "input {} takes the shape {}, and the file has {}",
+            "input {} expects the shape {}, but the file has {}",
             slot.name,
             _shape(dims),
             _shape(shape),
@@ -231,7 +238,7 @@ def _check_range(array: Any, slot: Slot, wanted: Any) -> None:
     finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
     if finite.size and (finite.min() < bounds.min or finite.max() > bounds.max):
         raise _refused(
-            "input {} takes {}, and the file has values from {} to {}",
+            "input {} expects {}, but the file has values from {} to {}",
             slot.name,
             slot.dtype,
             finite.min(),
@@ -248,7 +255,7 @@ def _check_ids(array: Any, slot: Slot, recipe: Recipe) -> None:
         return
     count, layer = recipe.limit
     if not (array.min() >= 0 and array.max() < count):  # NaN is no id either
-        text = "input {} comes to {}, which takes ids from 0 to {}, and the file has {} to {}"
+        text = "input {} reaches {}, which accepts IDs from 0 to {}, but the file has {} to {}"
         raise _refused(text, slot.name, layer, count - 1, array.min(), array.max())
 
 

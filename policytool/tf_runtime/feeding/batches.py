@@ -70,7 +70,7 @@ class Feeder:
         self.batch_size = int(self.fixed or asked or BATCH)
         if self.fixed is not None and asked not in (None, self.fixed):
             self.notes.append(
-                "the model takes batches of {} alone, not of {}".format(self.fixed, asked)
+                "the model accepts only batches of {}, not of {}".format(self.fixed, asked)
             )
 
     def first(
@@ -88,7 +88,10 @@ class Feeder:
                 failed = error
                 continue
             return self.synthetic(recipes, size)
-        text = "it cannot be called with inputs of its own shapes ({}); --inputs gives it others"
+        text = (
+            "it cannot be called with inputs of its declared shapes ({}); pass other "
+            "inputs with --inputs"
+        )
         raise Refused(
             "not-callable",
             text.format(sentence(failed) if failed is not None else "none were tried"),
@@ -109,12 +112,15 @@ class Feeder:
         ragged = next((slot.name for slot in self.slots if slot.kind == RAGGED), None)
         if ragged is not None:
             raise Refused(
-                "inputs", "input {} is ragged, which no array in a file is".format(ragged)
+                "inputs", "input {} is ragged, which array files do not support".format(ragged)
             )
         arrays, hows, ignored = array_files.read_arrays(self.wanted["file"], self.slots, recipes)
         if ignored:
             self.notes.append(
-                "{} of the file is passed over: it is no input".format(", ".join(ignored))
+                "ignored {} {} in the inputs file: the model has no such input".format(
+                    "array" if len(ignored) == 1 else "arrays",
+                    ", ".join("`{}`".format(name) for name in ignored),
+                )
             )
         spoilt = [
             slot.name
@@ -241,7 +247,7 @@ class Feeder:
                 if slot.kind == RAGGED:
                     raise Refused(
                         "inputs",
-                        "input {} is ragged, which no array in a file is".format(slot.name),
+                        "input {} is ragged, which array files do not support".format(slot.name),
                     )
                 dense = self.library.tf.sparse.to_dense(tensor) if slot.kind == SPARSE else tensor
                 array = np.asarray(dense)

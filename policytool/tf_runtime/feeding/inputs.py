@@ -123,7 +123,7 @@ def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None
     """
     if len(slots) != len(like):
         raise Refused(
-            "inputs", "takes {} inputs, and the other model {}".format(len(slots), len(like))
+            "inputs", "has {} inputs, but the other model has {}".format(len(slots), len(like))
         )
     dtypes = {one["name"]: one["dtype"] for one in like}
     if {slot.name for slot in slots} != set(dtypes):

@@ -108,7 +108,7 @@ def _padded(made: Recipe, padding: float, *, has_others: bool) -> Recipe:
         return np.where(values == padding, np.asarray(other, dtype=values.dtype), values)
 
     made.draw = kept
-    made.how += ", and {:g} where a sequence has ended".format(padding)
+    made.how += ", and {:g} after the end of a sequence".format(padding)
     return made
 
 
@@ -162,7 +162,9 @@ def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | Non
         return (
             _pixels() if _is_image(slot) else _below(slot, few or SMALL_IDS, "small ids, below {}")
         )
-    return Recipe("normal values", lambda random, shape: random.standard_normal(size=shape))
+    return Recipe(
+        "normally distributed values", lambda random, shape: random.standard_normal(size=shape)
+    )
 
 
 def _first(found: Sequence[Reached], name: str) -> Reached | None:
@@ -213,7 +215,7 @@ def _below(slot: Slot, count: int, how: str) -> Recipe:
 
 def _pixels() -> Recipe:
     return Recipe(
-        "values from 0 to 255, as pixels have them",
+        "pixel values from 0 to 255",
         lambda random, shape: random.randint(0, PIXELS, size=shape),
     )
 
@@ -328,7 +330,9 @@ def _adapted(slot: Slot, layer: Any) -> Recipe | None:
         values = mean + spread * random.standard_normal(size=shape)
         return np.round(values) if "int" in slot.dtype else values
 
-    return Recipe("normal values with the mean and variance of {}".format(layer.name), draw)
+    return Recipe(
+        "normally distributed values with the mean and variance of {}".format(layer.name), draw
+    )
 
 
 def _scaled(slot: Slot, layer: Any) -> Recipe | None:

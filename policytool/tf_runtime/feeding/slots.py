@@ -175,10 +175,7 @@ def _built(model: Any) -> Any:
             return _shaped(found, model)
     raise Refused(
         "no-inputs",
-        (
-            "{} does not say what it is called with: its file records no shape that it was built "
-            "with"
-        ).format(model.name),
+        ("{} has unknown inputs: its file contains no build shape").format(model.name),
     )
 
 
@@ -232,8 +229,8 @@ def _recorded(nested: Any, *, casts: bool) -> Any:
 
 def _several(model: Any, count: int) -> Refused:
     text = (
-        "{} is called with {} arguments; inputs can be made for models that take one, which may be "
-        "a list or a dict"
+        "{} is called with {} arguments; policytool can create inputs only for "
+        "models with one argument, which may be a list or a dict"
     )
     return Refused("inputs", text.format(model.name, count))
 

@@ -50,9 +50,7 @@ def gradients(  # noqa: PLR0917  # two models, what goes in, what is asked, and 
     sides = [(model, trainable(library, model)) for model in (reference, candidate)]
     shapes = [[list(variable.raw.shape) for variable in variables] for _, variables in sides]
     if shapes[0] != shapes[1]:
-        raise Refused(
-            "no-gradients", "the models that are compared have not the same trainable variables"
-        )
+        raise Refused("no-gradients", "the compared models have different trainable variables")
     rule = loss_scaling.dynamic(library.family, wanted["recorded"])
     found = {**_nothing(wanted["recorded"], rule), "own": _own(library, candidate)}
     if not shapes[0]:
@@ -285,7 +283,7 @@ def _parts(library: Library, model: Any, outputs: Any, wanted: Mapping[str, Any]
         raise Refused(
             "no-gradients",
             "no output of {} has a loss: {}".format(
-                model.name, found[0].why or "the recorded one leaves all of them out"
+                model.name, found[0].why or "the recorded loss excludes all of them"
             ),
         )
     return found

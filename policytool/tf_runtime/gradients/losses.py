@@ -125,7 +125,7 @@ def parts(
         part = Part(name, None if weight is None else float(weight))
         found.append(part)
         if not output.dtype.is_floating:
-            part.why = "it is {}, which no gradient comes from".format(output.dtype.name)
+            part.why = "it is {}, which has no gradient".format(output.dtype.name)
         elif why is not None:
             substitute(library, part, why)
         elif spelled is not None:  # an output that the recorded loss leaves out has none
@@ -216,14 +216,14 @@ def built(library: Library, spelled: Any) -> tuple[Any, str]:
         if name == "function" or isinstance(config, str):
             name, config = config, None
     if not isinstance(name, str):
-        raise Unbuildable("the recorded loss is spelled in an unknown way")
+        raise Unbuildable("the recorded loss has an unknown format")
     short = name.rpartition(">")[2]
     short = _ALIASES.get(short.lower(), short)
     found = library.custom.get(name, library.custom.get(short))
     if found is None and short not in _NO_LOSSES and not short.startswith("_"):
         found = getattr(library.keras.losses, short, None)
     if not callable(found):
-        text = "{} has no loss {}; a custom one is named with --custom-objects"
+        text = "{} has no loss {}; specify a custom loss with --custom-objects"
         raise Unbuildable(text.format(library.versions["library"], name[:100]))
     return (
         (_instance(library, found, config or {}), short)
@@ -244,12 +244,12 @@ def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
     if isinstance(spelled, dict) and "class_name" not in spelled:
         unknown = sorted(set(spelled) - set(names))
         if unknown:
-            text = "the recorded loss names outputs that the model has not: {}"
+            text = "the recorded loss refers to outputs that the model lacks: {}"
             raise Unbuildable(text.format(", ".join(unknown[:5])))
         return [spelled.get(name) for name in names]
     if isinstance(spelled, (list, tuple)):
         if len(spelled) != len(names):
-            text = "the file records {} losses or weights, and the model has {} outputs"
+            text = "the file records {} losses or weights, but the model has {} outputs"
             raise Unbuildable(text.format(len(spelled), len(names)))
         return list(spelled)
     return [spelled] * len(names)
@@ -260,7 +260,7 @@ def _instance(library: Library, found: Any, config: Any) -> Any:
     if not isinstance(config, dict) or not _plain(
         [value for key, value in config.items() if key not in _LEFT_OUT]
     ):
-        text = "the config of the recorded {} holds more than plain values"
+        text = "the config of the recorded {} contains more than plain values"
         raise Unbuildable(text.format(found.__name__))
     options = {key: value for key, value in config.items() if key not in _LEFT_OUT}
     if library.family == KERAS3 and options.get("reduction") == "auto":

@@ -61,8 +61,8 @@ def named(tf: Any, root: Any) -> dict[str, Any]:
             found[name] = _by_keywords(tf, traced[0])
     if not found:
         text = (
-            "the file holds no graph that could be run: it was saved without signatures and traces "
-            "(save_traces=False), and only its classes can call it"
+            "the file contains no graph to run: it was saved without signatures and "
+            "traces (save_traces=False)"
         )
         raise Refused("no-signature", text)
     return found

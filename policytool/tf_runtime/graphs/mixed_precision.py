@@ -63,8 +63,8 @@ included.
 _SAID = {
     CUDA: "TensorFlow's rewrite for GPUs",
     EMULATED: (
-        "TensorFlow's emulation of float16 on CPUs: what ops take and give is rounded to float16, "
-        "and they compute in float32"
+        "TensorFlow's emulation of float16 on CPUs: inputs and outputs of ops are "
+        "rounded to float16, but ops compute in float32"
     ),
 }
 
@@ -108,20 +108,20 @@ def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
     if policy not in (FLOAT16, BFLOAT16):
         raise Refused(
             "no-rewrite",
-            "a graph can be rewritten to {} or {} alone, not to {}".format(
+            "a graph can be rewritten only to {} or {}, not to {}".format(
                 FLOAT16, BFLOAT16, policy
             ),
         )
     if on_gpu and policy == BFLOAT16:
         raise Refused(
             "no-rewrite",
-            "TensorFlow rewrites graphs to bfloat16 for CPUs alone: --device cpu measures that, "
-            "--to mixed_float16 a GPU",
+            "TensorFlow rewrites graphs to bfloat16 only for CPUs; use --device cpu, or "
+            "--to mixed_float16 for a GPU",
         )
     if tuple(int(part) for part in tf.__version__.split(".")[:2]) < _FIRST:
         text = (
-            "TensorFlow {} cannot run a graph beside the rewritten one; --python names an "
-            "interpreter with TensorFlow 2.9 or newer"
+            "TensorFlow {} cannot run a graph next to the rewritten one; specify an interpreter "
+            "with TensorFlow 2.9 or later with --python"
         )
         raise Refused("no-rewrite", text.format(tf.__version__))
     found = [rewrite for rewrite in _candidates(policy, on_gpu=on_gpu) if _works(tf, rewrite)]
@@ -142,8 +142,8 @@ def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
         text = "TensorFlow's pass {} fails on this graph ({})"
         if rewrite.emulates and grappler.has_old_loops(graph_def):
             text += (
-                ", as it does on loops of TensorFlow 1; --to mixed_bfloat16 and --device gpu:0 "
-                "take another pass, and so does a TensorFlow built for CUDA"
+                ", as for loops of TensorFlow 1; use another pass with --to mixed_bfloat16, "
+                "--device gpu:0 or a TensorFlow built for CUDA"
             )
         raise Refused("rewrite-failed", text.format(rewrite.option, sentence(error))) from error
 
@@ -225,18 +225,18 @@ def _works(tf: Any, rewrite: Rewrite) -> bool:
 def _what_would_do(tf: Any, policy: str, *, on_gpu: bool) -> str:
     if on_gpu:
         text = (
-            "TensorFlow {} is not built for CUDA, and rewrites no graph for a GPU; --device cpu "
-            "emulates float16 from TensorFlow 2.9 on"
+            "TensorFlow {} is not built for CUDA and cannot rewrite graphs for a GPU; "
+            "use --device cpu to emulate float16 (TensorFlow 2.9 or later)"
         )
     elif policy == FLOAT16:
         text = (
-            "TensorFlow {} cannot emulate float16 on a CPU; --python names an interpreter with "
-            "TensorFlow 2.9 or newer, --device gpu:0 takes a GPU"
+            "TensorFlow {} cannot emulate float16 on a CPU; specify an interpreter with "
+            "TensorFlow 2.9 or later with --python, or use a GPU with --device gpu:0"
         )
     else:
         text = (
-            "TensorFlow {} does not rewrite graphs to bfloat16 here: that takes TensorFlow 2.9 or "
-            "newer, or 2.5 with TF_ENABLE_ONEDNN_OPTS=1, "
-            "with oneDNN not turned off, and a processor whose bfloat16 oneDNN supports (AVX-512)"
+            "TensorFlow {} cannot rewrite graphs to bfloat16 here: this needs TensorFlow "
+            "2.9 or later, or 2.5 with TF_ENABLE_ONEDNN_OPTS=1, with oneDNN enabled, and "
+            "a processor with bfloat16 support in oneDNN (AVX-512)"
         )
     return text.format(tf.__version__)

@@ -122,13 +122,13 @@ class Changes:
             return None
         if self.narrow_before:
             text = (
-                "the rewrite changes nothing: {} ops of this graph have 16 bits as it is, and no "
-                "matrix product or convolution is left in float32"
+                "the rewrite changes nothing: {} ops of this graph already have 16 bits, and "
+                "no matrix product or convolution is left in float32"
             )
             return text.format(self.narrow_before)
         return (
-            "the rewrite changes nothing: it begins with matrix products, convolutions and RNN "
-            "kernels in float32, and finds none in this graph"
+            "the rewrite changes nothing: this graph has no matrix products, "
+            "convolutions or RNN kernels in float32"
         )
 
     def told(self) -> dict[str, Any]:

@@ -102,14 +102,14 @@ def test_bins_that_keras2_does_not_load_are_told(tmp_path: Path) -> None:
 def test_bins_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
     """The sentence says what is lacking."""
     path = model(tmp_path / "model.h5", "Discretization", takes="float32", num_bins=4)
-    assert "does not hold what it found" in converted(path)[1][0]
+    assert "does not contain its bin boundaries" in converted(path)[1][0]
 
 
 def test_weights_that_are_not_in_the_file_are_refused(tmp_path: Path) -> None:
     """A vocabulary without them gives nothing to multiply by."""
     given = {"vocabulary": ["[UNK]", "a"], "output_mode": "tf_idf"}
     path = model(tmp_path / "model.h5", "StringLookup", takes="string", **given)
-    assert ["holds no idf_weights" in one for one in converted(path)[1]] == [True]
+    assert ["contains no idf_weights" in one for one in converted(path)[1]] == [True]
 
 
 @pytest.mark.parametrize(

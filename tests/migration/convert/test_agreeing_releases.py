@@ -107,7 +107,7 @@ class TestReleasesThatRan:
             {"library": "keras", "keras": "3.15.1"}, self.AGREEING, side="target"
         )
         assert found is not None
-        assert "keras3.15 was run for the target" in found
+        assert "Keras 3.15 was used for the target" in found
         assert "--python target=PYTHON" in found
 
     @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ class TestReleasesThatRan:
     @pytest.mark.parametrize(
         ("versions", "name"),
         [
-            ({"library": "tf_keras.src", "keras": "2.21.0"}, "tf_keras2.21"),
-            ({"library": "keras.api._v2.keras", "tensorflow": "2.15.1"}, "tf2.15"),
+            ({"library": "tf_keras.src", "keras": "2.21.0"}, "tf_keras 2.21"),
+            ({"library": "keras.api._v2.keras", "tensorflow": "2.15.1"}, "TF 2.15"),
         ],
     )
-    def test_releases_of_keras2_are_named_as_loaders(
+    def test_releases_of_keras2_are_named_as_people_write_them(
         self, versions: dict[str, str], name: str
     ) -> None:
         found = disagreeing_release(versions, ("tf2.4",), side="source")
         assert found is not None
-        assert found.startswith(f"{name} was run for the source")
+        assert found.startswith(f"{name} was used for the source")

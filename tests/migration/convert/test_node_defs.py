@@ -126,7 +126,7 @@ def test_a_shape_that_is_packed_is_told_as_a_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        (op("o", "Bincount", ["a"]), "o (TensorFlowOpLayer) is Bincount, an op of TensorFlow"),
+        (op("o", "Bincount", ["a"]), "o (TensorFlowOpLayer) is Bincount, a TensorFlow op"),
         (
             op("o", "ResizeBilinear", ["a"], {"1": [2, 2]}, half_pixel_centers={"b": False}),
             "is ResizeBilinear with half_pixel_centers False",
@@ -135,7 +135,7 @@ def test_a_shape_that_is_packed_is_told_as_a_list(tmp_path: Path) -> None:
         (op("o", "Relu", ["a"], wild={"b": True}), "is Relu with wild"),
         (
             op("o", "StridedSlice", ["a", "a"], {"2": [1], "3": [1]}),
-            "is StridedSlice with bounds that a tensor says",
+            "is StridedSlice with bounds that are tensors",
         ),
     ],
 )

@@ -172,19 +172,19 @@ def test_an_op_layer_becomes_operations(
 @pytest.mark.parametrize(
     ("function", "node", "reason"),
     [
-        ("einsum", ["_CONSTANT_VALUE", -1, "ab->ba", {}], "the equation and not the tensors"),
+        ("einsum", ["_CONSTANT_VALUE", -1, "ab->ba", {}], "whose tensors are missing"),
         (
             "nn.avg_pool",
             ["in0", 0, 0, {"ksize": [1, 2, 1], "strides": 2, "padding": "SAME"}],
-            "do not say which axes",
+            "do not match the axes",
         ),
         (
             "nn.max_pool2d",
             ["in0", 0, 0, {"ksize": 2, "strides": 2, "padding": "SAME", "data_format": "NCHW"}],
-            "channels first",
+            "channels_first",
         ),
         ("norm", ["in0", 0, 0, {"ord": 1, "axis": [1, 2]}], "norm of matrices"),
-        ("zeros_like", ["in0", 0, 0, {"dtype": "half-open"}], "a dtype that Keras 3 does not have"),
+        ("zeros_like", ["in0", 0, 0, {"dtype": "half-open"}], "a dtype that Keras 3 lacks"),
     ],
 )
 def test_what_keras3_cannot_be_told_is_refused(

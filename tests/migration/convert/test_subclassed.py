@@ -81,8 +81,18 @@ def test_keras3_gets_the_places_of_keras2_and_the_shape(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keras", "target", "groups", "text"),
     [
-        ("2.21.0", "keras3", {"zed": DENSE, "layers__dense": DENSE}, "where it stands"),
-        ("2.21.0", "keras3", {"parts__dense": DENSE, "layers__dense": DENSE}, "where it stands"),
+        (
+            "2.21.0",
+            "keras3",
+            {"zed": DENSE, "layers__dense": DENSE},
+            "does not contain their order",
+        ),
+        (
+            "2.21.0",
+            "keras3",
+            {"parts__dense": DENSE, "layers__dense": DENSE},
+            "does not contain their order",
+        ),
     ],
 )
 def test_unknown_places_are_refused_by_the_class(
@@ -179,20 +189,20 @@ def test_layers_of_keras3_move_where_keras2_lists_them(
     ("groups", "names", "text"),
     [
         ({"a": DENSE, "layers__dense": DENSE}, {"a": "dense", "layers/dense": "dense_1"}, "layers"),
-        ({"a": DENSE}, {"a": "score"}, "class of a (score) is not known"),
-        ({"a": DENSE}, {"a": "out_0"}, "does not say its class"),
+        ({"a": DENSE}, {"a": "score"}, "class of a (score) is unknown"),
+        ({"a": DENSE}, {"a": "out_0"}, "is not in its name"),
         ({"a": NORM}, {"a": "dense_7"}, "does not have the variables of a Dense"),
         (CELL, {"a": "gru"}, "does not have the variables of a GRU"),
-        ({"a": ((4,),)}, {"a": "rms_normalization"}, "which tf_keras2.21 does not have"),
+        ({"a": ((4,),)}, {"a": "rms_normalization"}, "which tf_keras 2.21 does not have"),
         ({"a": DENSE, "b": DENSE}, {"a": "dense", "b": "dense_7"}, "order of a (dense), b"),
         ({"a": DENSE}, {"b": "dense"}, "a has no name"),
-        (BLOCK, {"a": "block", "b": "score"}, "class of a (block) is not known"),
+        (BLOCK, {"a": "block", "b": "score"}, "class of a (block) is unknown"),
         (
             {**BLOCK, "b__norm": NORM, "b__steps__dense": DENSE},
             {"a": "block", "b": "own"},
-            "class of a (block) is not known",
+            "class of a (block) is unknown",
         ),
-        ({"a__layers__dense": DENSE}, {"a": "net"}, "class of a (net) is not known"),
+        ({"a__layers__dense": DENSE}, {"a": "net"}, "class of a (net) is unknown"),
     ],
 )
 def test_layers_without_default_names_are_refused(
@@ -243,4 +253,4 @@ def test_layers_that_a_model_is_given_have_no_order(tmp_path: Path) -> None:
     groups = {"a": DENSE, "b": DENSE}
     write_archive(source, "3.15.1", SHAPE, groups, names=names, inner={"encoder": dense})
     (refusal,) = convert(source, "tf_keras").plan.refusals
-    assert "it is given layers" in refusal.message
+    assert "it gets layers as arguments" in refusal.message

@@ -402,7 +402,7 @@ def test_infer_needs_the_users_word() -> None:
     infer = {"class_name": "Policy", "config": {"name": "infer"}}
     model = document(chain(dense("a", infer), dense("out")), keras="2.3.0-tf")
     made = plan(model)
-    assert [refusal.code for refusal in made.refusals] == ["needs-word"]
+    assert [refusal.code for refusal in made.refusals] == ["needs-decision"]
     assert "--set 'net/a=float32'" in made.refusals[0].message
     assert policies(after(model, None, "net/a=float32"))["a"] == "float32"
 
@@ -420,7 +420,7 @@ def test_removed_names_get_the_one_that_computes_the_same(removed: str, current:
 def test_a_removed_name_that_nothing_replaces_needs_the_users_word() -> None:
     """No policy of today computes in float64 with float32 variables."""
     made = plan(chain(dense("a", "float64_with_float32_vars"), dense("out")))
-    assert [refusal.code for refusal in made.refusals] == ["needs-word"]
+    assert [refusal.code for refusal in made.refusals] == ["needs-decision"]
 
 
 def test_keras1_has_no_policies_to_change() -> None:

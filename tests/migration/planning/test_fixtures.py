@@ -115,7 +115,7 @@ def test_modernising_changes_spellings_alone(planned: tuple[Planned, ...]) -> No
     for one in planned:
         document, made = one.document, one.plan
         assert not made.refusals, (document.path, made.refusals)
-        assert all(edit.kind is EditKind.SPELLING for edit in made.edits), document.path
+        assert all(edit.kind is EditKind.FORMAT for edit in made.edits), document.path
         assert all(cast.before == "bfloat16" for cast in made.casts), document.path
         assert one.changed is not None
         layers = zip(one.loaded.layers, one.changed.model.layers, strict=True)

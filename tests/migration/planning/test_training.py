@@ -74,19 +74,24 @@ def current(inner: Config, initial: float, steps: int | None) -> Config:
 @pytest.mark.parametrize(
     ("policy", "optimizer", "severity", "says"),
     [
-        (scaled(FIXED), wrapper(ADAM, FIXED), NoteSeverity.NOTE, "has the same and keeps it"),
+        (
+            scaled(FIXED),
+            wrapper(ADAM, FIXED),
+            NoteSeverity.NOTE,
+            "has the same loss scale and keeps it",
+        ),
         (
             scaled(None),
             ADAM,
             NoteSeverity.NOTE,
-            "stays so, and compiling anew under mixed_float16 would wrap it",
+            "compiling the model again under mixed_float16 would wrap it",
         ),
         (scaled(FIXED), ADAM, NoteSeverity.WARNING, "--loss-scale keep"),
         (
             scaled(FIXED),
             wrapper(ADAM, DYNAMIC),
             NoteSeverity.WARNING,
-            "another (dynamic from 1024, 50 steps, times 2), which counts",
+            "different loss scale (dynamic from 1024, 50 steps, times 2), which applies",
         ),
         (scaled(FIXED), None, NoteSeverity.WARNING, "dynamic=False, initial_scale=128"),
         (
@@ -96,9 +101,9 @@ def current(inner: Config, initial: float, steps: int | None) -> Config:
             "initial_scale=1024, dynamic_growth_steps=50",
         ),
         (scaled(None), None, NoteSeverity.WARNING, "auto_scale_loss=False"),
-        (scaled(DEFAULT), None, NoteSeverity.NOTE, "does the same"),
+        (scaled(DEFAULT), None, NoteSeverity.NOTE, "adds the same loss scaling"),
         (scaled(DEFAULT, "float32"), None, NoteSeverity.WARNING, "initial_scale=32768"),
-        (scaled(None, "float32"), None, NoteSeverity.NOTE, "does the same"),
+        (scaled(None, "float32"), None, NoteSeverity.NOTE, "adds the same loss scaling"),
     ],
 )
 def test_what_dropping_a_loss_scale_means(
@@ -125,7 +130,7 @@ def test_a_layers_loss_scale_is_inert() -> None:
             model(mixed, first=scaled(FIXED, "float32")), training=compiled(ADAM), keras="2.4.0"
         )
     )
-    assert [note.code for note in made.notes] == ["loss-scale-inert"]
+    assert [note.code for note in made.notes] == ["ineffective-loss-scale"]
     assert (
         plan(
             document(model(mixed, first=scaled(FIXED, "float32")), training=compiled(ADAM)),

@@ -176,8 +176,8 @@ def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
         "(error 0 against 0)"
     )
     assert made.sentences[1] == (
-        "21.0% of the gradient elements underflow without a loss scale, and none underflow under "
-        "32768: 4096 would do, and any from 1 to 32768 does here"
+        "21.0% of the gradient elements underflow without a loss scale, and none underflow with "
+        "a loss scale of 32768: use 4096; any value from 1 to 32768 works for these inputs"
     )
 
 
@@ -192,7 +192,7 @@ def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
         "elements underflow without it, 3.0% with it"
     )
     assert made.sentences[1].startswith(
-        "no loss scale is needed: 3.0% of the gradient elements underflow without one, 3.0% under "
+        "no loss scale is needed: 3.0% of the gradient elements underflow without it, 3.0% under "
         "32768"
     )
 
@@ -233,7 +233,7 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
     assert both.need is ScaleNeed.SCALE
     assert both.suggested == 1 / 16
     assert "1.0% of the gradient elements overflow without a loss scale" in both.sentences[1]
-    assert "1/16 would do, and any from 1/16777216 to 1/2 does here" in both.sentences[1]
+    assert "use 1/16; any value from 1/16777216 to 1/2 works" in both.sentences[1]
 
 
 def test_dynamic_scaling_is_always_told() -> None:
@@ -253,7 +253,7 @@ def test_dynamic_scaling_is_always_told() -> None:
     assert not never.matters
     assert (
         never.sentences[0]
-        == "the recorded loss scale (dynamic) finds no value under which the gradients are finite"
+        == "the recorded loss scale (dynamic) finds no value with finite gradients"
     )
     assert never.sentences[2] == "dynamic scaling from 32768 finds no scale with finite gradients"
 
@@ -264,13 +264,13 @@ def test_dynamic_scaling_is_always_told() -> None:
         (
             {1.0: [row(undefined=1000)]},
             0.5,
-            "100.0% of the gradient elements are not finite in the reference itself",
+            "100.0% of the gradient elements are not finite in the reference",
         ),
         ({1.0: [row(0, 1000)]}, math.inf, "the candidate's loss is inf (0.5 in the reference)"),
         (
             {1.0: [row(0, 500)]},
             0.5,
-            "50.0% of the gradient elements overflow, under every loss scale that was tried",
+            "50.0% of the gradient elements overflow under every loss scale tried",
         ),
     ],
 )
@@ -290,7 +290,7 @@ def test_a_model_without_trainable_variables() -> None:
     """One sentence."""
     made = decided({}, FIXED)
     assert made.need is ScaleNeed.NOTHING_TO_TRAIN
-    assert made.sentences == ("the model has no trainable variables: no loss is scaled",)
+    assert made.sentences == ("the model has no trainable variables, so no loss is scaled",)
 
 
 def test_what_the_numbers_hold_for_is_told() -> None:
@@ -321,22 +321,20 @@ def test_what_the_numbers_hold_for_is_told() -> None:
     )
     assert made.sentences[0] == "the file records no loss scale"
     assert made.sentences[3:] == (
-        "MeanSquaredError on synthetic targets stands in for the loss of b: the file records none",
+        ("MeanSquaredError on synthetic targets replaces the loss of b: the file records none"),
         (
-            "the model's class has its own train_step, and this is Keras' step: what is measured "
-            "may "
-            "not be what its training does"
+            "the class of the model overrides train_step, but this check uses the "
+            "default Keras step: its training may behave differently"
         ),
-        "layers that draw numbers in training ran as in inference: net/drop",
+        "layers with randomness in training ran in inference mode: net/drop",
         (
-            "RandomUniform drew numbers that may differ between the two models, and with them "
-            "their "
-            "gradients"
+            "RandomUniform used random numbers that may differ between the two models, "
+            "as may their gradients"
         ),
         "the loss does not depend on these trainable variables: net/aside/bias",
     )
     assert (
-        "the recorded one, on synthetic targets: mse (normal)"
+        "recorded loss on synthetic targets: mse (normal)"
         in decided({1.0: [row()], 2.0**15: [row()]}).sentences[3]
     )
 
@@ -347,7 +345,7 @@ def test_a_scale_that_is_no_power_of_two_is_written_as_it_is() -> None:
     assert (
         decided({1.0: [row()], 1000.5: [row()], 2.0**15: [row()]}, dynamic=rule)
         .sentences[2]
-        .startswith("dynamic scaling from 1000.5 settles at 1000.5 at once")
+        .startswith("dynamic scaling from 1000.5 settles at 1000.5 ")
     )
 
 

@@ -19,12 +19,14 @@ from policytool.migration.convert.compiled.optimizer import ConvertedOptimizer, 
 from policytool.migration.convert.traversal import references
 from policytool.migration.convert.variables import stored_dtype
 from policytool.model import optimizer_config, optimizer_variables
-from policytool.model.optimizer_variables import Style, UnmappedError
+from policytool.model.optimizer_variables import Style
+from policytool.model.trainable_weights import UnmappedError, trainable_tensors
 from policytool.releases.policy import Dynamic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from policytool.formats.document import Tensor
     from policytool.migration.convert.architecture import Unit
     from policytool.migration.convert.rewrites import ConversionContext
     from policytool.migration.convert.target import Target
@@ -90,15 +92,19 @@ def compile_config(
         told.caution(
             "training-lost",
             None,
-            f"{error}: the model is written without a training configuration, compile it anew",
+            (f"{error}: the model is written without a training configuration; compile it again"),
         )
         return Compiled()
-    if found.class_name == _NEEDS_VARIABLES and not weights and not target.is_keras3:
+    if (
+        found.class_name == _NEEDS_VARIABLES
+        and not target.is_keras3
+        and not _has_trainables(situation)
+    ):
         told.caution(
             "training-lost",
             None,
-            f"{target.loader} fails on {found.class_name} in a model without variables: the model "
-            "is written without a training configuration",
+            f"{target.name} fails on {found.class_name} in a model without trainable weights: "
+            "the model is written without a training configuration",
         )
         return Compiled()
     placements = _state(situation, source, found, weights)
@@ -111,10 +117,7 @@ def compile_config(
     ):
         # LossScaleOptimizerV3 has no name, which load_own_variables looks for to say that an
         # archive lacks its variables (AttributeError; TF 2.12, 2.15, tf_keras 2.21)
-        reason = (
-            f"{target.loader} fails on a loss-scaling optimizer in an archive that has no state of "
-            "it"
-        )
+        reason = f"{target.name} fails on a loss-scaling optimizer in an archive without its state"
         told.caution(
             "loss-scale-lost",
             None,
@@ -137,6 +140,18 @@ def compile_config(
     return Compiled(config=config, state=placements)
 
 
+def _has_trainables(situation: ConversionContext) -> bool:
+    try:
+        return bool(_trainables(situation))
+    except UnmappedError:  # several, in an unknown order
+        return True
+
+
+def _trainables(situation: ConversionContext) -> tuple[Tensor, ...]:
+    loaded = situation.loaded
+    return trainable_tensors(loaded.document, loaded.placed)
+
+
 def _config(root: Unit, situation: ConversionContext, value: Json, serialised: Json) -> Json:
     given = value if isinstance(value, dict) else {}
     target, told = situation.target, situation.log
@@ -146,7 +161,7 @@ def _config(root: Unit, situation: ConversionContext, value: Json, serialised: J
         told.caution(
             "loss-lost",
             None,
-            f"{error}, so the model is written without a loss: compile it anew with "
+            f"{error}, so the model is written without a loss; compile it again with "
             "model.optimizer",
         )
         loss = None
@@ -198,7 +213,7 @@ def _state(
     """
     target, told = situation.target, situation.log
     try:
-        order = optimizer_variables.trainable_tensors(situation.loaded)
+        order = _trainables(situation)
         stored = optimizer_variables.read_state(situation.loaded, source, order)
         if stored is None:
             if _had_state(situation):
@@ -220,8 +235,8 @@ def _state(
         told.caution(
             _LOST,
             None,
-            f"the optimizer's state is left out, for {error}: training goes on with step 0 and "
-            f"empty slots{advice}",
+            f"the optimizer state is omitted because {error}: training restarts at step 0 "
+            f"with empty slots{advice}",
         )
         return ()
     if target.container == "h5":
@@ -229,8 +244,8 @@ def _state(
             told.caution(
                 _LOST,
                 None,
-                "the optimizer's state is left out, for no Keras reads bfloat16 slots of the old "
-                "kind from HDF5",
+                "the optimizer state is omitted because no release reads bfloat16 slots of "
+                "legacy optimizers from HDF5",
             )
             return ()
         return tuple(
@@ -266,7 +281,7 @@ def _state_obstacle(found: ConvertedOptimizer, target: Target) -> str | None:
         if found.wrapped and found.style is Style.NEW:
             return "no Keras restores the state of LossScaleOptimizerV3 from HDF5"
     elif not target.since(_ARCHIVES):
-        return f"archives of {target.loader} have no place for it that is known"
+        return f"the place of the state in archives of {target.name} is unknown"
     return None
 
 
@@ -282,7 +297,7 @@ def _trainable_order(order: Sequence[object], weights: Sequence[Placement]) -> l
             f"the new model has {len(once)} of the {len(wanted)} weights that were trained"
         )
     if any(weight.scale is not None for weight in once.values()):
-        raise UnmappedError("weights are scaled, to which the slots no longer belong")
+        raise UnmappedError("the conversion scales weights, so the slots no longer match")
     return list(once.values())
 
 

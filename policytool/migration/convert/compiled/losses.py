@@ -91,7 +91,7 @@ class LossWriter:
             self.told.caution(
                 "metric-lost",
                 None,
-                f"{error}, so it is left out: compile the model anew where it is needed",
+                f"{error}, so it is omitted; compile the model again if you need it",
             )
             return None
 
@@ -100,7 +100,7 @@ class LossWriter:
             return self._spell_function(value, value)
         if not isinstance(value, dict):
             raise LeftOutError(
-                f"the {self.word} {display_value(value)} is none that a release writes"
+                f"the {self.word} {display_value(value)} is unknown to every release"
             )
         class_name, config = str(value.get("class_name")), value.get("config")
         registered = value.get("registered_name")
@@ -112,8 +112,7 @@ class LossWriter:
             or (isinstance(registered, str) and ">" in registered)
         ):
             raise LeftOutError(
-                f"the {self.word} {class_name} is not Keras' own, and no loader finds it without "
-                "custom_objects"
+                f"the {self.word} {class_name} is custom and not found without custom_objects"
             )
         if class_name in _WRAPPERS:
             return self._unwrap_function(config)
@@ -147,8 +146,8 @@ class LossWriter:
                 return self._object(class_name, {"name": name})
         if found is None:
             raise LeftOutError(
-                f"{self.target.loader} finds no {self.word} called {function} without "
-                "custom_objects"
+                f"{self.target.name} has no {self.word} named {function}, and "
+                "custom_objects does not apply"
             )
         if found != function:
             self.told.change(
@@ -160,12 +159,10 @@ class LossWriter:
         taken = names.arguments(self.target, self.kind, class_name)
         if taken is None:
             whose = (
-                "has no"
-                if names.is_known(self.kind, class_name)
-                else "finds no class of Keras called"
+                "has no" if names.is_known(self.kind, class_name) else "finds no Keras class named"
             )
             raise LeftOutError(
-                f"{self.target.loader} {whose} {class_name}, a {self.word} of the model"
+                f"{self.target.name} {whose} {class_name}, a {self.word} of the model"
             )
         found: dict[str, Json] = {}
         for key, value in config.items():
@@ -175,9 +172,8 @@ class LossWriter:
                 found[key] = value
             elif key not in _SAID_ELSEWHERE and value not in (None, False, 0, -1, "none"):
                 raise LeftOutError(
-                    f"{self.target.loader} cannot be told {key} {display_value(value)} of the "
-                    f"{self.word} "
-                    f"{class_name}"
+                    f"{self.target.name} cannot represent {key} {display_value(value)} of the "
+                    f"{self.word} {class_name}"
                 )
         if self.target.container == "keras" or self.target.is_keras3:
             return {
@@ -195,7 +191,7 @@ class LossWriter:
             return _UNREDUCED
         if value != "sum" and not self.target.is_keras3:
             raise LeftOutError(
-                f"{self.target.loader} has no reduction {display_value(value)} for the loss "
+                f"{self.target.name} has no reduction {display_value(value)} for the loss "
                 f"{class_name}"
             )
         return value

@@ -86,7 +86,7 @@ def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
         found = optimizer_variables.read_optimizer(situation.loaded, value)
         scale = optimizers.scale_of(value)
     except SpellingError as error:
-        raise LostError(f"the saved optimizer is none that a release writes: {error}") from error
+        raise LostError(f"no release writes an optimizer like the saved one: {error}") from error
     if found is None:
         raise LostError("the file has no optimizer")
     wrapped = optimizer_config.is_wrapped(value)
@@ -99,8 +99,8 @@ def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
         situation.log.change(
             "optimizer-wrapped",
             None,
-            "compile() wrapped the optimizer for loss scaling, which only its state shows: the "
-            "wrapper is written",
+            "the optimizer state shows that compile() added a loss-scaling wrapper; migrate "
+            "writes the wrapper",
         )
         wrapped, scale = True, Dynamic()
     return ConvertedOptimizer(
@@ -122,8 +122,7 @@ def for_target(found: ConvertedOptimizer, target: Target, told: Log) -> Converte
     style = _style(found, target)
     if not known_arguments.is_known(_KIND, found.class_name):
         raise LostError(
-            f"the optimizer {found.class_name} is not Keras' own, and no loader finds it without "
-            "custom_objects"
+            f"the optimizer {found.class_name} is custom and not found without custom_objects"
         )
     judge = _OLD_JUDGE if style is Style.OLD and target.since(_NEW_SINCE) else target.loader
     config = {
@@ -139,13 +138,13 @@ def for_target(found: ConvertedOptimizer, target: Target, told: Log) -> Converte
     config.pop(_FACTOR, None)
     objection = known_arguments.objection(judge, _KIND, found.class_name, config, module=False)
     if objection is not None and (objection.missing or objection.broken):
-        raise LostError(f"{target.loader} has no {found.class_name}")
+        raise LostError(f"{target.name} has no {found.class_name}")
     if (
         target.is_keras3
         and target.container == "h5"
         and target.loader in known_arguments.may_fail(_KIND, found.class_name, module=False)
     ):
-        raise LostError(f"{target.loader} does not find {found.class_name} in HDF5")
+        raise LostError(f"{target.name} does not find {found.class_name} in HDF5")
     refused = (
         {*objection.refused, *(key for key, _ in objection.values)}
         if objection is not None
@@ -201,7 +200,7 @@ def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
                 "config": {"optimizer": inner, "loss_scale": _old_scale(scale)},
             }
         if target.loader == "tf1.15":
-            raise SpellingError("tf1.15 has no loss-scaling optimizer")
+            raise SpellingError("TF 1.15 has no loss-scaling optimizer")
         if target.is_keras3 and isinstance(scale, Dynamic):
             inner = {
                 "module": "keras.optimizers",
@@ -214,8 +213,8 @@ def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
         told.caution(
             "loss-scale-lost",
             None,
-            f"the optimizer gets no loss scale: {error}; under a 16-bit policy gradients may "
-            "underflow",
+            f"no loss scale is added to the optimizer: {error}; under a 16-bit policy, gradients "
+            "may underflow",
         )
         return inner
     if (
@@ -282,16 +281,16 @@ def _convert_decay(
         told.caution(
             "optimizer-differs",
             None,
-            "the momentum of Nadam grows by another schedule since TF 2.11 and in Keras 3: "
-            "training goes on differently",
+            "Nadam's momentum schedule changed in TF 2.11 and differs in Keras 3, so training "
+            "continues differently",
         )
     elif schedule is not None:
         config[_RATE] = schedule
         told.change(
             "decay",
             None,
-            f"decay {display_value(decay)} of {found.class_name} is written as the schedule "
-            "InverseTimeDecay, which does the same",
+            f"decay {display_value(decay)} of {found.class_name} is written as the "
+            "equivalent schedule InverseTimeDecay",
         )
     return config
 
@@ -301,14 +300,14 @@ def _schedule(value: Json, target: Target) -> Json:
     settings = value.get("config") if isinstance(value, dict) else None
     taken = names.schedule_arguments(target, class_name)
     if taken is None or not isinstance(settings, dict):
-        raise LostError(f"{target.loader} has no learning-rate schedule {class_name}")
+        raise LostError(f"{target.name} has no learning-rate schedule {class_name}")
     refused = [
         key for key, item in settings.items() if key not in taken and item not in (None, 0, 0.0)
     ]
     if refused:
         raise LostError(
             f"the learning-rate schedule {class_name} has {', '.join(refused)}, which "
-            f"{target.loader} cannot be told"
+            f"{target.name} cannot represent"
         )
     config: Json = {
         key: item
@@ -338,5 +337,8 @@ def _leave_out(found: ConvertedOptimizer, key: str, value: Json, target: Target,
     told.caution(
         "optimizer-argument",
         None,
-        f"{what} is left out, for {target.loader} cannot be told: training goes on without it",
+        (
+            f"{what} is omitted because {target.name} cannot represent it; training "
+            "continues without it"
+        ),
     )

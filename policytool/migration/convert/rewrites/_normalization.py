@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration.convert.log import display_value
 from policytool.releases import generations
 from policytool.releases.policy import Policy
+from policytool.releases.releases import release_name
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Unit, Value
@@ -49,15 +50,15 @@ def normalization(unit: Unit, situation: ConversionContext) -> Unit:
             "argument",
             unit,
             f"{unit.path} (Normalization) has a mean of more axes than one, which "
-            f"{situation.target.loader} cannot be told",
+            f"{situation.target.name} cannot represent",
         )
         return unit
     if not situation.target.since("tf2.4") and min(values[1] or (0,)) < _SMALLEST:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} (Normalization) has a variance of 0, which {situation.target.loader} "
-            "divides by",
+            f"{unit.path} (Normalization) has a variance of 0, by which "
+            f"{situation.target.name} divides",
         )
         return unit
     return _as_variables(unit, values[0] or [], values[1] or [], situation)
@@ -75,16 +76,16 @@ def _in_floatx(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.change(
             "dtype",
             unit,
-            f"{policy.name} of Normalization becomes float32, which {situation.source_release} "
-            "computes it in",
+            f"{policy.name} of Normalization becomes float32, its compute dtype in "
+            f"{release_name(situation.source_release)}",
         )
         return unit.with_config(dtype=generations.parse("float32", situation.loaded.generation))
     if situation.source_release not in _IN_FLOATX and not situation.target.since("tf2.5"):
         situation.log.refuse(
             "policy",
             unit,
-            f"{unit.path} (Normalization) has {policy.name}, and {situation.target.loader} "
-            "computes it in float32 whatever that is",
+            f"{unit.path} (Normalization) has {policy.name}, but "
+            f"{situation.target.name} always computes it in float32",
         )
     return unit
 
@@ -99,8 +100,8 @@ def _as_variables(
             situation.log.refuse(
                 "argument",
                 unit,
-                f"{unit.path} (Normalization) has the mean {display_value(mean[0])} for all, which "
-                f"{situation.target.loader} cannot be told",
+                f"{unit.path} (Normalization) has the mean {display_value(mean[0])} for all, "
+                f"which {situation.target.name} cannot represent",
             )
             return unit
         left, given = (
@@ -110,8 +111,8 @@ def _as_variables(
     situation.log.change(
         "variables",
         unit,
-        f"mean and variance of Normalization become variables: {situation.target.loader} has them "
-        "in its weights alone",
+        "mean and variance of Normalization become variables: "
+        f"{situation.target.name} stores them only in its weights",
     )
     return replace(left, given=given)
 

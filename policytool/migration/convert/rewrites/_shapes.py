@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.migration.convert.traversal import references
+from policytool.migration.convert.traversal import references, walk
 from policytool.model.tree import INPUT_CLASS
 
 if TYPE_CHECKING:
@@ -15,17 +15,25 @@ _SHAPES: Final = ("batch_input_shape", "batch_shape")
 
 def input_shape(unit: Unit, network: Network) -> Value:
     """Return the shape that a layer of a network gets; None where the file does not have it."""
-    shape = (unit.build or {}).get("input_shape") or _config_shape(unit)
+    shape = (unit.build or {}).get("input_shape") or config_shape(unit)
     if shape is not None:
         return shape
     before = layer_before(unit, network)
-    return (
-        _config_shape(before) if before is not None and before.class_name == INPUT_CLASS else None
-    )
+    return config_shape(before) if before is not None and before.class_name == INPUT_CLASS else None
 
 
-def _config_shape(unit: Unit) -> Value:
+def config_shape(unit: Unit) -> Value:
+    """Return the shape, with the batch, that a config says; None where it says none."""
     return next((unit.config[key] for key in _SHAPES if key in unit.config), None)
+
+
+def says_all_sizes(root: Unit) -> bool:
+    """Return whether a model, and each in it, takes inputs of one size, but for the batch."""
+    shapes = [config_shape(unit) for unit in walk(root) if unit.class_name == INPUT_CLASS]
+    return bool(shapes) and all(
+        isinstance(shape, list) and all(isinstance(size, int) for size in shape[1:])
+        for shape in shapes
+    )
 
 
 def layer_before(unit: Unit, network: Network) -> Unit | None:

@@ -82,16 +82,15 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
         log.refuse(
             "vocabulary",
             unit,
-            f"{unit.path} ({unit.class_name}) names a file of words, {display_value(vocabulary)}, "
-            "which is "
-            "not part of the model",
+            f"{unit.path} ({unit.class_name}) refers to a vocabulary file, "
+            f"{display_value(vocabulary)}, which is not part of the model",
         )
         return left
     if not isinstance(vocabulary, list) and stored is not None:
         log.change(
             "vocabulary",
             unit,
-            f"the vocabulary of {unit.path}, of {len(stored)} words, is put into its config",
+            f"the vocabulary of {unit.path} ({len(stored)} words) moves into its config",
         )
         left, vocabulary = left.with_config(vocabulary=stored), stored
     if unit.config.get("output_mode") == _WEIGHTED:
@@ -103,7 +102,7 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
             "vocabulary",
             unit,
             f"{unit.path} ({unit.class_name}) has its vocabulary in its config, which "
-            f"{target.loader} does not take",
+            f"{target.name} does not support",
         )
     return left
 
@@ -117,7 +116,7 @@ def _weighted(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "vocabulary",
             unit,
-            f"{unit.path} ({unit.class_name}) gives tf_idf, and the file holds no idf_weights",
+            (f"{unit.path} ({unit.class_name}) uses tf_idf, but the file contains no idf_weights"),
         )
     return with_weights(unit, stored)
 
@@ -129,15 +128,15 @@ def _without(unit: Unit, situation: ConversionContext) -> Unit:
     """
     told_of = situation.log
     what = (
-        f"{unit.path} ({unit.class_name}) was adapted, and the file's config does not hold its "
-        "vocabulary"
+        f"{unit.path} ({unit.class_name}) was adapted, but the config in the file "
+        "does not contain its vocabulary"
     )
     if situation.loaded.document.tensors is None:
-        told_of.caution("vocabulary", unit, f"{what}: adapt it anew before use")
+        told_of.caution("vocabulary", unit, f"{what}: adapt it again before use")
         return unit
     told_of.refuse(
         "vocabulary",
         unit,
-        f"{what}; give the layer its words as vocabulary, and save the model again",
+        f"{what}; pass the vocabulary to the layer and save the model again",
     )
     return unit

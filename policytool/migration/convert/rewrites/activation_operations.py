@@ -1,5 +1,5 @@
 """
-Activations that Keras 3 alone has, as operations behind the layer, which the next rewrites say with
+Activations that only Keras 3 has become operations after the layer, which the next steps convert to
 functions of TensorFlow.
 
 Where a Sequential holds such a layer, or one whose activation becomes layers that join again
@@ -73,7 +73,7 @@ def _split(unit: Unit, situation: ConversionContext) -> Split | None:
     situation.log.change(
         "activation-layer",
         unit,
-        f"activation {name}, which {situation.target.loader} has not, becomes an operation",
+        (f"activation {name}, which {situation.target.name} lacks, becomes an operation"),
     )
     operation = Unit(
         class_name=_OPERATIONS[name],

@@ -1,5 +1,5 @@
 """
-Activations that the target has not, or that are another function there.
+Activations that the target lacks, or that are a different function in the target.
 
 ``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 + 0.5
 in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is the
@@ -95,7 +95,7 @@ def _layer_apart(
         **{key: value for key, value in config.items() if key != "name"},
     )
     situation.log.change(
-        "activation-apart", unit, f"activation {activation.class_name} becomes a layer of its own"
+        "activation-apart", unit, f"activation {activation.class_name} becomes a separate layer"
     )
     return Split(unit=unit.with_config(activation="linear"), after=(own,))
 
@@ -110,8 +110,8 @@ def _hard_sigmoid(unit: Unit, situation: ConversionContext, *, masks: bool) -> S
     situation.log.change(
         "hard-sigmoid",
         unit,
-        f"hard_sigmoid is another function in {situation.target.loader}: it is given {factor:.4g} "
-        "times its input",
+        f"hard_sigmoid is a different function in {situation.target.name}, so its "
+        f"input is multiplied by {factor:.4g}",
     )
     plain = unit.with_config(activation="linear")
     hard = layer_beside(unit, "Activation", HARD, activation=HARD)
@@ -143,7 +143,7 @@ def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
                     "activation",
                     unit,
                     f"{_what(unit)} applies hard_sigmoid, which needs a Rescaling before it in "
-                    "Keras 2, where a mask would be lost; build the Sequential as a functional "
+                    "Keras 2, which would drop the mask; build the Sequential as a functional "
                     "model",
                 )
 
@@ -161,7 +161,7 @@ def _other_layer(
     situation.log.change(
         "activation-layer",
         unit,
-        f"activation {name}, which {situation.target.loader} has not, becomes "
+        f"activation {name}, which {situation.target.name} lacks, becomes "
         f"{' and '.join(one.class_name for one in layers)}",
     )
     return Split(
@@ -201,7 +201,7 @@ def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "activation",
                 unit,
-                f"{_what(unit)} has {key} {name}, which {situation.target.loader} has not",
+                f"{_what(unit)} has {key} {name}, which {situation.target.name} lacks",
             )
     gates = _GATES.get(unit.class_name.removesuffix("Cell"))
     hard = [
@@ -220,28 +220,28 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
         situation.log.refuse(
             "activation",
             unit,
-            f"{_what(unit)} has activation hard_sigmoid, another function in "
-            f"{situation.target.loader}; its cell state goes through it",
+            f"{_what(unit)} applies the activation hard_sigmoid, which is a different "
+            f"function in {situation.target.name}, to its cell state",
         )
         return unit
     message = (
-        f"{_what(unit)} has {hard[0]} hard_sigmoid, which is another function in "
-        f"{situation.target.loader}"
+        f"{_what(unit)} has {hard[0]} hard_sigmoid, which is a different function in "
+        f"{situation.target.name}"
     )
     if situation.loaded.document.tensors is None:
         situation.log.refuse(
             "activation",
             unit,
-            f"{message}, and the file has no weights that could make up for it; convert the model "
-            "with its weights",
+            f"{message}, and the file has no weights to compensate for this; convert the "
+            "model with its weights",
         )
         return unit
     if not situation.allow_weight_rewrite:
         situation.log.refuse(
             WEIGHT_REWRITE,
             unit,
-            f"{message}: with --allow-weight-rewrite its weights are multiplied so that it "
-            "computes the same",
+            f"{message}; use --allow-weight-rewrite to rescale its weights so that "
+            "predictions stay unchanged",
         )
         return unit
     width = unit.config.get("units", unit.config.get("filters"))
@@ -249,7 +249,10 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
         situation.log.refuse(
             "activation",
             unit,
-            f"{_what(unit)} says no number of units, whose weights hard_sigmoid needs multiplied",
+            (
+                f"{_what(unit)} has no number of units, which is needed to rescale its "
+                "weights for hard_sigmoid"
+            ),
         )
         return unit
     factor = KERAS3_STEEPNESS if situation.to_keras3 else 1 / KERAS3_STEEPNESS
@@ -262,7 +265,7 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
     situation.log.change(
         "weights-multiplied",
         unit,
-        f"what goes through hard_sigmoid is multiplied by {factor:.4g}: {', '.join(names)}",
+        f"the input of hard_sigmoid is multiplied by {factor:.4g}: {', '.join(names)}",
     )
     return replace(unit, scales={**unit.scales, **dict.fromkeys(names, factors)})
 

@@ -1,6 +1,6 @@
 """
-Layers that models of ``keras.applications`` have for themselves and no release exports, said in
-layers that all have.
+Layers that only models of ``keras.applications`` contain and no release exports become layers that
+all releases have.
 
 ``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py from TF 2.13 on) adds its second
 input, multiplied, to its first. ``LayerScale`` (keras/applications/convnext.py) multiplies each

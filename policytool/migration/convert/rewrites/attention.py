@@ -1,6 +1,6 @@
 """
-The shapes that Keras 2 keeps of what a MultiHeadAttention was built on (``_build_from_signature``
-in keras/layers/attention/multi_head_attention.py).
+Input shapes that Keras 2 stores for a MultiHeadAttention (``_build_from_signature`` in
+keras/layers/attention/multi_head_attention.py).
 
 TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is
 called where they are null. TF 2.4 and Keras 3 know no such keys; Keras 3 keeps the shapes as
@@ -42,8 +42,8 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     target = situation.target
     if not target.since(_CAUSAL_SINCE) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
         message = (
-            f"{unit.path} ({_CLASS}) is called with {_CAUSAL}, which {target.loader} does not take"
-            ": give it an attention_mask in the source"
+            f"{unit.path} ({_CLASS}) is called with {_CAUSAL}, which {target.name} does "
+            "not support; use attention_mask in the source"
         )
         situation.log.refuse("call", unit, message)
     policy = unit.config.get("dtype")
@@ -52,11 +52,11 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
         and policy.name != _ORDINARY
         and _follows_loader(unit, situation) != _makes_follow_loader(situation)
     ):
-        words = ["the loader's global policy", "the layer's own policy"]
+        words = ["the global policy", "the policy of the layer"]
         before, after = words if _follows_loader(unit, situation) else reversed(words)
         message = (
-            f"what {unit.path} makes by itself follows {before} in the file's release, and {after} "
-            f"in {target.loader}"
+            f"inner layers of {unit.path} use {before} in the release of the file, but "
+            f"{after} in {target.name}"
         )
         situation.log.caution("attention-policy", unit, message)
     if target.is_keras3 or not target.since(_SINCE):
@@ -65,8 +65,8 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
             situation.log.change(
                 "key-dropped",
                 unit,
-                f"{', '.join(kept)} of {_CLASS} are left out: {target.loader} takes them from the "
-                "call",
+                f"{', '.join(kept)} of {_CLASS} are omitted: {target.name} infers them from "
+                "the call",
             )
         return unit.without(*_SHAPES)
     if all(key in unit.config for key in _SHAPES):
@@ -82,7 +82,7 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "key-added",
         unit,
-        f"{', '.join(_SHAPES)} of {_CLASS} are written, which {target.loader} needs",
+        f"{', '.join(_SHAPES)} of {_CLASS} are written, which {target.name} needs",
     )
     return unit.with_config(**(found if all(found.values()) else dict.fromkeys(found)))
 

@@ -1,6 +1,5 @@
 """
-Shapes that a writer keeps of a built layer: the other library's words for them are others, and
-calls build layers anyway.
+Shapes with which a layer was built: each library has its own format, and calls build layers anyway.
 """
 
 from __future__ import annotations

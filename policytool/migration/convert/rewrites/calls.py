@@ -1,6 +1,6 @@
 """
-What layers are called with: Keras 3 keeps arguments by place and by name, Keras 2 the first by
-place and all others by name.
+Arguments of layer calls: Keras 3 stores positional and keyword arguments, Keras 2 the first
+argument by position and all others by name.
 
 Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no
 default, goes by place in Keras 3. A recurrent layer of Keras 2 that is given states or constants
@@ -75,8 +75,8 @@ def _to_keras3(unit: Unit, call: Call, situation: ConversionContext) -> Call:
         situation.log.refuse(
             "call",
             unit,
-            f"{unit.path} ({unit.class_name}) is called with an empty list, where its sequences "
-            "should be",
+            f"{unit.path} ({unit.class_name}) is called with an empty list instead of its input "
+            "sequences",
         )
         return call
     if len(first) == 1:
@@ -97,15 +97,14 @@ def _tell_training(
         said.refuse(
             "call",
             unit,
-            f"{what} is called with training=True, which Keras 3 does not heed in predict: there "
-            "it would not act as in training",
+            f"{what} is called with training=True, which Keras 3 ignores in predict",
         )
     elif kwargs.get(_TRAINING) is False:
         said.caution(
             "training-argument",
             unit,
-            f"{what} is called with training=False: fit of Keras 3 trains it as all others; "
-            "predict is the same",
+            f"{what} is called with training=False, which fit ignores in Keras 3; predict "
+            "is unchanged",
         )
 
 
@@ -119,8 +118,8 @@ def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
         situation.log.refuse(
             "call",
             unit,
-            f"{unit.path} ({unit.class_name}) is called with {len(args)} arguments, whose names "
-            "are not known",
+            f"{unit.path} ({unit.class_name}) is called with {len(args)} arguments, whose "
+            "names are unknown",
         )
         return call
     for name, value in zip(names[1:], args[1:], strict=False):
@@ -137,8 +136,8 @@ def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
             situation.log.refuse(
                 "call",
                 unit,
-                f"{unit.path} ({unit.class_name}) is called with states of cells, which Keras 2 "
-                "does not write into a config",
+                f"{unit.path} ({unit.class_name}) is called with cell states, which Keras 2 "
+                "configs cannot represent",
             )
     return Call(args=tuple(args), kwargs=kwargs)
 

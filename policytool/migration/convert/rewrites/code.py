@@ -1,6 +1,6 @@
 """
-Layers that hold code, that someone else's code defines, or that need TensorFlow's feature columns:
-nothing is known here of what they compute.
+Layers that contain code, custom layers, and layers that need TensorFlow's feature columns: their
+results are unknown.
 """
 
 from __future__ import annotations
@@ -30,32 +30,34 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             if unit.module is not None and unit.module.partition(".")[0] in _LIBRARIES:
                 message = (
                     f"{unit.path} ({unit.class_name}) is a class of {unit.module}, which "
-                    f"{situation.target.loader} finds under no name"
+                    f"{situation.target.name} cannot import"
                 )
                 situation.log.refuse("class", unit, message)
             own.setdefault(unit.class_name, unit)
         elif unit.class_name == "Lambda":
             reason = (
-                "holds the bytecode of the Python that wrote it, or the name of a function, which "
-                "the other library reads otherwise"
+                "contains Python bytecode or the name of a function, which the other library "
+                "reads differently"
             )
             situation.log.refuse(
                 "lambda",
                 unit,
-                f"{unit.path} (Lambda) {reason}: replace it by layers in the source and save again",
+                (
+                    f"{unit.path} (Lambda) {reason}; replace it with layers in the source and "
+                    "save the model again"
+                ),
             )
         elif unit.class_name in _FEATURES and situation.to_keras3:
             situation.log.refuse(
                 "class",
                 unit,
-                f"{unit.path} ({unit.class_name}): {situation.target.loader} has no feature "
-                "columns",
+                f"{unit.path} ({unit.class_name}): {situation.target.name} has no feature columns",
             )
     if own:
         names = join_first(sorted(own), 4)
         message = (
-            f"{names}: whoever loads the model gives these classes as custom_objects, written for "
-            f"{situation.target.loader}; they decide what it computes"
+            f"{names}: pass these classes, written for {situation.target.name}, as "
+            "custom_objects when you load the model; they determine its predictions"
         )
         situation.log.caution("custom-classes", None, message)
     return root

@@ -1,5 +1,5 @@
 """
-ConvLSTM layers of Keras 2 on images of any size, which Keras 3 does not build (``build`` in
+ConvLSTM layers of Keras 2 on images of any size, which Keras 3 cannot build (``build`` in
 keras/src/layers/rnn/conv_lstm.py).
 """
 
@@ -25,9 +25,9 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 situation.log.refuse(
                     "argument",
                     unit,
-                    f"{unit.path} ({unit.class_name}) gets images of any size, and "
-                    f"{situation.target.loader} builds it for one size only: say the size in the "
-                    "shape of the model's input, and save again",
+                    f"{unit.path} ({unit.class_name}) gets images of any size, but "
+                    f"{situation.target.name} needs a fixed size; set the input shape of the "
+                    "model and save it again",
                 )
     return root
 

@@ -1,5 +1,5 @@
 """
-Croppings that leave nothing: Keras 2 gives a tensor without elements, Keras 3 refuses the layer
+Cropping layers that remove everything: Keras 2 returns an empty tensor, Keras 3 raises an error
 (``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
 """
 
@@ -29,8 +29,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 situation.log.refuse(
                     "argument",
                     unit,
-                    f"{unit.path} ({unit.class_name}) crops all that it gets, which "
-                    f"{situation.target.loader} does not take",
+                    f"{unit.path} ({unit.class_name}) crops its whole input, which "
+                    f"{situation.target.name} does not support",
                 )
     return root
 

@@ -1,6 +1,5 @@
 """
-The directions of a Bidirectional, and the states that it and other recurrent layers start from, in
-Keras 2.
+Directions of a Bidirectional layer, and initial states of recurrent layers, in Keras 2.
 
 Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
 ``backward_lstm``, and takes a backward layer that is given as it is called
@@ -12,7 +11,9 @@ can also take one that it has made before for it, by an ``id`` that Python has g
 (``get_shared_object`` in keras/src/saving/serialization_lib.py): of 40 loads of a model with six
 such layers one failed in Keras 3.15, and none where the backward layers were given. Keras 2 does
 not cast states to the compute dtype, and fails on float32 ones; it unrolls a known number of
-steps only, which changes nothing in what is computed.
+steps only. Unrolling changes what is computed in one place: a layer that goes backwards and gives
+zeros for masked steps, as those of a Bidirectional do, takes the mask as it was before it turned
+the steps around (``rnn`` in keras/src/backend/tensorflow/rnn.py and tf_keras/src/backend.py).
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Final
 from policytool.migration.convert.architecture import Network, Reference, Unit
 from policytool.migration.convert.backward_layers import BACKWARD, backward_twin
 from policytool.migration.convert.call_arguments import RECURRENT
+from policytool.migration.convert.masks.flow import has_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
-from policytool.migration.convert.traversal import map_units
+from policytool.migration.convert.rewrites._shapes import says_all_sizes
+from policytool.migration.convert.traversal import map_units, walk
 from policytool.model.tree import INPUT_CLASS
 from policytool.releases.dtypes import HALVES
 from policytool.releases.policy import Policy
@@ -38,29 +41,65 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             root, lambda unit: _as_built(unit, situation) if _is_bidirectional(unit) else unit
         )
 
+    rolled = _unrolled_over_any(root)
+    if has_masks(root):
+        _judge_unrolled(root, rolled, situation)
+
     def change(unit: Unit) -> Unit:
         if unit.network is not None and not unit.network.is_chain:
             _judge(unit.network, situation)
         if _is_bidirectional(unit):
             return _name_directions(unit, situation)
-        return _roll_up(unit, situation) if _unrolls_unknown(unit) else unit
+        return _roll_up(unit, situation) if unit.path in rolled else unit
 
     return map_units(root, change)
 
 
-def _unrolls_unknown(unit: Unit) -> bool:
-    """Return whether a layer unrolls its steps and the file does not say how many there are."""
+def _unrolled_over_any(root: Unit) -> frozenset[str]:
+    """
+    Return the paths of layers that unroll their steps, and may be built for any number of them:
+    archives of Keras 3 say for what a layer is built, HDF5 and converted models do not.
+    """
+    is_open = not says_all_sizes(root)
+    return frozenset(unit.path for unit in walk(root) if _unrolls_any(unit, is_open=is_open))
+
+
+def _unrolls_any(unit: Unit, *, is_open: bool) -> bool:
+    if unit.class_name not in RECURRENT or unit.custom or unit.config.get("unroll") is not True:
+        return False
     shape = (unit.build or {}).get("input_shape")
-    steps = shape[1] if isinstance(shape, list) and len(shape) > 1 else None
-    recurrent = unit.class_name in RECURRENT and not unit.custom
-    return recurrent and unit.config.get("unroll") is True and not isinstance(steps, int)
+    return shape[1] is None if isinstance(shape, list) and len(shape) > 1 else is_open
+
+
+def _judge_unrolled(root: Unit, rolled: frozenset[str], situation: ConversionContext) -> None:
+    """Refuse layers that compute something else with masks when they do not unroll."""
+    for unit in walk(root):
+        keys = _PREFIXES if _is_bidirectional(unit) else ()
+        for inner in (unit.config.get(key) for key in keys):
+            if (
+                isinstance(inner, Unit)
+                and inner.path in rolled
+                and inner.config.get("go_backwards") is True
+                and inner.config.get("return_sequences") is True
+            ):
+                situation.log.refuse(
+                    "argument",
+                    inner,
+                    f"{inner.path} ({inner.class_name}) unrolls an unknown number of steps "
+                    "backwards and may have a mask, which it then reads forwards; "
+                    f"{situation.target.name} unrolls only a known number of steps; build the "
+                    "model for a known number, or do not unroll",
+                )
 
 
 def _roll_up(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "unroll",
         unit,
-        "its steps are not unrolled: the file does not say how many there are, which Keras 2 needs",
+        (
+            "its steps are not unrolled because their number may be open, and Keras 2 requires a "
+            "known one"
+        ),
     )
     return unit.with_config(unroll=False)
 
@@ -84,8 +123,8 @@ def _as_built(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} (Bidirectional) has a forward layer that goes backwards, and no backward "
-            f"layer of its own, which {situation.target.loader} does not take",
+            f"{unit.path} (Bidirectional) has a forward layer that runs backwards and no "
+            f"backward layer, which {situation.target.name} does not support",
         )
     return unit
 
@@ -98,7 +137,7 @@ def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> 
     backwards = forward.config.get("go_backwards") is True
     if backwards:
         situation.log.change(
-            "backward-layer", unit, "its backward layer, which goes forwards, is given"
+            "backward-layer", unit, "its backward layer, which runs forwards, gets"
         )
     return twin.with_config(go_backwards=not backwards)
 
@@ -113,8 +152,7 @@ def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.change(
             "renamed",
             unit,
-            "its layers are named without forward_ and backward_, which Keras 2 puts before their "
-            "names",
+            "its layers lose the prefixes forward_ and backward_, which Keras 2 adds",
         )
     return unit.with_config(**found)
 
@@ -142,8 +180,8 @@ def _judge(network: Network, situation: ConversionContext) -> None:
         ]
         if any(isinstance(one, Reference) and one.layer in inputs for one in states):
             message = (
-                f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 does "
-                f"not cast to its {policy.compute_dtype}, and fails on"
+                f"{unit.path} ({unit.class_name}) starts from float32 states, which Keras 2 "
+                f"does not cast to {policy.compute_dtype}, so the call fails"
             )
             situation.log.refuse("call", unit, message)
 

@@ -1,5 +1,5 @@
 """
-Initialisers that releases call otherwise: Orthogonal and Identity, which Keras 3 had as
+Initializers with different names: Orthogonal and Identity, which Keras 3 named
 OrthogonalInitializer and IdentityInitializer up to 3.6.
 """
 

@@ -1,6 +1,6 @@
 """
-Where a model's input shapes stand: ``batch_shape`` in Keras 3, ``batch_input_shape`` in Keras 2,
-there on first layers too.
+Input shapes of a model: ``batch_shape`` in Keras 3, ``batch_input_shape`` in Keras 2, also on first
+layers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _with_input_layer(unit: Unit, situation: ConversionContext) -> Unit:
     while name in names:
         name = f"{name}_"
     config: dict[str, Value] = {_KERAS3: shape, "dtype": _dtype(first), "sparse": False}
-    situation.log.change("input-shape", first, f"{_KERAS2} becomes an input layer of its own")
+    situation.log.change("input-shape", first, f"{_KERAS2} becomes a separate input layer")
     added = Unit(class_name=INPUT_CLASS, name=name, config=config, path=first.path)
     return replace(unit, network=Network(units=(added, first.without(_KERAS2), *network.units[1:])))
 

@@ -1,5 +1,5 @@
 """
-Keras 1's configs in the words of Keras 2: classes, keys, values, and how the stored variables lie.
+Classes, keys, values and stored variables of Keras 1 in the format of Keras 2.
 
 What Keras 1 computed and later releases do not is refused: merges by a function, batch
 normalisation by batches, Theano's placing of padding.
@@ -64,7 +64,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
 
 def _refuse(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.refuse(
-        "class", unit, f"{unit.path} is a {unit.class_name} of Keras 1, which no later release has"
+        "class", unit, f"{unit.path} is a {unit.class_name} of Keras 1, which later releases lack"
     )
     return unit
 
@@ -77,12 +77,12 @@ def _layer(unit: Unit, situation: ConversionContext, *, reverses: bool) -> Unit:
     )
     if class_name is None or (unit.class_name == "Merge" and "layers" in unit.config):
         how = (
-            "of models of their own"
+            "of separate models"
             if "layers" in unit.config
             else f"with mode {display_value(str(unit.config.get('mode')))}"
         )
         situation.log.refuse(
-            "class", unit, f"{unit.path} is a Merge of Keras 1 {how}, which no later release has"
+            "class", unit, f"{unit.path} is a Merge of Keras 1 {how}, which later releases lack"
         )
         return unit
     _judge(unit, situation, reverses=reverses)
@@ -116,9 +116,8 @@ def _judge(unit: Unit, situation: ConversionContext, *, reverses: bool) -> None:
         told.refuse(
             "argument",
             unit,
-            f"{unit.path} (BatchNormalization) has mode {display_value(str(config['mode']))}: "
-            "later "
-            "releases have mode 0 alone",
+            f"{unit.path} (BatchNormalization) has mode "
+            f"{display_value(str(config['mode']))}, but later releases support only mode 0",
         )
     if config.get("border_mode") not in {None, "valid", "same"}:
         told.refuse(
@@ -132,22 +131,22 @@ def _judge(unit: Unit, situation: ConversionContext, *, reverses: bool) -> None:
         told.caution(
             "training",
             unit,
-            f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases "
-            "lack; it acts in training alone",
+            f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later "
+            "releases lack; it has no effect outside training",
         )
     if config.get("dim_ordering") == "th" and unit.class_name in KERNELS:
         told.note(
             "channels-first",
             unit,
-            f"{unit.path} has its channels first, and TensorFlow convolves and pools those on GPUs "
-            "alone",
+            f"{unit.path} uses the channels_first data format, which TensorFlow supports only on "
+            "GPUs",
         )
     if reverses and not _same_in_tensorflow(unit):
         told.refuse(
             "argument",
             unit,
-            f"{unit.path} ({unit.class_name}) was computed by Theano, which places the padding "
-            "otherwise than TensorFlow here",
+            f"{unit.path} ({unit.class_name}) was trained with Theano, whose padding "
+            "differs from TensorFlow's",
         )
 
 
@@ -220,8 +219,7 @@ def _value(unit: Unit, key: str, value: Value, situation: ConversionContext) -> 
                 "argument",
                 unit,
                 f"{unit.path} ({unit.class_name}) has {key} "
-                f"{display_value(str(value.get('name')))}, which "
-                "no later release has",
+                f"{display_value(str(value.get('name')))}, which later releases lack",
             )
         return found
     return tables.DATA_FORMATS.get(str(value), value) if key == "dim_ordering" else value
@@ -232,9 +230,8 @@ def _initializer(unit: Unit, name: str, situation: ConversionContext) -> Value:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} ({unit.class_name}) has the initialiser {display_value(name)}, which is "
-            "none of "
-            "Keras 1's",
+            f"{unit.path} ({unit.class_name}) has the initializer {display_value(name)}, "
+            "which Keras 1 does not have",
         )
         return name
     class_name, config = tables.INITIALIZERS[name]

@@ -1,5 +1,5 @@
 """
-Masks: each call computes with the masks that it had, in another release too.
+Masks: each call uses the same masks as before, also in another release.
 
 Masks travel by rules that differ from release to release
 (:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with
@@ -35,6 +35,7 @@ from policytool.migration.convert.masks.unattended import can_select, with_selec
 from policytool.migration.convert.masks.writing import with_masks
 from policytool.migration.convert.rewrites._base import ConversionContext, Rewrite
 from policytool.migration.convert.traversal import prune, walk
+from policytool.releases.releases import release_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,11 +114,11 @@ def _with_softmaxes(
     if zeros == gives_zeros(situation.target.release) or not any(map(is_softmax, walk(root))):
         return result, dict(needed)
     softmaxes = {key for key, masks in needed.items() if masks and is_softmax(_unit(root, key))}
-    given = {key for key in softmaxes if _is_given_mask(_unit(root, key), key[2])}
-    wanted = {key: masks for key, masks in needed.items() if key in given}
+    wanted = {key: needed[key] for key in softmaxes}
     result, written = with_softmaxes(result, wanted, table, zeros=zeros)
     for key in sorted(softmaxes - written):
-        situation.log.refuse("mask", _unit(root, key), _refusal_of_softmax(root, key))
+        unit = _unit(root, key)
+        situation.log.refuse("mask", unit, _refusal_of_softmax(unit))
     settled = softmaxes - written if zeros else softmaxes
     return result, _without(needed, frozenset(settled))
 
@@ -125,14 +126,6 @@ def _with_softmaxes(
 def _without(needed: Mapping[CallKey, Used], calls: frozenset[CallKey]) -> dict[CallKey, Used]:
     """Return what calls compute with, some of which need no masks any more."""
     return {key: frozenset() if key in calls else masks for key, masks in needed.items()}
-
-
-def _is_given_mask(unit: Unit, number: int) -> bool:
-    """Return whether a call has the argument ``mask``; calls in a chain have none."""
-    return (
-        number < len(unit.calls)
-        and named_arguments(unit, unit.calls[number]).get("mask") is not None
-    )
 
 
 def _given_unattended(
@@ -219,31 +212,26 @@ def _refusal(unit: Unit, had: Used, has: Used, situation: ConversionContext) -> 
         "no mask" if not masks else f"the mask of {_words(masks)}" for masks in (had, has)
     )
     return (
-        f"{what}{before} in {situation.source_release}, and with {after} in "
-        f"{situation.target.release}, which no argument can change: make no mask there "
-        "(mask_zero=False), or give the layer its mask as an argument in the source"
+        f"{what}{before} in {release_name(situation.source_release)}, but with {after} in "
+        f"{release_name(situation.target.release)}, and no argument changes this; disable the mask "
+        "(mask_zero=False), or pass the mask as an argument in the source"
     )
 
 
 def _refusal_of_rows(unit: Unit, situation: ConversionContext) -> str:
     return (
-        f"{unit.path} ({unit.class_name}) has steps that may attend to none, whose values reach an "
-        f"output and differ between {situation.source_release} and {situation.target.release}: use "
-        "dropout 0 and no attention scores, or leave padding out behind it"
+        f"{unit.path} ({unit.class_name}) has steps that may be fully masked, whose "
+        f"values reach an output and differ between {release_name(situation.source_release)} and "
+        f"{release_name(situation.target.release)}; use dropout 0 and no attention scores, or "
+        "remove the padding after it"
     )
 
 
-def _refusal_of_softmax(root: Unit, key: CallKey) -> str:
-    unit = _unit(root, key)
-    what = f"{unit.path} (Softmax) computes with"
-    if _is_given_mask(unit, key[2]):
-        return (
-            f"{what} a mask in a model that is called several times, and releases treat rows "
-            "without any step differently: call the model once"
-        )
+def _refusal_of_softmax(unit: Unit) -> str:
     return (
-        f"{what} the mask of its input, which fits few shapes, and releases treat rows without any "
-        "step differently: give it its mask as an argument, or take the mask off its input"
+        f"{unit.path} (Softmax) computes with a mask that the conversion cannot write into its "
+        "model, and releases treat fully masked rows differently; put it into a functional model "
+        "that is called once, or remove the mask from its input"
     )
 
 
@@ -260,11 +248,13 @@ def _tell_changes(before: Unit, after: Unit, situation: ConversionContext) -> No
             continue
         is_given = any(key in GIVEN_MASKS for call in unit.calls for key in call.kwargs)
         text = (
-            f"its mask is an argument: in {situation.target.release} another would travel with its "
-            "input"
+            f"its mask becomes an argument because {release_name(situation.target.release)} "
+            "would pass on another mask"
             if is_given
-            else "its mask is no argument any more: it travels with the tensor in "
-            f"{situation.target.release}"
+            else (
+                "its mask is no longer an argument because "
+                f"{release_name(situation.target.release)} passes it on with the tensor"
+            )
         )
         situation.log.change("mask", unit, text)
 

@@ -1,6 +1,6 @@
 """
-Layers that were measured to compute something else once converted: none is converted into one that
-does (:mod:`policytool.releases.behaviour`).
+Layers that were measured to return different results after a conversion are not converted
+(:mod:`policytool.releases.behaviour`).
 
 In float64 some agree only to the precision of float32, because a library makes a float32 constant
 of a Python number and casts that (``ops.cast(number, dtype)`` in Keras 3, ``tf.cast`` in Keras 2).
@@ -73,7 +73,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "behaviour",
                 unit,
-                f"{unit.path} ({class_name}) is not converted to {situation.target.loader}: {why}",
+                f"{unit.path} ({class_name}) is not converted to {situation.target.name}: {why}",
             )
     return root
 
@@ -159,9 +159,10 @@ def _note_halves(unit: Unit, situation: ConversionContext) -> None:
         situation.log.note(
             "normalized-in-half",
             unit,
-            f"{unit.path} ({unit.class_name}) is computed in {policy.compute_dtype} by Keras 2 and "
-            "in float32 by Keras 3: its values agree to about ten roundings, but not "
-            "where its inputs are large beside their spread: compare predictions",
+            f"{unit.path} ({unit.class_name}) computes in {policy.compute_dtype} in Keras "
+            "2 and in float32 in Keras 3; its values agree to about ten rounding errors "
+            "unless its inputs are large compared with their spread, so compare "
+            "predictions",
         )
 
 
@@ -174,8 +175,8 @@ def _note_short_vectors(unit: Unit, situation: ConversionContext) -> None:
         situation.log.note(
             "short-vectors",
             unit,
-            f"{unit.path} (UnitNormalization) makes unit vectors of vectors shorter than 1e-6 in "
-            "Keras 3, and shorter ones in Keras 2",
+            f"{unit.path} (UnitNormalization) normalizes vectors shorter than 1e-6 to "
+            "length 1 in Keras 3, but to shorter vectors in Keras 2",
         )
 
 

@@ -1,5 +1,5 @@
 """
-Axes of a BatchNormalization: a list in Keras 2 from TF 1.15 on, which may have several, and one
+Axes of a BatchNormalization: a list in Keras 2 from TF 1.15 on, possibly with several axes, and a
 number in Keras 3 and in Keras 2.3.
 """
 
@@ -30,13 +30,13 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     if not isinstance(axis, list):
         return unit
     if len(axis) == 1:
-        situation.log.change("axis", unit, "axis, a list of one, becomes a number")
+        situation.log.change("axis", unit, "axis changes from a one-element list to a number")
         return unit.with_config(axis=axis[0])
     situation.log.refuse(
         "argument",
         unit,
-        f"{unit.path} ({unit.class_name}) has axis {axis}: {situation.target.loader} normalises "
-        "along one axis alone",
+        f"{unit.path} ({unit.class_name}) has axis {axis}, but "
+        f"{situation.target.name} normalizes along only one axis",
     )
     return unit
 

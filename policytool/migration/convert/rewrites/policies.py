@@ -1,5 +1,5 @@
 """
-Maps of policies and quantised layers, where the target has none.
+Policy maps and quantized layers that the target lacks.
 
 Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
 """
@@ -87,8 +87,8 @@ def _without_default(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "key-dropped",
         unit,
-        f"{_QUANTISATION} of {unit.class_name} is left out: {situation.target.loader} quantises as "
-        "it says",
+        f"{_QUANTISATION} of {unit.class_name} is omitted: {situation.target.name} "
+        "always quantizes in this way",
     )
     return unit.without(_QUANTISATION)
 
@@ -110,40 +110,43 @@ def _refuse_quantized(unit: Unit, policy: Policy, situation: ConversionContext) 
     Refuse a quantised layer, once: what else of it the target cannot be told follows from that.
     """
     text = (
-        f"{unit.path} ({unit.class_name}) has the quantised policy {policy.name}, which "
-        f"{_reader(situation)} has no layers for; save it before quantize()"
+        f"{unit.path} ({unit.class_name}) has the quantized policy {policy.name}, "
+        f"which {_reader(situation)} does not support; save the model before "
+        "quantize()"
     )
     situation.log.refuse("policy", unit, text)
     return unit.without("dtype", _QUANTISATION)
 
 
 def _convert(unit: Unit, situation: ConversionContext) -> Unit:
-    if unit.site is not None and situation.loaded.layers[unit.site].source is Source.LOADER:
+    if unit.site is not None and situation.loaded.layers[unit.site].source is Source.GLOBAL:
         situation.log.change(
             "policy",
             unit,
-            "its map of policies gives it none, and is left out: the loader's global policy "
-            "decides, as before",
+            "its policy map assigns no policy and is omitted; the global policy still applies",
         )
         return unit.with_config(dtype=None)
     policy, inner = _of(unit.site, situation.loaded)
     if policy is None:
         text = (
-            f"{unit.path} ({unit.class_name}) has a map of policies that gives it no single plain "
-            f"one, which {_reader(situation)} needs; give the layer one"
+            f"{unit.path} ({unit.class_name}) has a policy map without a single plain "
+            f"policy, which {_reader(situation)} needs; set a policy for the layer"
         )
         situation.log.refuse("policy", unit, text)
         return unit.without("dtype", _QUANTISATION)
     others = sorted({name for name in inner if name != policy.name})
     if others:
         message = (
-            f"{unit.path} ({unit.class_name}) has policy {policy.name} and within it "
-            f"{', '.join(others)}, by its map: {_reader(situation)} has one for both"
+            f"{unit.path} ({unit.class_name}) has policy {policy.name}, but its policy "
+            f"map sets {', '.join(others)} for inner layers; {_reader(situation)} "
+            "supports only one policy for both"
         )
-        situation.log.refuse("policy", unit, f"{message}; give them one, as with --set")
+        situation.log.refuse("policy", unit, f"{message}; set one policy with --set")
         return unit.with_config(dtype=policy)
     situation.log.change(
-        "policy", unit, f"its map of policies becomes {policy.name}, which the map gives it"
+        "policy",
+        unit,
+        f"its policy map becomes {policy.name}, the policy that the map assigns to it",
     )
     return unit.with_config(dtype=policy)
 

@@ -1,6 +1,5 @@
 """
-Preprocessing layers: what releases call their arguments, where their vocabulary stands, and the
-dtypes that they may say.
+Preprocessing layers: names of arguments, places of vocabularies, and supported dtypes.
 
 TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
 ``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer
@@ -24,6 +23,7 @@ from policytool.model.tree import INPUT_CLASS
 from policytool.releases import dtypes, known_arguments
 from policytool.releases.layer_classes import ENCODERS, LOOKUPS
 from policytool.releases.policy import Policy, policy_from_name
+from policytool.releases.releases import release_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,13 +81,13 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "class",
                 unit,
-                f"{unit.path} (RandomCrop) crops in prediction too in Keras 2, and in Keras 3 in "
-                "training alone",
+                f"{unit.path} (RandomCrop) also crops in prediction in Keras 2, but only in "
+                "training in Keras 3",
             )
         if unit.class_name == "Resizing" and situation.crosses and unit.name in integers:
             text = (
-                f"{unit.path} (Resizing) gets integers: Keras 3 rounds what it makes of them, and "
-                "Keras 2 gives floats; cast them first"
+                f"{unit.path} (Resizing) gets integers, for which Keras 3 returns rounded "
+                "values and Keras 2 returns floats; cast the input first"
             )
             situation.log.refuse("argument", unit, text)
         if unit.class_name in _IMAGES and situation.to_keras3 and not situation.from_keras3:
@@ -151,11 +151,11 @@ def _encoder(
         and situation.target.since("tf2.9")
     ):
         text = (
-            f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write for a layer without one, "
-            "which hashes otherwise"
+            f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write for a layer "
+            "without a salt, which changes the hashes"
         )
         situation.log.refuse(
-            "argument", unit, f"{text}; give it a salt of its own, or none, in a newer release"
+            "argument", unit, f"{text}; set another salt, or none, in a newer release"
         )
     if unit.class_name == "Discretization" and modern.config.get("bin_boundaries") in (None, []):
         modern = _discretization(modern, situation)
@@ -168,21 +168,20 @@ def _discretization(unit: Unit, situation: ConversionContext) -> Unit:
     found = bin_boundaries(unit, situation)
     if found is not None:
         situation.log.change(
-            "bins", unit, f"the ends of the bins that {unit.path} found are put into its config"
+            "bins", unit, f"the bin boundaries of {unit.path} move into its config"
         )
         if situation.loaded.document.format == "keras":
             situation.log.caution(
                 "bins",
                 unit,
-                f"{unit.path} (Discretization) has no bins when TF 2.15 or tf_keras loads this "
-                "archive, which stores what they are made of; the result has them, and predicts as "
-                "before saving",
+                f"{unit.path} (Discretization) has no bins when TF 2.15 or tf_keras loads "
+                "this archive; the converted model has them and predicts as before saving",
             )
         return unit.with_config(bin_boundaries=found, num_bins=None)
     if situation.loaded.document.tensors is not None:
         text = (
-            f"{unit.path} (Discretization) was adapted, and the file does not hold what it found; "
-            "give it bin_boundaries, and save the model again"
+            f"{unit.path} (Discretization) was adapted, but the file does not contain its "
+            "bin boundaries; set bin_boundaries and save the model again"
         )
         situation.log.refuse("argument", unit, text)
     return unit
@@ -204,8 +203,8 @@ def _judge(unit: Unit, situation: ConversionContext) -> None:
     ]
     for release in older:
         text = (
-            f"{unit.path} ({unit.class_name}) has an argument that releases before {release} do "
-            "not know: standardize, split or invert"
+            f"{unit.path} ({unit.class_name}) has an argument that releases before "
+            f"{release_name(release)} lack: standardize, split or invert"
         )
         situation.log.refuse("argument", unit, text)
 
@@ -265,7 +264,7 @@ def _without_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "dtype",
         unit,
-        f"the dtype of {unit.class_name} is left out: what it gives does not depend on it",
+        f"the dtype of {unit.class_name} is omitted: its output does not depend on it",
     )
     return unit.without("dtype")
 
@@ -286,7 +285,7 @@ def _in_stored_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "dtype",
         unit,
-        f"{policy.name} becomes {policy.variable_dtype}, the dtype of what {unit.class_name} gives",
+        (f"{policy.name} becomes {policy.variable_dtype}, the output dtype in {unit.class_name}"),
     )
     return unit.with_config(dtype=policy_from_name(str(policy.variable_dtype)))
 

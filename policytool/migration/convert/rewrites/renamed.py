@@ -1,4 +1,4 @@
-"""Keys and classes that the other library calls otherwise, and that say the same."""
+"""Keys and classes with different names but the same meaning."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.change(
             "key-dropped",
             unit,
-            f"{', '.join(unused)} of {unit.class_name} are left out: nothing is done with them",
+            f"{', '.join(unused)} of {unit.class_name} are omitted: they have no effect",
         )
         unit = unit.without(*unused)
     if unit.class_name == "ThresholdedReLU":
@@ -68,8 +68,8 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.change(
             "class-renamed",
             unit,
-            f"{unit.class_name} becomes {_ALIASES[unit.class_name]} with synchronized, which "
-            "computes the same",
+            f"{unit.class_name} becomes the equivalent {_ALIASES[unit.class_name]} with "
+            "synchronized",
         )
         return replace(unit.with_config(synchronized=True), class_name=_ALIASES[unit.class_name])
     return unit
@@ -84,7 +84,7 @@ def _relu(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "class-renamed",
         unit,
-        "ThresholdedReLU becomes ReLU with its threshold, which computes the same",
+        "ThresholdedReLU becomes the equivalent ReLU with a threshold",
     )
     return replace(
         unit.without("theta").with_config(max_value=None, negative_slope=0.0, threshold=theta),

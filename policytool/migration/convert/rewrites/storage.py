@@ -1,6 +1,6 @@
 """
-Models whose variables the target's container cannot hold: subclassed ones in HDF5, bfloat16
-variables before TF 2.5, a Sequential that nothing builds.
+Models whose variables the target's file format cannot store: subclassed models in HDF5, bfloat16
+variables before TF 2.5, a Sequential that was never built.
 
 Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said of
 the layers that they come from.
@@ -67,15 +67,15 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             log.refuse(
                 "model",
                 root,
-                f"{what} is a subclassed model, which HDF5 cannot rebuild: it takes an archive "
-                "(.keras), and its class at hand",
+                f"{what} is a subclassed model, which HDF5 does not support; use a .keras "
+                "archive and keep its class available",
             )
         elif target.loader == _OTHERWISE and situation.source_release != _OTHERWISE:
             log.refuse(
                 "model",
                 root,
-                f"{what} is a subclassed model, whose layers {target.loader} has elsewhere in an "
-                "archive: take a later release",
+                f"{what} is a subclassed model, whose layers {target.name} expects at other "
+                "places of an archive; choose a later release",
             )
         elif situation.crosses and any(situation.loaded.document.tensors or ()):
             _judge_build(root, situation, what)
@@ -89,8 +89,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         log.refuse(
             "model",
             root,
-            f"{what} has no input shape in the file, without which no release makes its variables: "
-            "give it one, and save it again",
+            f"{what} has no input shape in the file, without which no release creates its "
+            "variables; set one and save the model again",
         )
     for unit, code, text in (
         *_without_tables(root, target),
@@ -113,9 +113,9 @@ def _judge_build(root: Unit, situation: ConversionContext, what: str) -> None:
     if words.get(_SHAPE) is not None and words.keys() == {_SHAPE}:
         return
     reason = (
-        "without which no release makes its variables: call it, and save it again"
+        ("without which no release creates its variables; call the model and save it again")
         if not words
-        else f"but {', '.join(sorted(words))}, which {situation.target.loader} is not told"
+        else (f"but {', '.join(sorted(words))}, which {situation.target.name} does not receive")
     )
     situation.log.refuse("model", root, f"{what} has no input shape in the file, {reason}")
 
@@ -127,7 +127,10 @@ def _without_tables(root: Unit, target: Target) -> Iterator[_Lacking]:
                 yield (
                     unit,
                     "class",
-                    f"has a table, which {target.loader} reads from no HDF5: take a later release",
+                    (
+                        f"has a lookup table, which {target.name} cannot read from HDF5; choose "
+                        "a later release"
+                    ),
                 )
 
 
@@ -135,8 +138,12 @@ def _without_bfloat16(root: Unit, situation: ConversionContext) -> Iterator[_Lac
     target = situation.target
     if target.container == "h5" and not target.since(_BFLOAT16_SINCE):
         for unit in _in_bfloat16(root, situation):
-            text = f"keeps its variables in bfloat16, which {target.loader} reads from no HDF5"
-            yield unit, "policy", f"{text}; with --set {unit.path}=mixed_bfloat16 they are float32"
+            text = f"stores its variables in bfloat16, which {target.name} cannot read from HDF5"
+            yield (
+                unit,
+                "policy",
+                f"{text}; use --set {unit.path}=mixed_bfloat16 to store them as float32",
+            )
 
 
 def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
@@ -144,11 +151,11 @@ def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
         for unit in walk(root):
             layer = unit.config.get("layer") if unit.class_name == "TimeDistributed" else None
             if isinstance(layer, Unit) and layer.network is not None and layer.network.is_chain:
-                text = f"is around a Sequential, whose output's shape {target.loader} cannot tell"
+                text = f"is around a Sequential, whose output shape {target.name} cannot compute"
                 yield (
                     unit,
                     "class",
-                    f"{text}: take a later release, or save it around a functional model",
+                    f"{text}; choose a later release, or wrap a functional model",
                 )
 
 

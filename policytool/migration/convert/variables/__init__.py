@@ -44,7 +44,7 @@ def place_variables(
     """
     builder = HolderBuilder(situation, Sources(situation, root))
     holder = builder.holder(root)
-    maker = _Maker(situation.target, {cast.tensor: cast for cast in casts})
+    maker = _Maker(situation, {cast.tensor: cast for cast in casts})
     found = (
         _archive_layout(holder, maker)
         if situation.target.container == "keras"
@@ -57,8 +57,7 @@ def place_variables(
         situation.log.note(
             "bfloat16-widened",
             None,
-            f"{maker.widened} variables in bfloat16 are stored as float32, which holds the same "
-            "values",
+            f"{maker.widened} variables in bfloat16 are stored as float32 with the same values",
         )
     return found
 
@@ -78,39 +77,53 @@ def _tell_of_rounding(holder: Holder, situation: ConversionContext) -> None:
     Tell of a layer whose variables the source's library keeps in more bits than the policy says,
     and the target's does not: it rounds them as it loads them.
     """
-    unit, policy = holder.unit, holder.unit.config.get("dtype")
+    unit = holder.unit
+    for stored in holder.own:
+        own = _own_dtypes(unit, stored, situation)
+        if own is not None and dtypes.itemsize(own[1]) < dtypes.itemsize(own[0]):
+            before, after = own
+            situation.log.caution(
+                "weights-rounded",
+                unit,
+                f"{unit.path} ({unit.class_name}) has {before} variables, and "
+                f"{situation.target.name} creates {after} variables: loading rounds them, and "
+                "predictions differ",
+            )
+
+
+def _own_dtypes(unit: Unit, stored: Stored, situation: ConversionContext) -> tuple[str, str] | None:
+    """
+    Return what the two libraries keep a variable in that the source's does not keep in the policy's
+    variable dtype; None for all others.
+    """
+    policy = unit.config.get("dtype")
     if unit.custom or not isinstance(policy, Policy) or policy.variable_dtype is None:
-        return
+        return None
     source, target = (
         newest(KERAS3 if keras3 else KERAS2).id
         for keras3 in (situation.from_keras3, situation.to_keras3)
     )
-    for stored in holder.own:
-        names = unit.class_name, policy.name, stored.slot.known_as
-        before = dtype_support.variable_dtype(source, *names)
-        after = dtype_support.variable_dtype(target, *names) or policy.variable_dtype
-        if before is not None and dtypes.itemsize(after) < dtypes.itemsize(before):
-            situation.log.caution(
-                "weights-rounded",
-                unit,
-                f"{unit.path} ({unit.class_name}) has variables in {before} under the policy "
-                f"{policy.name}, which {situation.target.loader} makes {after}: it rounds them as "
-                "it loads them, and predicts differently",
-            )
+    names = unit.class_name, policy.name, stored.slot.known_as
+    before = dtype_support.variable_dtype(source, *names)
+    after = dtype_support.variable_dtype(target, *names) or policy.variable_dtype
+    return (before, after) if before is not None else None
 
 
 class _Maker:
     """Makes the placements of one file."""
 
-    def __init__(self, target: Target, casts: Mapping[tuple[str, ...], Cast]) -> None:
-        self.target = target
+    def __init__(self, situation: ConversionContext, casts: Mapping[tuple[str, ...], Cast]) -> None:
+        self.situation = situation
+        self.target = situation.target
         self.casts = casts
         self.widened = 0
 
     def placement(self, path: tuple[str, ...], holder: Holder, stored: Stored) -> Placement:
         """Return the placement of a variable."""
         cast = self.casts.get(stored.source.path) if stored.source is not None else None
-        dtype, through = (stored.dtype, None) if cast is None else (cast.after, cast.through)
+        dtype, through = (
+            (self._widened(holder, stored), None) if cast is None else (cast.after, cast.through)
+        )
         stored_as = stored_dtype(dtype, self.target)
         if dtype in _BFLOAT16 and stored_as == "float32":
             if cast is not None:
@@ -128,6 +141,21 @@ class _Maker:
             fill=stored.fill,
             layer=holder.unit.path or path_of((holder.name,)),
         )
+
+    def _widened(self, holder: Holder, stored: Stored) -> str:
+        """
+        Return the dtype of a variable: the target's where the source's library keeps it in fewer
+        bits, as tf_keras does those of Normalization under a mixed policy. The values are the same.
+        """
+        if not self.situation.crosses:
+            return stored.dtype
+        own = _own_dtypes(holder.unit, stored, self.situation)
+        widens = (
+            own is not None
+            and own[0] == stored.dtype
+            and dtypes.itemsize(own[1]) > dtypes.itemsize(own[0])
+        )
+        return own[1] if own is not None and widens else stored.dtype
 
 
 def _archive_layout(

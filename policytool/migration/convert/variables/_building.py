@@ -127,7 +127,7 @@ class HolderBuilder:
             names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
             self._refuse(
                 unit,
-                f"stores {names}, for which {unit.class_name} of {self.situation.target.loader} "
+                f"stores {names}, for which {unit.class_name} of {self.situation.target.name} "
                 "has no variable",
             )
         return found
@@ -157,7 +157,7 @@ class HolderBuilder:
         self._refuse(
             unit,
             f"has no {'/'.join((*slot.scopes, slot.name))} in the file, which {unit.class_name} of "
-            f"{self.situation.target.loader} needs",
+            f"{self.situation.target.name} needs",
         )
         return None
 

@@ -25,6 +25,7 @@ from policytool.migration.convert.variables._slots import (
 from policytool.model.tree import LAYERS, NOT_WEIGHTS
 from policytool.releases import layer_classes
 from policytool.releases.naming import snake_case
+from policytool.releases.releases import release_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -160,10 +161,12 @@ def _class_of(layer: _StoredLayer, layers: Sequence[_StoredLayer], release: str)
     if not layer.variables:
         return base if class_name is not None and may_lack_variables(class_name, release) else None
     if base is None or base in _ABSTRACT:
-        raise UnlistedError(f"the name of {_label(layer)} does not say its class")
+        raise UnlistedError(f"the class of {_label(layer)} is not in its name")
     if class_name is not None:
         if slots(class_name, release, {}) is None and class_name not in _HOLDERS:
-            raise UnlistedError(f"{_label(layer)} is a {class_name}, which {release} does not have")
+            raise UnlistedError(
+                f"{_label(layer)} is a {class_name}, which {release_name(release)} does not have"
+            )
         if not _fits(class_name, layer.variables):
             raise UnlistedError(f"{_label(layer)} does not have the variables of a {class_name}")
         return base
@@ -181,14 +184,14 @@ def _check_own_class(layer: _StoredLayer, base: str, layers: Sequence[_StoredLay
     ]
     numbered = [one for one in alike if _parts(one)[0] == base]
     if len(numbered) < len(alike) or any(LAYERS in within for within, _ in layer.variables):
-        raise UnlistedError(f"the class of {_label(layer)} is not known")
+        raise UnlistedError(f"the class of {_label(layer)} is unknown")
     if numbered:
         return
     others = (one for one in layers if one is not layer)
     named_by_keras = all(_parts(one)[0] in _builtin() for one in others)
     may_be_builtin = any(_fits(name, layer.variables) for name in _builtin().values())
     if may_be_builtin or not named_by_keras:
-        raise UnlistedError(f"the class of {_label(layer)} is not known")
+        raise UnlistedError(f"the class of {_label(layer)} is unknown")
 
 
 def _parts(layer: _StoredLayer) -> tuple[str | None, int | None]:
@@ -222,9 +225,7 @@ def _in_order(members: Sequence[_StoredLayer], names: Mapping[str, str]) -> list
     known = [number for number in numbers.values() if number is not None]
     is_run = len(set(every)) == len(every) == max(every, default=0) - min(every, default=0) + 1
     if len(known) < len(members) or not is_run:
-        raise UnlistedError(
-            f"the order of {', '.join(_label(one) for one in members)} is not known"
-        )
+        raise UnlistedError(f"the order of {', '.join(_label(one) for one in members)} is unknown")
     return sorted(members, key=lambda one: numbers[one.path] or 0)
 
 

@@ -86,7 +86,7 @@ def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | Non
         return _obstacle_of_counts(pool) if is_model(unit) else None
     within = {path for path, _ in pool}
     if any(_NESTED.fullmatch(name) for path in within for name in path):
-        return "holds layers in lists within lists, which Keras 2 neither stores nor loads"
+        return "has layers in nested lists, which Keras 2 neither stores nor loads"
     if is_subclassed_model(unit):
         reason = _reason_against_listing(unit, pool, situation)
     else:
@@ -94,10 +94,9 @@ def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | Non
     if reason is None:
         return None
     return (
-        "is a model that holds layers in attributes: Keras 3 stores some below the names of the "
-        "attributes and the others by class and count, and Keras 2 the other way round, which this "
-        f"file does not say ({reason}): build it from its class in the target, and set the "
-        "weights of its layers one by one"
+        "is a model with layers in attributes, which Keras 2 and Keras 3 store under "
+        f"different names that this file does not contain ({reason}); build the model "
+        "from its class in the target and set the weights layer by layer"
     )
 
 
@@ -113,7 +112,7 @@ def _reason_against_listing(unit: Unit, pool: Pool, situation: ConversionContext
     except UnlistedError as error:
         return str(error)
     if listing.assumed and any(below(unit)):
-        return "it is given layers, which it need not set in the order in which they were made"
+        return "it gets layers as arguments, whose order is unknown"
     return None
 
 
@@ -137,9 +136,9 @@ def _listed_in_keras2(unit: Unit, pool: Pool, situation: ConversionContext) -> P
         situation.log.caution(
             "layer-order",
             unit,
-            f"{unit.path} ({unit.class_name}) holds {', '.join(listing.assumed)} in attributes: "
-            f"{situation.target.loader} finds them if their names are the default names of their "
-            "classes, and the model sets them in this order: compare predictions",
+            f"{unit.path} ({unit.class_name}) has {', '.join(listing.assumed)} in "
+            f"attributes, which {situation.target.name} finds only if they have default "
+            "names and the model creates them in this order; compare predictions",
         )
     return {(listing.move(within), number): tensor for (within, number), tensor in pool.items()}
 
@@ -157,9 +156,9 @@ def across_archives(unit: Unit, pool: Pool, situation: ConversionContext) -> Poo
         situation.log.caution(
             "layer-order",
             unit,
-            f"{unit.path} ({unit.class_name}) lists several layers of one class ({several}): if it "
-            "holds them in a dict, Keras 3 lists them in the order of its items, and Keras 2 in "
-            "that of its keys: compare predictions",
+            f"{unit.path} ({unit.class_name}) has several layers of the same class ({several}); "
+            "if they are in a dict, Keras 3 uses their insertion order and Keras 2 the order of "
+            "the sorted keys, so compare predictions",
         )
     return pool
 
@@ -189,10 +188,9 @@ def _obstacle_of_counts(pool: Pool) -> str | None:
         if attribute is not None:
             where = "/".join((*level, attribute))
             return (
-                f"holds layers in {where}, which can be of a class that other layers have: Keras 3 "
-                "counts the layers of each class, and the file does not say where it stands among "
-                "them: build it from its class in the target, and set the weights of its layers "
-                "one by one"
+                f"has layers in {where} that may have the same class as other layers, and the "
+                "file does not contain their order; build the model from its class in the "
+                "target and set the weights layer by layer"
             )
     return None
 

@@ -62,27 +62,26 @@ def _objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | No
     holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
     if pool and holds_layers and not _is_laid_out_alike(situation, numbered=numbered):
         return (
-            "has variables of layers that its config does not hold, which archives have by "
-            f"attribute, and HDF5 in their order: save it as {_NAMES[target.container]} in its own "
-            "release first"
+            "has variables of layers that are not in its config; save it as "
+            f"{_NAMES[target.container]} with the release that wrote it first"
         )
     is_ordered = situation.loaded.document.layout is Layout.LEGACY_H5
     several = len({within for within, _ in pool}) > 1
     if target.container == "h5" and not numbered and not is_ordered and unit.custom and several:
         return (
-            "has variables of several layers that its config does not hold, and only HDF5 says "
-            "their order: save it as HDF5 in its own release first"
+            "has variables of several layers that are not in its config, whose order only HDF5 "
+            "stores; save it as HDF5 with the release that wrote it first"
         )
     if target.container == "keras" and not numbered and len(pool) > 1:
         return (
-            "has variables whose order the file does not tell: save it as an archive (.keras) in "
-            "its own release first"
+            "has variables of unknown order; save it as a .keras archive with the release that "
+            "wrote it first"
         )
     reads_otherwise = target.loader in _READ_OTHERWISE and target.loader != situation.source_release
     if is_quantised(unit) and target.container == "h5" and reads_otherwise:
         return (
-            f"is quantised, and {target.loader} reads its variables from HDF5 in another order: "
-            "save it as an archive (.keras) first"
+            f"is quantized, and {target.name} reads its variables from HDF5 in a different "
+            "order; save it as a .keras archive first"
         )
     return None
 

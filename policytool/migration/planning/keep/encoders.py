@@ -25,7 +25,7 @@ def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
     """Yield the layers of these classes; those whose dtype is no float keep it anyway."""
     for index, site in enumerate(loaded.sites):
         if site.class_name in ENCODERS and not custom_classes.is_opaque(site):
-            yield index, "it encodes ids or categories with ops that have no 16-bit form"
+            yield index, "it encodes IDs or categories with ops that have no 16-bit kernel"
 
 
 RULE: Final = KeepRule(name="encoders", find=find)

@@ -45,8 +45,8 @@ def find(loaded: LoadedModel, _policy: Policy) -> Iterator[tuple[int, str]]:
         yield (
             index,
             (
-                f"it carries ids to {loaded.layers[lookup].path}, and a 16-bit float cannot tell "
-                "large ones apart"
+                f"it passes IDs to {loaded.layers[lookup].path}, and 16-bit floats cannot "
+                "represent large IDs exactly"
             ),
         )
 

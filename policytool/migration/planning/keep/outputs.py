@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
-OUTPUT: Final = "it makes the model's output, which stays in float32"
-SOFTMAX: Final = "a softmax before the output, whose small probabilities a 16-bit float loses"
-BETWEEN: Final = "it stands between a softmax and the output"
+OUTPUT: Final = "it computes the output of the model, which stays in float32"
+SOFTMAX: Final = "it is a softmax before the output, whose small probabilities are lost in 16 bits"
+BETWEEN: Final = "it is between a softmax and the output"
 _OPERATIONS: Final = OPAQUE_CLASSES - {
     "Lambda",
     "KerasLayer",

@@ -65,14 +65,17 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         "UnitNormalization",
         _BOTH,
         _HALF,
-        "its squares leave float16's range: zero vectors become NaN, values of 1e-4 infinite",
+        (
+            "its squares exceed the range of float16: zero vectors become NaN, values of "
+            "1e-4 become infinite"
+        ),
     ),
     # tf_keras/src/layers/normalization/group_normalization.py does not upcast, Keras 3's does
     _row(
         "GroupNormalization",
         _KERAS2,
         _HALF,
-        "tf_keras sums its squares in float16: values around 300 come out wholly wrong",
+        ("tf_keras sums its squares in float16: results for values around 300 are wrong"),
     ),
     # tf_keras reduces in the compute dtype; keras/src/ops/numpy.py, mean, upcasts
     _row(
@@ -87,23 +90,23 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         "LayerNormalization",
         _KERAS2,
         frozenset({"float16"}),
-        "tf_keras computes it in float16 under the pure policy: values around 300 come out wholly "
-        "wrong",
+        "tf_keras computes it in float16 under the pure policy: results for values "
+        "around 300 are wrong",
     ),
     # keras/src/layers/preprocessing/normalization.py casts mean and variance to the compute dtype
     _row(
         "Normalization",
         _BOTH,
         _ANY_16,
-        "it casts its mean and variance: a mean of 1e5 overflows float16 and loses its digits in "
-        "bfloat16",
+        "it casts its mean and variance: a mean of 1e5 overflows float16 and loses "
+        "precision in bfloat16",
     ),
     # keras/src/layers/merging/dot.py normalises with an epsilon of 1e-12
     _row(
         "Dot",
         _BOTH,
         _HALF,
-        "it normalises by a sum of squares, which leaves float16's range",
+        "it normalizes by a sum of squares, which exceeds the range of float16",
         lambda config: config.get("normalize") is True,
     ),
     # its sum over sorted logits has no 16-bit kernel in a traced graph; Keras 3 alone has the

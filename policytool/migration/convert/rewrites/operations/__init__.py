@@ -1,6 +1,6 @@
 """
-The ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (TF 2.4 on),
-``TensorFlowOpLayer`` before, operations of Keras 3.
+Ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (from TF 2.4 on),
+``TensorFlowOpLayer`` of earlier releases, operations of Keras 3.
 
 Rows say which function of TensorFlow computes what an operation does, in modules by family;
 ``composed`` has what one side says with several. ``to_keras3`` and ``to_keras2`` read the rows,
@@ -84,8 +84,8 @@ def _network(network: Network, situation: ConversionContext) -> Network:
             situation.log.change(
                 "cast-dropped",
                 unit,
-                f"the cast to {unit.config.get('dtype')} is left out: the layers behind it cast by "
-                "themselves",
+                f"the cast to {unit.config.get('dtype')} is omitted because the following "
+                "layers cast their inputs",
             )
     if situation.crosses or not situation.to_keras3:  # rewrites put operations into any model
         names = {unit.name for unit in network.units}
@@ -116,8 +116,8 @@ def _modernize(network: Network, situation: ConversionContext) -> Network:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} ({node_defs.NODE_DEF}) {reasons[unit.name]}: replace it by a layer "
-                "in the source",
+                f"{unit.path} ({node_defs.NODE_DEF}) {reasons[unit.name]}; replace it with a "
+                "layer in the source",
             )
     return found
 
@@ -137,8 +137,7 @@ def _convert(
         situation.log.refuse(
             "operation",
             unit,
-            f"{unit.path} is an operation that is never called: nothing says what its arguments "
-            "are",
+            f"{unit.path} is an operation that is never called, so its arguments are unknown",
         )
         return (unit,)
     found: list[tuple[Unit, ...]] = []
@@ -159,7 +158,7 @@ def _convert(
         situation.log.refuse(
             "operation",
             unit,
-            f"{unit.path} is called {len(unit.calls)} times, with other arguments each time",
+            f"{unit.path} is called {len(unit.calls)} times with different arguments",
         )
         return (unit,)
     said = ", ".join(_function_name(new) for new in found[0])
@@ -216,7 +215,8 @@ def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "operation",
             unit,
-            f"{unit.path} is {unit.class_name}, an operation that {loader} does not have",
+            f"{unit.path} is {unit.class_name}, an operation that {situation.target.name} does "
+            "not have",
         )
         return unit
     latest = keras_operations.signature(newest(KERAS3).id, module, unit.class_name)
@@ -228,7 +228,8 @@ def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is {unit.class_name} with {key}, which {loader} does not take",
+                f"{unit.path} is {unit.class_name} with {key}, which {situation.target.name} "
+                "does not support",
             )
     return replace(unit, config=config, module=f"{keras_operations.MODULES}{module}")
 
@@ -238,8 +239,8 @@ def _judge_lambdas(network: Network, situation: ConversionContext) -> None:
     for unit in network.units:
         if unit.class_name in _LAMBDAS and not unit.custom:
             message = (
-                f"{unit.path} is {_function_name(unit)} in an op layer ({unit.class_name}), which "
-                f"{situation.target.loader} does not have; they came with TF 2.4"
+                f"{unit.path} is {_function_name(unit)} in an op layer ({unit.class_name}), "
+                f"which {situation.target.name} does not have; TF 2.4 introduced them"
             )
             situation.log.refuse("operation", unit, message)
 
@@ -251,8 +252,8 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is a {unit.class_name}, a layer of TensorFlow's own ops that Keras 3 "
-                "does not have",
+                f"{unit.path} is a {unit.class_name}, a layer for raw TensorFlow ops that "
+                "Keras 3 lacks",
             )
         if (
             unit.class_name == "GetItem"
@@ -262,17 +263,19 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is GetItem of several axes, which {situation.target.loader} does not "
-                "read back from a file",
+                f"{unit.path} is GetItem on several axes, which {situation.target.name} "
+                "cannot read from a file",
             )
         if str(unit.config.get("function")) in _SHAPES and unit.class_name == LAMBDA:
             situation.log.refuse(
-                "operation", unit, f"{unit.path} takes a shape, which no config of Keras 3 holds"
+                "operation",
+                unit,
+                f"{unit.path} reads a shape, which Keras 3 configs cannot represent",
             )
         if unit.role is Role.OPERATION and situation.target.container == "h5":
             message = (
-                f"{unit.path} is {unit.class_name}, an operation: no release of Keras 3 reads it "
-                "from HDF5; write an archive (.keras)"
+                f"{unit.path} is {unit.class_name}, an operation that no release of Keras 3 "
+                "reads from HDF5; use -o NAME.keras"
             )
             situation.log.refuse("h5-operations", unit, message)
 

@@ -26,10 +26,7 @@ def _floats(call: Call, dtypes: Dtypes) -> Reference:
     """Return the tensor that a function of one is called with."""
     first = call.args[0]
     if not isinstance(first, Reference) or dtypes.of(first) not in names_of_dtypes.FLOATS:
-        raise UnsayableError(
-            "calls a function of TensorFlow with something else than a tensor of floating-point "
-            "numbers"
-        )
+        raise UnsayableError("calls a TensorFlow function with an input other than a float tensor")
     return first
 
 
@@ -46,7 +43,7 @@ def _matmul(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference 
         not all(isinstance(side, Reference) for side in sides)
         or call.kwargs.get("output_type") is not None
     ):
-        raise UnsayableError("multiplies matrices of which one is no tensor of the graph")
+        raise UnsayableError("multiplies matrices that are not both tensors of the graph")
     swapped = {"axis1": -1, "axis2": -2}
     args = [
         builder.operation("numpy.Swapaxes", (side,), swapped) if flag else side
@@ -74,7 +71,7 @@ def _axis(call: Call) -> Value:
         return axis
     if isinstance(axis, list) and all(isinstance(item, int) for item in axis):
         return [item for item in axis if isinstance(item, int)]
-    raise UnsayableError("calls a function of TensorFlow with an axis that is no number")
+    raise UnsayableError("calls a TensorFlow function with an axis that is not a number")
 
 
 def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
@@ -117,7 +114,7 @@ def _add_n(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     if isinstance(terms, Reference):
         terms = [terms]
     if not isinstance(terms, list) or not all(isinstance(term, Reference) for term in terms):
-        raise UnsayableError("adds arrays that are no tensors of the graph")
+        raise UnsayableError("adds arrays that are not tensors of the graph")
     total: Argument = terms[0]
     if len(terms) == 1:
         return builder.operation("numpy.Copy", (total,))
@@ -148,9 +145,9 @@ def _resize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
         or method not in _METHODS
         or call.kwargs.get("preserve_aspect_ratio")
     ):
-        raise UnsayableError(f"resizes images by {method} or otherwise than Keras 3 can")
+        raise UnsayableError(f"resizes images by {method} or with options that Keras 3 lacks")
     if not isinstance(size, list) or not all(isinstance(item, int) for item in size):
-        raise UnsayableError("resizes images to what a tensor says")
+        raise UnsayableError("resizes images to a size that is a tensor")
     if dtype != "float32" and method != "nearest":
         x = builder.operation("core.Cast", (x,), {"dtype": "float32"})
     config: dict[str, Value] = {
@@ -168,7 +165,7 @@ def _clip(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | 
         return None
     x = _floats(call, dtypes)
     if not all(isinstance(bound, Reference | int | float) for bound in (low, high)):
-        raise UnsayableError("clips to arrays")
+        raise UnsayableError("clips to bounds that are arrays")
     return builder.operation("numpy.Maximum", (builder.operation("numpy.Minimum", (x, high)), low))
 
 
@@ -184,7 +181,7 @@ def _like(op: str) -> Compose:
         if dtype is None:
             return None
         if not isinstance(dtype, str) or dtype not in names_of_dtypes.NAMES:
-            raise UnsayableError("fills a tensor of a dtype that Keras 3 does not have")
+            raise UnsayableError("fills a tensor of a dtype that Keras 3 lacks")
         filled = builder.operation(f"numpy.{op}", (call.args[0],))
         return builder.operation("core.Cast", (filled,), {"dtype": dtype})
 
@@ -194,8 +191,8 @@ def _like(op: str) -> Compose:
 def _einsum(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     del builder, call, dtypes
     raise UnsayableError(
-        "calls tf.einsum, of which Keras 2 writes the equation and not the tensors: its own "
-        "release does not load the file either"
+        "calls tf.einsum, whose tensors are missing from Keras 2 files; the release "
+        "that wrote the file cannot load it either"
     )
 
 
@@ -211,7 +208,7 @@ def _pool(op: str, rank: str) -> Compose:
         x, padding = _floats(call, dtypes), call.kwargs.get("padding")
         order = call.kwargs.get("data_format") or "NHWC"
         if padding not in {"VALID", "SAME"} or not str(order).endswith("C"):
-            raise UnsayableError("pools with channels first, or with padding of its own")
+            raise UnsayableError("pools with channels_first data or explicit padding")
         config: dict[str, Value] = {
             "pool_size": _windows(call.kwargs.get("ksize"), axes),
             "strides": _windows(call.kwargs.get("strides"), axes),
@@ -241,7 +238,7 @@ def _windows(sizes: Argument, ranks: tuple[int, ...]) -> Value:
         found = []
     if found:
         return found if len(found) > 1 else found[0]
-    raise UnsayableError("pools windows whose sizes do not say which axes they are of")
+    raise UnsayableError("pools windows whose sizes do not match the axes")
 
 
 COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(

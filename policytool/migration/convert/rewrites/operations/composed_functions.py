@@ -41,7 +41,7 @@ def put(
     if compose is None:
         return None
     if not isinstance(first, Reference) or dtype not in names_of_dtypes.FLOATS:
-        raise UnsayableError(f"is {unit.class_name} of something that is no tensor of floats")
+        raise UnsayableError(f"applies {unit.class_name} to an input that is not a float tensor")
     return compose(builder, unit, first, dtype)
 
 
@@ -84,7 +84,7 @@ def _whole(value: Value) -> Argument:
         return value
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
         return [item for item in value if isinstance(item, int)]
-    raise UnsayableError("has an argument that is no whole number")
+    raise UnsayableError("has an argument that is not an integer")
 
 
 def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
@@ -157,7 +157,7 @@ def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
         or not isinstance(given, str)
         or given == "bool"
     ):
-        raise UnsayableError(f"fills a tensor of {given} with something that is no number of it")
+        raise UnsayableError(f"fills a tensor of {given} with a value of another dtype")
     zeros = builder.function("zeros_like", tensor, {"dtype": given})
     return builder.function("math.add", zeros, {"y": number})
 
@@ -171,7 +171,9 @@ def _pool(function: str) -> Compose:
         size, strides = config.get("pool_size"), config.get("strides")
         padding = config.get("padding", "valid")
         if config.get("data_format") == "channels_first" or not isinstance(padding, str):
-            raise UnsayableError("pools with channels first, which TensorFlow cannot on a CPU")
+            raise UnsayableError(
+                "pools with channels_first data, which TensorFlow does not support on CPUs"
+            )
         told: dict[str, Argument] = {"ksize": _whole(size), "padding": padding.upper()}
         told["strides"] = _whole(size if strides is None else strides)
         return builder.function(function, tensor, told)
@@ -200,7 +202,7 @@ def _resize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str
         or config.get("data_format") == "channels_first"
         or not isinstance(method, str)
     ):
-        raise UnsayableError("resizes images in a way that tf.image.resize has no words for")
+        raise UnsayableError("resizes images with options that tf.image.resize lacks")
     antialias = config.get("antialias") is True
     resized = builder.function(
         "image.resize",

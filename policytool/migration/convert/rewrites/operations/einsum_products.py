@@ -42,7 +42,7 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Re
     tensors = [one for one in call.args if isinstance(one, Reference)]
     kinds = {dtypes.of(one) for one in tensors}
     if len(kinds) != 1 or not kinds <= set(names_of_dtypes.FLOATS):
-        raise UnsayableError("is Einsum of tensors that are not all of one floating-point dtype")
+        raise UnsayableError("is Einsum of tensors that do not share one float dtype")
     if (
         not arrow
         or "." in equation
@@ -51,7 +51,9 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Re
         or len(tensors) not in (1, 2)
         or any(len(set(part)) != len(part) for part in (*letters, result))
     ):
-        raise UnsayableError(f"is Einsum of {equation}, which is not known as a product here")
+        raise UnsayableError(
+            f"is Einsum of {equation}, which policytool cannot convert to a product"
+        )
     terms = [
         _Term(tensor=tensor, letters=part) for tensor, part in zip(tensors, letters, strict=True)
     ]
@@ -74,7 +76,7 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
     if max(len(gone), len(left), len(right)) <= 1:
         return _matrices(builder, (first, second), (batch, left, gone, right))
     if batch:
-        raise UnsayableError("is Einsum of several axes at once beside shared ones")
+        raise UnsayableError("is Einsum of several axes next to shared axes")
     axes: list[Argument] = [[term.letters.index(one) for one in gone] for term in (first, second)]
     found = builder.function("tensordot", first.tensor, {"b": second.tensor, "axes": axes})
     return _Term(tensor=found, letters=left + right)

@@ -95,9 +95,7 @@ def _op_layer(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
             unit, class_name=SLICING, config={**config, "function": slicing.FUNCTION}, calls=calls
         )
     if op not in OPS:
-        raise UnsayableError(
-            f"is {op}, an op of TensorFlow that no operation of Keras 3 is known to compute"
-        )
+        raise UnsayableError(f"is {op}, a TensorFlow op without a known Keras 3 operation")
     calls = tuple(_call_of(op, attributes, _inputs(unit, call), packed) for call in unit.calls)
     return replace(
         unit, class_name=LAMBDA, config={**config, "function": OPS[op].function}, calls=calls
@@ -143,14 +141,16 @@ def _value(key: str, value: Mapping[str, Value]) -> Argument:
         return [int(str(item)) for item in numbers] if isinstance(numbers, list) else None
     if "b" in value:
         return value["b"] is True
-    raise UnsayableError(f"has an attribute {key} that is no number, text, type or list of numbers")
+    raise UnsayableError(
+        f"has an attribute {key} that is not a number, text, type or list of numbers"
+    )
 
 
 def _text(encoded: str) -> str:
     try:
         return base64.b64decode(encoded, validate=True).decode("ascii")
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise UnsayableError("has an attribute that is no text") from error
+        raise UnsayableError("has an attribute that is not text") from error
 
 
 def _inputs(unit: Unit, call: Call) -> list[Argument]:
@@ -179,7 +179,7 @@ def _call_of(
     if REST in known.inputs:
         inputs = [inputs[: len(inputs) - named], *inputs[len(inputs) - named :]]
     if len(inputs) != len(known.inputs):
-        raise UnsayableError(f"is {op} with {len(inputs)} inputs, and {len(known.inputs)} it has")
+        raise UnsayableError(f"is {op} with {len(inputs)} inputs instead of {len(known.inputs)}")
     given = dict(zip(known.inputs, inputs, strict=True))
     first = given.pop(REST if REST in given else FIRST)
     if op == _RESHAPE and isinstance(shape := given["shape"], Reference):
@@ -189,7 +189,7 @@ def _call_of(
             given[known.attributes[attribute]] = value
         elif attribute in known.needed and value != known.needed[attribute]:
             raise UnsayableError(
-                f"is {op} with {attribute} {value}, which no operation of Keras 3 does"
+                f"is {op} with {attribute} {value}, which no Keras 3 operation supports"
             )
         elif attribute not in known.needed and not (
             attribute in _COUNTS
@@ -197,7 +197,7 @@ def _call_of(
             or attribute.startswith("T")
             or value in _TYPES.values()
         ):
-            raise UnsayableError(f"is {op} with {attribute}, whose meaning is not known here")
+            raise UnsayableError(f"is {op} with {attribute}, whose meaning is unknown")
     return Call(args=(first,), kwargs={**given, **known.said})
 
 
@@ -205,7 +205,7 @@ def _slice_call(op: str, attributes: Mapping[str, Argument], inputs: list[Argume
     """Return a call that cuts out a part, whose bounds have to be constants."""
     if len(inputs) != _SLICES[op] or any(not isinstance(bounds, list) for bounds in inputs[1:]):
         raise UnsayableError(
-            f"is {op} with bounds that a tensor says, which no config of Keras 3 holds"
+            f"is {op} with bounds that are tensors, which Keras 3 configs cannot represent"
         )
     if op == "Slice":
         begins, sizes = (_numbers(item) for item in inputs[1:])

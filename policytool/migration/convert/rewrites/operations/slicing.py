@@ -28,11 +28,11 @@ def put3(builder: OperationBuilder, call: Call) -> Reference:
     :raises UnsayableError: for an index that is a tensor
     """
     if _SPEC not in call.kwargs or not isinstance(call.args[0], Reference):
-        raise UnsayableError("takes a part of a tensor, and the file does not say which")
+        raise UnsayableError("slices a tensor, but the file does not contain the slice")
     spec = call.kwargs[_SPEC]
     if any(True for _ in references(spec)):
         raise UnsayableError(
-            "takes a part of a tensor that another tensor says, which no config of Keras 3 holds"
+            "slices a tensor by another tensor, which Keras 3 configs cannot represent"
         )
     key: Argument = (
         [_index3(item) for item in spec]
@@ -56,9 +56,7 @@ def _index3(item: Argument) -> Argument:
         or isinstance(item, Slice)
     ):
         return item
-    raise UnsayableError(
-        "takes a part of a tensor by a mask or a list, which Keras 3 reads otherwise"
-    )
+    raise UnsayableError("slices a tensor with a mask or a list, which Keras 3 reads differently")
 
 
 def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
@@ -71,17 +69,15 @@ def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     arguments = (*call.args, *call.kwargs.values())
     expected = 2
     if len(arguments) != expected or not isinstance(arguments[0], Reference):
-        raise UnsayableError("takes a part of something that is no tensor of the graph")
+        raise UnsayableError("slices a value that is not a tensor of the graph")
     key = arguments[1]
     if any(True for _ in references(key)):
-        raise UnsayableError("takes a part of a tensor that another tensor says")
+        raise UnsayableError("slices a tensor by another tensor")
     if not ellipsis and any(
         isinstance(item, Slice) and item.ellipsis
         for item in (key if isinstance(key, list | tuple) else (key,))
     ):
-        raise UnsayableError(
-            "takes a part of a tensor with an ellipsis, which TF 2.4 does not read back"
-        )
+        raise UnsayableError("slices a tensor with an ellipsis, which TF 2.4 cannot read")
     spec: Argument = (
         [_index2(item) for item in key] if isinstance(key, list | tuple) else _index2(key)
     )
@@ -98,5 +94,5 @@ def _index2(item: Argument) -> Argument:
     if item is None or (isinstance(item, int) and not isinstance(item, bool)):
         return item
     raise UnsayableError(
-        "takes a part of a tensor by a mask or an array, which Keras 2 does not write into a config"
+        "slices a tensor with a mask or an array, which Keras 2 configs cannot represent"
     )

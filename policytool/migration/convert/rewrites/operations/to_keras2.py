@@ -26,7 +26,7 @@ from policytool.migration.convert.traversal import references
 from policytool.releases import dtypes as names_of_dtypes
 from policytool.releases import keras_operations
 from policytool.releases.policy import policy_from_name
-from policytool.releases.releases import KERAS3, is_since, newest
+from policytool.releases.releases import KERAS3, is_since, newest, release_name
 
 if TYPE_CHECKING:
     from policytool.migration.convert.architecture import Argument, Call, Unit
@@ -82,7 +82,9 @@ def put(
         or dtypes.of(source) not in names_of_dtypes.FLOATS
         or dtype not in names_of_dtypes.FLOATS
     ):
-        raise UnsayableError(f"is {unit.class_name}, an operation; {loader} has no layer for it")
+        raise UnsayableError(
+            f"is {unit.class_name}, an operation; {release_name(loader)} has no layer for it"
+        )
     return builder.layer(
         "Activation", source, {"activation": "linear", "dtype": policy_from_name(dtype)}
     )
@@ -99,7 +101,7 @@ def _put(
     if unit.class_name == "GetItem":
         return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
-        raise UnsayableError("swaps axes of a tensor whose rank the file does not hold")
+        raise UnsayableError("swaps axes of a tensor of unknown rank")
     if unit.class_name == einsum_products.CLASS_NAME:
         return einsum_products.put(builder, unit, call, dtypes)
     first: Argument = next(iter((*call.args, *call.kwargs.values())), None)
@@ -109,15 +111,17 @@ def _put(
     row = row_of(unit)
     if row is None:
         raise UnsayableError(
-            f"is {unit.class_name}, an operation that no function of TensorFlow is known to compute"
+            f"is {unit.class_name}, an operation without a known TensorFlow function"
         )
     function = row.functions[0]
     if not keras_operations.resolves(loader, function):
-        raise UnsayableError(f"is {unit.class_name}: {loader} does not find tf.{function}")
+        raise UnsayableError(
+            f"is {unit.class_name}: {release_name(loader)} does not find tf.{function}"
+        )
     arguments = named3(row, unit, call)
     if arguments is None:
         raise UnsayableError(
-            f"is {unit.class_name} with arguments that tf.{function} does not take"
+            f"is {unit.class_name} with arguments that tf.{function} does not support"
         )
     _judge_rest(row, unit)
     return _call(builder, row, arguments, dtypes)
@@ -133,7 +137,7 @@ def _judge_rest(row: OperationRow, unit: Unit) -> None:
     for key, value in unit.config.items():
         if key not in known and (latest is None or latest.config.get(key) != value):
             raise UnsayableError(
-                f"is {unit.class_name} with {key}, which tf.{row.functions[0]} does not take"
+                f"is {unit.class_name} with {key}, which tf.{row.functions[0]} does not support"
             )
 
 
@@ -145,9 +149,11 @@ def _call(
     dtype = of_tensors(row, arguments, dtypes)
     several = len(tensors) > 1
     if dtype is None and (several or row.floats):
-        raise UnsayableError(f"is {row.op} of tensors whose dtype is not known")
+        raise UnsayableError(f"is {row.op} of tensors of unknown dtype")
     if row.floats and dtype not in names_of_dtypes.FLOATS:
-        raise UnsayableError(f"is {row.op} of {dtype}, which tf.{function} computes otherwise")
+        raise UnsayableError(
+            f"is {row.op} of {dtype}, for which tf.{function} returns different results"
+        )
     values: dict[str, Argument] = {}
     for pair in row.pairs:
         value = arguments[pair.tf]
@@ -187,8 +193,7 @@ def _function(
             and dtype not in {*_OF_NUMBERS, None}
         ):
             raise UnsayableError(
-                f"is {row.op} with a number in front of tensors of {dtype}, which Keras 2 does not "
-                "read"
+                f"is {row.op} with a number before tensors of {dtype}, which Keras 2 cannot read"
             )
         return builder.function(
             function, front, {key: values[key] for key in others if key in values}
@@ -201,7 +206,7 @@ def _function(
         )
     if dtype not in _OF_NUMBERS:
         raise UnsayableError(
-            f"is {row.op} with a number in front of tensors of {dtype}, which Keras 2 does not read"
+            f"is {row.op} with a number before tensors of {dtype}, which Keras 2 cannot read"
         )
     if dtype == "float32" and isinstance(front, int):
         front = float(front)
@@ -228,7 +233,7 @@ def _tensor(
         return value.value
     if isinstance(value, bool | int | float):
         return value
-    raise UnsayableError("is called with something that is neither a tensor nor a number")
+    raise UnsayableError("is called with a value that is neither a tensor nor a number")
 
 
 def _free(value: Argument) -> Argument:
@@ -260,7 +265,7 @@ def _sizes(cuts: list[Argument]) -> Argument:
     before = 0
     for cut in cuts:
         if not isinstance(cut, int) or cut < before:
-            raise UnsayableError("splits at places that are counted from the end or do not rise")
+            raise UnsayableError("splits at indices that are negative or not ascending")
         sizes.append(cut - before)
         before = cut
     return [*sizes, -1]

@@ -47,12 +47,10 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Re
             return found
     row = row_of(unit)
     if row is None:
-        raise UnsayableError(
-            f"calls tf.{function}, which no operation of Keras 3 is known to compute"
-        )
+        raise UnsayableError(f"calls tf.{function}, which has no known Keras 3 operation")
     arguments = named2(row, call)
     if arguments is None:
-        raise UnsayableError(f"calls tf.{function}, whose arguments the file does not hold")
+        raise UnsayableError(f"calls tf.{function}, whose arguments are not in the file")
     return _call(builder, row, arguments, dtypes)
 
 
@@ -63,13 +61,14 @@ def _call(
     for key, value in arguments.items():
         if key not in known and value not in row.ignored.get(key, ()):
             raise UnsayableError(
-                f"calls tf.{row.functions[0]} with {key}, which {row.op} of Keras 3 does not take"
+                f"calls tf.{row.functions[0]} with {key}, which {row.op} of Keras 3 does not "
+                "support"
             )
     dtype = of_tensors(row, arguments, dtypes)
     if row.floats and dtype not in names_of_dtypes.FLOATS:
         raise UnsayableError(
-            f"calls tf.{row.functions[0]} of {dtype or 'tensors whose dtype is not known'}, which "
-            f"{row.op} of Keras 3 computes otherwise"
+            f"calls tf.{row.functions[0]} of {dtype or 'tensors of unknown dtype'}, for which "
+            f"{row.op} of Keras 3 returns different results"
         )
     args: list[Argument] = []
     kwargs: dict[str, Argument] = {}
@@ -96,8 +95,8 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
         return shape(value)
     if any(True for _ in references(value)):
         raise UnsayableError(
-            f"calls tf.{row.functions[0]} with a tensor for {pair.tf}, which {row.op} of Keras 3 "
-            "does not take"
+            f"calls tf.{row.functions[0]} with a tensor for {pair.tf}, which {row.op} of "
+            "Keras 3 does not support"
         )
     if pair.kind is ParameterKind.SPLITS and isinstance(value, list):
         return _cuts(value)
@@ -112,7 +111,7 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
     if pair.kind is ParameterKind.DTYPE and not (
         isinstance(value, str) and value in names_of_dtypes.NAMES
     ):
-        raise UnsayableError(f"calls tf.{row.functions[0]} with a dtype that Keras 3 does not have")
+        raise UnsayableError(f"calls tf.{row.functions[0]} with a dtype that Keras 3 lacks")
     return value  # type: ignore[return-value]  # no tensors in it, and JSON otherwise
 
 
@@ -124,11 +123,13 @@ def shape(value: Argument) -> Value:
     :raises UnsayableError: where more than one size is left open
     """
     if not isinstance(value, list | tuple):
-        raise UnsayableError("makes its shape from a tensor, which no config of Keras 3 holds")
+        raise UnsayableError(
+            "computes its shape from a tensor, which Keras 3 configs cannot represent"
+        )
     sizes = [item if isinstance(item, int) else -1 for item in value]
     if sizes.count(-1) > 1:
         raise UnsayableError(
-            "makes its shape from several tensors, which no config of Keras 3 holds"
+            "computes its shape from several tensors, which Keras 3 configs cannot represent"
         )
     return list(sizes)
 
@@ -138,9 +139,7 @@ def _cuts(sizes: list[Argument]) -> Value:
     total = 0
     for size in sizes[:-1]:
         if not isinstance(size, int) or size < 0:
-            raise UnsayableError(
-                "splits by sizes of which one is open, which Keras 3 has no words for"
-            )
+            raise UnsayableError("splits by sizes that include -1, which Keras 3 does not support")
         total += size
         places.append(total)
     return places
@@ -165,11 +164,11 @@ def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -
             return Constant(value=list(value), dtype=_own(value))
         if dtype is None:
             raise UnsayableError(
-                f"calls tf.{row.functions[0]} with an array beside tensors whose dtype is not known"
+                f"calls tf.{row.functions[0]} with an array and tensors of unknown dtype"
             )
         return Constant(value=list(value), dtype=dtype)
     if not isinstance(value, Reference | bool | int | float):
-        raise UnsayableError(f"calls tf.{row.functions[0]} with {pair.tf}, which is no tensor")
+        raise UnsayableError(f"calls tf.{row.functions[0]} with {pair.tf}, which is not a tensor")
     return value
 
 
