@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, assert_never
 
-from policytool.rules import loading, numerics, safety, spelling, training, truth
+from policytool.rules import consistency, formats, loading, numerics, safety, training
 from policytool.rules.base import AuditOptions, Device, Needs, Rule, RuleInput
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from policytool.rules.finding import Finding
 
 FAMILIES: Final = {
-    "PT1": ("spelling", "how policies are written", spelling.RULES),
-    "PT2": ("training", "how training goes on", training.RULES),
-    "PT3": ("numerics", "what is computed wrongly", numerics.RULES),
-    "PT4": ("truth", "what a file says against what it holds", truth.RULES),
-    "PT5": ("loading", "who refuses the file", loading.RULES),
-    "PT6": ("safety", "what a file does to who loads it", safety.RULES),
+    "PT1": ("formats", "how policies are written", formats.RULES),
+    "PT2": ("training", "how training continues after loading", training.RULES),
+    "PT3": ("numerics", "overflow, underflow and rounding", numerics.RULES),
+    "PT4": ("consistency", "declared and stored properties", consistency.RULES),
+    "PT5": ("loading", "which releases load the model", loading.RULES),
+    "PT6": ("safety", "effects on the machine that loads the model", safety.RULES),
 }
 """The beginning of the ids to the family's name, what it is about, and its rules."""
 

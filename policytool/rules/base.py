@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from policytool.formats.document import Signature  # noqa: TC001  # for the codec
-from policytool.rules.finding import Finding
+from policytool.rules.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from policytool.formats.document import Address, Document
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Model
-    from policytool.rules.finding import Fix, Remedy, Severity
+    from policytool.rules.finding import Fix, Remedy
 
 
 class Device(StrEnum):
@@ -50,6 +50,12 @@ class AuditOptions:
     :mod:`policytool.releases.targets`.
     """
 
+    target_names: tuple[str, ...] = ()
+    """The same by the names that were given, such as ``keras3`` and ``tf2.14``."""
+
+    fail_on: Severity = Severity.WARNING
+    """The least severity with which a model fails, and gets a command that makes it pass."""
+
     device: Device | None = None
     weights: bool = False
     """Whether stored values are read."""
@@ -58,6 +64,14 @@ class AuditOptions:
         default_factory=lambda: MappingProxyType({})
     )
     """The entry points that a baseline remembers, by the file's path as reports show it."""
+
+    plans_commands: bool = True
+    """Whether a command is planned for a model that fails."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The targets by the names that were given, where they are known."""
+        return self.target_names or self.targets
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

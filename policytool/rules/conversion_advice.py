@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 
 from policytool.migration.plan import WEIGHT_REWRITE
 from policytool.migration.planning.options import Options
+from policytool.releases.releases import release_name
 
 if TYPE_CHECKING:
     from policytool.migration.plan import Plan
     from policytool.rules.base import RuleInput
 
 
-def advice(case: RuleInput, target: str, otherwise: str) -> str:
+def advice(case: RuleInput, target: str, otherwise: str) -> str | None:
     """
-    Return what to do so that a loader takes the model.
+    Return what to do so that a loader takes the model; None if migrate converts it, which the
+    command of the model says.
 
     :param otherwise: what to do where migrate does not convert it
     """
-    plan, option = _plan(case, target)
+    plan, _ = _plan(case, target)
     if plan is None or (plan.conversion is None and not plan.refusals):
         return otherwise
     if plan.refusals:
@@ -29,8 +31,17 @@ def advice(case: RuleInput, target: str, otherwise: str) -> str:
     left = next(
         (verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None
     )
-    still = f"; whether {target} takes the result is not judged: {left}" if left is not None else ""
-    return f"policytool migrate FILE --target {target}{option} converts it{still}"
+    unknown = f"compatibility of the converted model with {release_name(target)} is unknown: {left}"
+    return unknown if left else None
+
+
+def doubt_advice(case: RuleInput, target: str, otherwise: str) -> str:
+    """Return what to do so that a release loads the model for certain."""
+    plan, option = _plan(case, target)
+    if plan is None or plan.conversion is None or plan.refusals:
+        return advice(case, target, otherwise) or otherwise
+    left = advice(case, target, otherwise)
+    return f"migrate --target {target}{option} converts it{f'; {left}' if left else ''}"
 
 
 def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:

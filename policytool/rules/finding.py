@@ -116,6 +116,23 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ModelCommand:
+    """The command whose result passes the audit that its model fails, or why there is none."""
+
+    target: str | None
+    """The target that it is for, by the name that was given; None without targets."""
+
+    arguments: tuple[str, ...] | None = None
+    """The words that follow ``policytool migrate PATH``; None if no command is known to help."""
+
+    fix: Fix | None = None
+    """What it does to what the model computes; None without a command."""
+
+    reason: str | None = None
+    """Why there is no command, as a sentence without a full stop."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Suppressed:
     """A finding that was looked at and is let pass."""
 
@@ -150,6 +167,12 @@ class Audited:
     """
 
     suppressed: tuple[Suppressed, ...] = ()
+    commands: tuple[ModelCommand, ...] = ()
+    """
+    For a model that fails: one for each target that was named, or one without targets. A command
+    that serves several targets is there once, with the first of them.
+    """
+
     signatures: tuple[Signature, ...] = ()
     """A SavedModel's entry points, which a baseline remembers."""
 
@@ -174,6 +197,11 @@ def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
         )
         seen[what] += 1
     return tuple(found)
+
+
+def fails(finding: Finding, fail_on: Severity) -> bool:
+    """Return whether a finding is at least as severe as what models fail with."""
+    return finding.severity.rank <= fail_on.rank
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

@@ -17,6 +17,7 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import NoteSeverity
 from policytool.migration.planning.options import Assignment, LossScales, Options
 from policytool.releases.dtypes import HALVES
+from policytool.releases.releases import release_name
 from policytool.rules.finding import Finding, Fix, Remedy
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ _WIDE: Final = frozenset({"float32", "float64"})
 class FixOutcome(StrEnum):
     """What became of one model."""
 
-    MENDED = "mended"
+    FIXED = "fixed"
     """It was rewritten in place."""
 
     PLANNED = "planned"
     """It would be rewritten; ``--diff`` writes nothing."""
 
-    LEFT = "left"
+    UNCHANGED = "unchanged"
     """It was left alone, with the reason at each finding."""
 
     FAILED = "failed"
@@ -129,8 +130,8 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
     )
     if saving is not None:
         reason = (
-            f"it would drop the loss scale that {saving.rule} is about; --unsafe-fixes keeps that "
-            "in the optimizer"
+            f"it would drop the loss scale that {saving.rule} reports; --unsafe-fixes "
+            "moves it into the optimizer"
         )
         left = {index: left.get(index, reason) for index in range(len(wanted))}
     left |= _contradictions(
@@ -153,9 +154,9 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
 def _out_of_reach(finding: Finding, *, unsafe: bool) -> str | None:
     remedy = finding.remedy
     if remedy is not None and remedy.retrace:
-        return "it needs TensorFlow, which audit never starts; migrate with --retrace does it"
+        return "it needs TensorFlow, which audit never starts; use migrate --retrace"
     if remedy is not None and remedy.fix is Fix.UNSAFE and not unsafe:
-        return "it changes numerics, or how training goes on; --unsafe-fixes carries it out"
+        return "it changes numerics or training; use --unsafe-fixes to apply it"
     return None
 
 
@@ -177,7 +178,7 @@ def _contradictions(wanted: Iterable[tuple[int, Finding]]) -> dict[int, str]:
                 f"{thing}{value} ({holders[0][1].rule})" for value, holders in values.items()
             )
             found |= {
-                index: f"the remedies contradict each other: {said}"
+                index: f"the fixes conflict: {said}"
                 for holders in values.values()
                 for index, _ in holders
             }
@@ -235,15 +236,18 @@ def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | N
         None,
     )
     if lost is not None:
-        return f"{lost.loader} loads it as it is, and would not any more: {lost.reason}"
+        return (
+            f"{release_name(lost.loader)} loads the original, but would fail to load the result: "
+            f"{lost.reason}"
+        )
     if unsafe:
         return None
     if (
         not all(map(_is_exact, plan.casts))
         or plan.state is not None
-        or any(edit.kind is not EditKind.SPELLING for edit in plan.edits)
+        or any(edit.kind is not EditKind.FORMAT for edit in plan.edits)
     ):
-        return "it would change more than spellings; --unsafe-fixes carries it out"
+        return "it would change more than the policy format; use --unsafe-fixes to apply it"
     dropped = next(
         (
             note
@@ -253,7 +257,7 @@ def holding_back(plan: Plan, targets: Sequence[str], *, unsafe: bool) -> str | N
         None,
     )
     return (
-        f"it would lose what training used: {dropped.message}; --unsafe-fixes carries it out"
+        f"it would change training: {dropped.message}; use --unsafe-fixes to apply it"
         if dropped is not None
         else None
     )

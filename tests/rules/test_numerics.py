@@ -342,7 +342,7 @@ class TestEpsilonUnderflow(MadeContract):
 
         (one,) = found(self.id, edited(tmp_path, CHAIN, change))
         assert one.severity is Severity.NOTE
-        assert "declares" in one.message
+        assert "has an epsilon of 1e-12" in one.message
 
     def test_an_optimizer_has_its_epsilon_in_the_variables_dtype(self, tmp_path: Path) -> None:
         """Adam's 1e-7 in float16."""

@@ -277,7 +277,8 @@ class TestNamesForeignCode(MadeRuleContract):
             made = _activation(tmp_path, module, name, kind=kind)
             (finding,) = found(self.id, made)
             assert (
-                finding.message == f"mlp/dense_a names {module}.{name}, which is no part of a model"
+                finding.message
+                == f"mlp/dense_a refers to {module}.{name}, which is not part of a model"
             )
             assert told(made) == [finding.message]
             assert not found("PT603", made)
@@ -309,7 +310,7 @@ class TestNamesForeignCode(MadeRuleContract):
             )
 
         (finding,) = found(self.id, changed_fixtures.h5(tmp_path, "tf2.15/lambda.h5", named))
-        assert finding.message == "net/double calls subprocess.Popen, which is no part of a model"
+        assert finding.message == "net/double calls subprocess.Popen, which is not part of a model"
 
     @pytest.mark.parametrize("function", [*REACHING, *COMPUTING])
     def test_functions_of_tensorflow(self, function: str, tmp_path: Path) -> None:
@@ -395,11 +396,11 @@ class TestLoadsAnotherFile(MadeRuleContract):
                 {"filepath": "/srv/evil", "call_endpoint": "serve"},
                 "loads the SavedModel at /srv/evil",
             ),
-            ("TorchModuleWrapper", {"module": "gAJj...", "output_shape": None}, "unpickles"),
+            ("TorchModuleWrapper", {"module": "gAJj...", "output_shape": None}, "unpickled"),
             (
                 "KerasLayer",
                 {"handle": "https://tfhub.dev/x/1"},
-                "loads TensorFlow Hub's https://tfhub.dev/x/1",
+                "loads https://tfhub.dev/x/1 from TensorFlow Hub",
             ),
             (
                 "TextVectorization",
@@ -684,7 +685,8 @@ class TestClaimsMoreThanItStores(MadeRuleContract):
         made = self.make(tmp_path)
         (finding,) = found(self.id, made)
         assert finding.message == (
-            "model_weights/dense_a/large claims 160,000,000,000 bytes and stores 0; it was not read"
+            "model_weights/dense_a/large declares 160,000,000,000 bytes and stores 0; it "
+            "was not read"
         )
         assert told(made) == [finding.message]
 
@@ -750,7 +752,7 @@ class TestEndlessGraph(MadeRuleContract):
         made = self.make(tmp_path)
         (finding,) = found(self.id, made)
         assert finding.message == (
-            "mlp has layers that wait for each other, or for a call that is not there: norm, "
+            "mlp has a circular dependency between layers, or missing calls: norm, "
             "dense_a, dropout and 1 more"
         )
         assert told(made) == [finding.message]

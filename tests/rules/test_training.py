@@ -63,7 +63,7 @@ class TestLossScaleDropped(RuleContract):
         """``--loss-scale keep`` moves it there, and the audit is silent after."""
         path = edited("tf2.3/exp_mf16_fixed128.h5", tmp_path / "m.h5", optimizer_config=ADAM)
         (finding,) = found(self.id, path)
-        assert "scales nothing" in finding.message
+        assert "does not scale losses" in finding.message
         assert finding.remedy is not None
         assert (finding.remedy.fix, finding.remedy.arguments) == (
             Fix.UNSAFE,
@@ -86,15 +86,15 @@ class TestLossScaleDropped(RuleContract):
         assert "initial_scale=128" in str(finding.advice)
 
     def test_another_scale_in_the_optimizer_counts(self, tmp_path: Path) -> None:
-        """Both are named, and what to write where the policy's was meant."""
+        """Both are named, and what to write if the scale of the policy was intended."""
         (finding,) = found(
             self.id,
             edited("tf2.3/exp_mf16_fixed128.h5", tmp_path / "m.h5", optimizer_config=SCALED),
         )
         assert "fixed 128" in finding.message
-        assert "another (dynamic from 1024, 50 steps, times 2)" in finding.message
+        assert "different loss scale (dynamic from 1024, 50 steps, times 2)" in finding.message
         assert finding.remedy is None
-        assert "where the policy's was meant" in str(finding.advice)
+        assert "to keep the policy's loss scale" in str(finding.advice)
 
     def test_without_an_optimizer_the_line_is_told(self) -> None:
         """Nothing in the file can keep it."""
@@ -131,9 +131,12 @@ class TestLossScaleInert(RuleContract):
     @pytest.mark.parametrize(
         ("file", "says"),
         [
-            ("tf2.3/exp_mf16_fixed128.h5", "has the same and keeps it"),
-            ("tf2.3/exp_mf16_none.h5", "compiling anew under mixed_float16 would wrap it"),
-            ("tf2.3/exp_per_layer.h5", "only the model's policy scales losses"),
+            ("tf2.3/exp_mf16_fixed128.h5", "has the same loss scale and keeps it"),
+            (
+                "tf2.3/exp_mf16_none.h5",
+                "compiling the model again under mixed_float16 would wrap it",
+            ),
+            ("tf2.3/exp_per_layer.h5", "only the policy of the model scales losses"),
         ],
     )
     def test_why_nothing_changes(self, file: str, says: str) -> None:
@@ -152,7 +155,7 @@ class TestLossScaleInert(RuleContract):
                 text, '"initial_loss_scale": 32768.0, "increment_period": 2000, "multiplier": 2.0'
             ).encode("ascii")
         (finding,) = found(self.id, path)
-        assert "compile() does the same" in finding.message
+        assert "compile() adds the same loss scaling" in finding.message
 
 
 class TestUnscaledMixedFloat16(RuleContract):

@@ -1,15 +1,15 @@
 """
-A number in a layer's config that float16 does not hold, in a layer that computes in it.
+Config of a float16 layer contains a number outside the range of float16.
 
-Layers cast such numbers to their compute dtype: beyond 65504 they become infinite, below 0.00000003
-they become 0. A Rescaling by 1e6 gives infinities and NaN, one by 1e-8 zeros; a Masking that looks
-for -1e9 does not mask in Keras 3 and gives NaN in tf_keras; a Normalization divides by infinity.
-Only keys of which float16 changes what comes out are looked at. bfloat16 holds numbers of every
-size that float32 does.
+Layers cast such numbers to their compute dtype: values beyond 65504 become infinite, values below
+0.00000003 become 0. A Rescaling by 1e6 returns infinity and NaN, one by 1e-8 returns zeros. A
+Masking with the value -1e9 does not mask in Keras 3 and returns NaN in tf_keras. A Normalization
+divides by infinity. The rule checks only keys for which float16 changes the results. bfloat16 has
+the range of float32.
 
 Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, each key with 1e6 and 1e-8 under float32
-and mixed_float16. Apple's coremltools leaves an op in float32 where a constant of it is beyond
-65504 (mil/passes/defs/quantization.py), and OpenVINO where an epsilon is below 6.1e-05.
+and mixed_float16. Apple's coremltools keeps an op in float32 if one of its constants is beyond
+65504 (mil/passes/defs/quantization.py), and OpenVINO if an epsilon is below 6.1e-05.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             for key, value, becomes in out_of_range(site.class_name, loaded.config(index)):
                 message = (
                     f"{layer.path} ({site.class_name}) computes in float16, in which its {key} of "
-                    f"{value:g} is {becomes}"
+                    f"{value:g} becomes {becomes}"
                 )
                 yield RULE.finding(
                     message,

@@ -1,20 +1,20 @@
 """
-An epsilon that float16 cannot hold, where it is used in float16.
+Layer or optimizer uses an epsilon that float16 cannot represent.
 
-An epsilon keeps a division from being one by zero. float16 rounds what is not above 0.00000003 to
-0, and holds numbers below 0.00006 with fewer digits the smaller they are. Told are layers that use
-theirs in float16: GroupNormalization of tf_keras, and its LayerNormalization under the pure float16
-policy, which give NaN for a constant input with an epsilon of 1e-8. BatchNormalization, Keras 3's
-normalisations and tf_keras' LayerNormalization under mixed_float16 go to float32 and back. A class
-of someone else's is a note: its config declares an epsilon, and what it does with it is not in the
-file.
+An epsilon prevents a division by zero. float16 rounds values up to 0.00000003 to 0 and loses
+precision below 0.00006. The rule reports layers that use their epsilon in float16:
+GroupNormalization of tf_keras, and its LayerNormalization under the pure float16 policy, which
+return NaN for a constant input with an epsilon of 1e-8. BatchNormalization, the normalization
+layers of Keras 3, and tf_keras' LayerNormalization under mixed_float16 cast to float32 and back. A
+custom class with an epsilon in its config is a note, because the file does not show how the class
+uses it.
 
-An optimizer has its epsilon in its variables' dtype, which is the model's variable dtype. With
-float16 variables an epsilon of 1e-8 gives NaN wherever a gradient is zero, and so does Adamax with
-1e-7; with the default of 1e-7, three steps of Adam at a learning rate of 0.01 moved a weight whose
-gradient was 1e-4 from 1 to -0.5 instead of 0.97.
+An optimizer uses its epsilon in the dtype of the model's variables. With float16 variables, an
+epsilon of 1e-8 gives NaN for every zero gradient, and so does Adamax with 1e-7. With the default of
+1e-7, three steps of Adam at a learning rate of 0.01 moved a weight with a gradient of 1e-4 from 1
+to -0.5 instead of 0.97.
 
-Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, which agree on the optimizers;
+Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, whose optimizers agree;
 https://github.com/keras-team/keras/issues/22586.
 """
 
@@ -89,7 +89,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 def _used_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
     layer = loaded.layers[index]
     lost = epsilon <= ROUNDS_TO_ZERO
-    comes = "is 0 there: a constant input gives NaN" if lost else "has few digits there"
+    comes = "becomes 0: a constant input gives NaN" if lost else "loses precision"
     return RULE.finding(
         f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16, and it "
         f"{comes}",
@@ -103,8 +103,8 @@ def _used_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
 def _declared_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
     layer = loaded.layers[index]
     message = (
-        f"{layer.path} ({layer.class_name}) computes in float16 and declares an epsilon of "
-        f"{epsilon:g}, which is 0 there if it is used in it"
+        f"{layer.path} ({layer.class_name}) computes in float16 and has an epsilon of "
+        f"{epsilon:g}, which becomes 0 in float16"
     )
     return RULE.finding(
         message,
@@ -131,9 +131,7 @@ def _of_optimizer(loaded: LoadedModel) -> Iterator[Finding]:
         return
     zero = epsilon <= ROUNDS_TO_ZERO or (name == "Adamax" and epsilon <= _FAILS_ADAMAX)
     comes = (
-        "a gradient of zero gives NaN"
-        if zero
-        else "small gradients move weights by many times what they should"
+        "a gradient of zero gives NaN" if zero else "small gradients change weights far too much"
     )
     message = (
         f"the optimizer {name} adds an epsilon of {epsilon:g} in float16, the dtype of "

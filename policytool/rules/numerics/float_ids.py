@@ -1,12 +1,12 @@
 """
-Ids that pass through a 16-bit float on their way to a lookup or an embedding.
+Integer IDs are rounded to 16-bit floats before a lookup or an embedding.
 
-A layer casts the floats it takes to its compute dtype, a Reshape or a Concatenate as well. float16
-tells integers apart up to 2048 and bfloat16 up to 256: the id 2909 becomes 2908 in float16 and 2912
-in bfloat16, 65535 becomes infinite, and the wrong row is looked up without a word. Integer inputs
-are not cast; an input layer of 16-bit floats rounds what it is fed. An Embedding with no more rows
-than the dtype tells apart is not told, nor are ids that go to an Embedding straight from a float32
-input, because Embedding itself casts nothing.
+A layer casts float inputs to its compute dtype; Reshape and Concatenate do so as well. float16
+represents all integers up to 2048, bfloat16 up to 256: the ID 2909 becomes 2908 in float16 and 2912
+in bfloat16, 65535 becomes infinite, and the model silently looks up the wrong row. Integer inputs
+are not cast; an input layer with a 16-bit float dtype rounds its inputs. The rule skips embeddings
+that have no more rows than the dtype can distinguish, and IDs that reach an Embedding directly from
+a float32 input, because Embedding does not cast its inputs.
 
 Sources: https://github.com/keras-team/keras/issues/19332; measured with Keras 3.15.1 and tf_keras
 2.21.0, both of which build Embedding with autocast=False.
@@ -56,8 +56,8 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             told.add(index)
             layer = loaded.layers[index]
             message = (
-                f"{layer.path} carries ids to {loaded.layers[lookup].path} in {dtype}, in which "
-                f"those above {_EXACT[dtype]} become others"
+                f"{layer.path} passes IDs to {loaded.layers[lookup].path} in {dtype}, which "
+                f"cannot represent IDs above {_EXACT[dtype]} exactly"
             )
             yield RULE.finding(
                 message,

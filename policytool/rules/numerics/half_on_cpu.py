@@ -1,14 +1,14 @@
 """
-float16 on a CPU, which is slower there than float32.
+Model computes in float16, which is slower than float32 on a CPU.
 
-Few processors compute in float16: TensorFlow converts to float32 and back for each op. Told with
-``--device cpu`` alone, as one note for a model. bfloat16 is left out, because newer processors have
-instructions for it.
+Few processors compute in float16: TensorFlow converts to float32 and back for each op. The rule
+runs only with ``--device cpu`` and reports one note for each model. bfloat16 is not reported,
+because newer processors have instructions for it.
 
 Sources: TensorFlow's guide, which says that mixed_float16 runs significantly slower on CPUs,
 https://www.tensorflow.org/guide/mixed_precision. With TensorFlow 2.21 and Keras 3.15 on an AMD EPYC
 with AVX512-BF16 and no AVX512-FP16, three Dense layers took 1.3 times as long under mixed_float16
-as in float32 and two Conv2D 1.7 times; under mixed_bfloat16 both took 0.7 times as long.
+as in float32, and two Conv2D 1.7 times; under mixed_bfloat16, both took 0.7 times as long.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             else f"{len(layers)} layers with weights compute"
         )
         yield RULE.finding(
-            f"{what} in float16, which CPUs do slower than float32", remedy=_remedy(loaded, layers)
+            f"{what} in float16, which is slower than float32 on CPUs",
+            remedy=_remedy(loaded, layers),
         )
     elif loaded is None and (
         names := [
@@ -54,10 +55,10 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         ]
     ):
         message = (
-            f"{', '.join(names)} {'computes' if len(names) == 1 else 'compute'} in float16, which "
-            "CPUs do slower than float32"
+            f"{', '.join(names)} {'computes' if len(names) == 1 else 'compute'} in "
+            "float16, which is slower than float32 on CPUs"
         )
-        yield RULE.finding(message, advice="export it anew from a model in float32")
+        yield RULE.finding(message, advice="export it again from a model in float32")
 
 
 def _layers(loaded: LoadedModel) -> list[int]:
@@ -86,6 +87,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example="policytool audit --device cpu model.h5, whose layers are mixed_float16",
+    example="policytool audit --device cpu model.h5, on a model whose layers use mixed_float16",
     needs=Needs.DEVICE,
 )

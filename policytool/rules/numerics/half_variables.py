@@ -1,11 +1,11 @@
 """
-Variables in 16 bits, in a model that was saved with an optimizer.
+Trainable variables of a model with an optimizer are stored in 16 bits.
 
-A step of training is often much smaller than the weight it is added to. float16 has no number
-between 1 and 1.00098, bfloat16 none between 1 and 1.0078: an update below half of that is lost,
-every time. The mixed policies compute in 16 bits as well and keep variables in float32. Only models
-with an optimizer are told: without one, 16-bit variables are a way to make a file half as large.
-Layers that are not trainable do not count.
+A training step is often much smaller than the weight it changes. float16 has no number between
+1 and 1.00098, bfloat16 none between 1 and 1.0078: smaller updates are lost in every step. The mixed
+policies also compute in 16 bits but keep variables in float32. The rule checks only models with an
+optimizer: without one, 16-bit variables are a way to halve the file size. Layers that are not
+trainable are skipped.
 
 Sources: https://www.tensorflow.org/guide/mixed_precision; "Mixed Precision Training", section 3.1,
 https://arxiv.org/abs/1710.03740.

@@ -1,16 +1,15 @@
 """
-An op that TensorFlow has no kernel for, in the dtype it is to compute in on the chosen device.
+Layer or graph needs an op that has no kernel in its dtype on the chosen device.
 
-On a CPU such a layer fails when it is called: "Could not find device for node". On a GPU TensorFlow
-moves the op to the CPU where that has the kernel, without a word and at the price of copies there
-and back: a warning; it is an error where the CPU has none either. The policy is to blame in each
-case, because float32 has the kernel. Asked with ``--device``. A layer of Keras is judged by the ops
-that it consists of, a SavedModel also by those of its graph.
+On a CPU, such a layer fails when it is called: "Could not find device for node". On a GPU,
+TensorFlow silently runs the op on the CPU if the CPU has a kernel, and copies the data there and
+back. This is a warning; it is an error if the CPU has no kernel either. The policy is the cause in
+each case, because a float32 kernel exists. The rule checks the ops of each Keras layer and, for a
+SavedModel, also those of its graph.
 
-Source: the registry of kernels of TensorFlow 2.21, and layers traced with tf_keras 2.21 and Keras
-3.15. On the CPU it agrees with what failed when the layers were called; GPU kernels are judged by
-the registry alone, no layer was called on a GPU. Kernels that oneDNN adds on some processors are
-not counted.
+Source: the kernel registry of TensorFlow 2.21, and layers traced with tf_keras 2.21 and Keras 3.15.
+For the CPU, it agrees with the failures of the layers when called. For GPUs, only the registry was
+used; no layer was called on a GPU. Kernels that oneDNN adds on some processors are not included.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ def _graph(document: Document, told: set[str], device: Device) -> Iterator[Findi
             message,
             detail=f"{name} {dtype}",
             severity=_severity((name,), dtype, device),
-            advice="export it anew with that part in float32",
+            advice="export it again with that part in float32",
         )
 
 
@@ -138,6 +137,9 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example="policytool audit --device cpu model.h5, in which a MaxPooling3D is mixed_float16",
+    example=(
+        "policytool audit --device cpu model.h5, on a model with a MaxPooling3D that uses "
+        "mixed_float16"
+    ),
     needs=Needs.DEVICE,
 )

@@ -1,10 +1,10 @@
 """
-Stored weights that are NaN or infinite.
+Stored weights contain NaN or infinity.
 
-One of them makes NaN of most of what is computed with it, in every dtype. It is what is left of a
-training that diverged, in mixed_float16 often for want of loss scaling. The optimizer's variables
-are looked at as well, those of metrics are not. Values are read, with ``--weights`` alone, and a
-note says which could not be.
+In every dtype, a single NaN or infinity turns most results into NaN. Usually training diverged, in
+mixed_float16 often because losses were not scaled. The rule also checks the optimizer's variables,
+but not those of metrics. It reads the stored values, which requires ``--weights``; a note lists
+values that could not be read.
 
 Sources: IEEE 754; TensorFlow's guide to mixed precision on gradients that overflow,
 https://www.tensorflow.org/guide/mixed_precision.
@@ -74,8 +74,7 @@ def _unread(case: RuleInput) -> Finding:
         else f"{len(case.unread)} stored variables were"
     )
     message = (
-        f"{many} not read, so nothing is said of its values ({listed}: "
-        f"{next(iter(case.unread.values()))})"
+        f"{many} not read, so its values are unknown ({listed}: {next(iter(case.unread.values()))})"
     )
     return RULE.finding(message, detail="unread", severity=Severity.NOTE)
 
@@ -87,6 +86,6 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example="a kernel in which a NaN stands",
+    example="a kernel that contains NaN",
     needs=Needs.WEIGHTS,
 )

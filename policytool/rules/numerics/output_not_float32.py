@@ -1,16 +1,16 @@
 """
-A model's output, or an output of a signature, in 16 bits.
+Output layer computes in 16 bits.
 
-The layers that make a model's outputs should compute in float32, whatever the others do: losses and
-metrics are computed from them, and a client that expects float32 gets another dtype from a
-signature. A float16 has 3 decimal digits, a bfloat16 not quite that. Outputs are found in the graph
-of a functional or sequential model; those of a subclassed model are unknown. ``migrate --set`` sets
-the layer to float32; the signatures of a SavedModel compute as they were traced until ``--retrace``
-traces them anew.
+The layers that produce a model's outputs should compute in float32, regardless of the other layers:
+losses and metrics are computed from them, and clients of a signature that expect float32 get a
+different dtype. float16 has about 3 decimal digits, bfloat16 slightly fewer. Outputs are detected
+in the graph of a functional or sequential model; those of a subclassed model are unknown. ``migrate
+--set`` sets the layer to float32. The signatures of a SavedModel keep their traced dtypes until
+``--retrace`` re-exports the model.
 
 Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision,
-https://www.tensorflow.org/guide/mixed_precision; with TF 2.21 and tf_keras 2.21, a model with mixed
-layers alone exports a signature with float32 inputs and float16 outputs.
+https://www.tensorflow.org/guide/mixed_precision; with TF 2.21 and tf_keras 2.21, a model with only
+mixed layers exports a signature with float32 inputs and float16 outputs.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def _layers(loaded: LoadedModel) -> Iterator[Finding]:
         layer = loaded.layers[index]
         softmax = " is a softmax and" if outputs.is_softmax(loaded, index) else ""
         message = (
-            f"{layer.path}{softmax} makes an output of the model in {compute_dtype(loaded, index)}"
+            f"{layer.path}{softmax} computes an output of the model in "
+            f"{compute_dtype(loaded, index)}"
         )
         yield RULE.finding(
             message, path=layer.path, address=layer.address, remedy=to_float32(loaded, members)
@@ -115,7 +116,7 @@ def _signature(signature: Signature) -> Iterator[Finding]:
         listed = ", ".join(f"{name} as {dtype}" for name, dtype in halves.items())
         advice = "cast the output to float32 in the model, and export it again"
         yield RULE.finding(
-            f"the signature {signature.name} gives {listed}",
+            f"the signature {signature.name} returns {listed}",
             detail=f"signature {signature.name}",
             advice=advice,
         )

@@ -1,12 +1,13 @@
 """
-A softmax before the output that computes in 16 bits.
+Softmax before the output computes in 16 bits.
 
-A softmax between the last layer with weights and an output makes the model's probabilities. float16
-holds none below 0.00000006, and few of the digits of those below 0.00006: sums are no longer 1, and
-a logarithm of them is infinite. Over 1,000 logits of standard deviation 20, probabilities came out
-wrong by 3 % in float16 and by 17 % in bfloat16. What stands between the softmax and the output
-rounds its probabilities as well. A softmax in the middle of a model, as in attention, is fine. A
-softmax that itself is the model's output is output-not-float32's.
+A softmax between the last layer with weights and an output computes the model's probabilities.
+float16 rounds probabilities below 0.00000006 to zero and represents those below 0.00006 with few
+digits: sums are no longer 1, and logarithms become infinite. Over 1,000 logits with a standard
+deviation of 20, the error of the probabilities was 3 % in float16 and 17 % in bfloat16. Layers
+between the softmax and the output round the probabilities as well. A softmax in the middle of a
+model, such as in attention, is not reported. A softmax that is the output layer is reported by
+output-not-float32.
 
 Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision,
 https://www.tensorflow.org/guide/mixed_precision; measured on CPU with Keras 3.15.1 and tf_keras
@@ -42,7 +43,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         what = (
             "is a softmax before the output"
             if index in softmaxes
-            else "stands between a softmax and the output"
+            else "is between a softmax and the output"
         )
         message = f"{layer.path} {what} and computes in {compute_dtype(loaded, index)}"
         yield RULE.finding(

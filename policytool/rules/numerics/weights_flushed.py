@@ -1,18 +1,18 @@
 """
-Stored weights that are too small for float16, as a whole.
+Stored weights of a variable are too small for float16.
 
-A layer rounds its variables to its compute dtype before it uses them. In float16, what is not above
-0.00000003 becomes 0, and what is below 0.00006 has fewer digits the smaller it is. TensorRT warns
-of a single such value, which is nothing: beside larger ones in the same kernel it adds nothing to a
-sum. Told is a variable without a larger value, whose scale float16 cannot hold: a warning where
-most of its values become 0, else a note. The variance of a Normalization is one number for each
-feature, where each that becomes 0 counts. Biases are added to what is larger and do not count, nor
-do variables that a layer computes with as they are stored. The values are read, with ``--weights``
-alone.
+A layer casts its variables to its compute dtype before it uses them. float16 rounds values up to
+0.00000003 to 0 and loses precision below 0.00006. Single small values are harmless, although
+TensorRT warns of them: next to larger values in the same kernel, they add nothing to a sum. The
+rule reports variables whose values are all too small for float16: as a warning if most become 0,
+otherwise as a note. The variance of a Normalization has one number for each feature, so each value
+that becomes 0 counts. Biases are added to larger values and are skipped, as are variables that a
+layer uses in their stored dtype. The rule reads the stored values, which requires ``--weights``.
 
-Sources: IEEE 754, binary16; which variables are rounded was tried with tf_keras 2.21 and Keras
-3.15. Of 261 variables in 14 published models 45 have such values and three have mostly such, up to
-90 % of a regularised kernel, whose sums the other 10 % make; none has them alone.
+Sources: IEEE 754, binary16; the variables that layers cast were determined with tf_keras 2.21 and
+Keras 3.15. Of 261 variables in 14 published models, 45 contain such values and three consist mostly
+of them (up to 90 % of a regularized kernel, whose sums come from the other 10 %). No variable
+consists only of such values.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             )
             message = (
                 f"{layer.path} computes in {compute_dtype(found.loaded, found.index)}, for which "
-                f"{counts.flushed + counts.subnormal} of {rest} values "
-                f"in {name} are too small: {counts.flushed / rest:.0%} become 0, "
-                f"{counts.subnormal / rest:.0%} lose digits"
+                f"{counts.flushed + counts.subnormal} of {rest} values in {name} are too small: "
+                f"{counts.flushed / rest:.0%} become 0, {counts.subnormal / rest:.0%} lose "
+                "precision"
             )
             remedy = to_float32(found.loaded, (found.index,))
             yield RULE.finding(

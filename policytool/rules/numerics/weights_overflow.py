@@ -1,15 +1,14 @@
 """
-Stored weights that are infinite in the dtype their layer computes in.
+Stored weights overflow to infinity in the compute dtype of their layer.
 
-A layer rounds its variables to its compute dtype before it uses them: under mixed_float16 what is
-not below 65520 becomes infinite, and what is computed with it infinite or NaN. The values
-themselves are read, with ``--weights`` alone. Variables that a layer computes with as they are
-stored, such as those of a BatchNormalization, do not count, nor do those of layers whose class is
-not Keras' own.
+A layer casts its variables to its compute dtype before it uses them. Under mixed_float16, values of
+65520 and above become infinite, and results become infinite or NaN. The rule reads the stored
+values, which requires ``--weights``. It skips variables that a layer uses in their stored dtype,
+such as those of BatchNormalization, and layers of custom classes.
 
-Sources: IEEE 754, binary16; which variables are rounded was tried with tf_keras 2.21 and Keras
-3.15, by changing each by less than float16 tells apart. NVIDIA's Model Optimizer leaves a node in
-float32 for an initialiser beyond 65504 (modelopt/onnx/autocast).
+Sources: IEEE 754, binary16; the variables that layers cast were determined with tf_keras 2.21 and
+Keras 3.15, by changing each variable by less than the precision of float16. NVIDIA's Model
+Optimizer keeps a node in float32 if an initializer exceeds 65504 (modelopt/onnx/autocast).
 """
 
 from __future__ import annotations

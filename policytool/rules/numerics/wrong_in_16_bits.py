@@ -1,18 +1,18 @@
 """
-A layer of a class that is known to compute wrongly in the 16-bit dtype it computes in.
+Layer has a class with known errors in its 16-bit compute dtype.
 
-Which classes those are depends on the library: tf_keras averages and normalises in the compute
-dtype where Keras 3 goes to float32 and back. The library that counts is the one that wrote the
-file, and with ``--target`` that of the target too. Nothing is NaN and nothing warns in most of
-these cases: a GlobalAveragePooling2D of tf_keras over 128x128 values of 10 returns 2 in float16.
-How large the pooled images are, and what a Normalization has learnt, is not in a config, so those
-two are a note; a Normalization whose config holds its mean and variance is judged by them.
-``migrate --to`` leaves all these layers in float32.
+Which classes are affected depends on the library: tf_keras averages and normalizes in the compute
+dtype, while Keras 3 casts to float32 and back. The rule checks the library that wrote the file and,
+with ``--target``, the target library as well. Most of these errors produce neither NaN nor a
+warning: a GlobalAveragePooling2D of tf_keras over 128x128 values of 10 returns 2 in float16. The
+size of pooled images and the learned values of a Normalization are not in a config, so these two
+are notes; a Normalization whose config contains its mean and variance is checked with these values.
+``migrate --to`` keeps all these layers in float32.
 
-Sources: each was measured on CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0 against the
-same layer in float32 with equal weights; the message says what came of it. The lists of ops that
-TensorFlow's and PyTorch's automatic mixed precision keep in float32 agree, but for the classes that
-upcast by themselves.
+Sources: each class was measured on CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0
+against the same layer in float32 with equal weights; the message contains the result. The lists of
+ops that TensorFlow's and PyTorch's automatic mixed precision keep in float32 agree, except for
+classes that upcast their inputs themselves.
 """
 
 from __future__ import annotations

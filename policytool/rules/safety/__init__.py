@@ -1,22 +1,22 @@
-"""Rules about what a file does to who loads it, one module each."""
+"""Rules about the effects of a model on the machine that loads it, one module each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from policytool.rules.safety import (
-    claims_more_than_it_stores,
     custom_code,
-    data_outside,
-    doubled_or_escaping_member,
-    endless_graph,
+    cyclic_graph,
+    duplicate_or_escaping_member,
     executes_code,
-    graph_touches_files,
-    loads_another_file,
-    names_foreign_code,
+    external_data,
+    graph_accesses_files,
+    limits_reached,
+    loads_external_file,
+    oversized_dataset,
     path_in_name,
     unknown_symbol,
-    unread_limits,
+    unsafe_reference,
 )
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 RULES: Final[tuple[Rule, ...]] = (
     executes_code.RULE,
-    names_foreign_code.RULE,
+    unsafe_reference.RULE,
     custom_code.RULE,
-    loads_another_file.RULE,
-    graph_touches_files.RULE,
-    data_outside.RULE,
-    doubled_or_escaping_member.RULE,
+    loads_external_file.RULE,
+    graph_accesses_files.RULE,
+    external_data.RULE,
+    duplicate_or_escaping_member.RULE,
     path_in_name.RULE,
-    unread_limits.RULE,
-    claims_more_than_it_stores.RULE,
-    endless_graph.RULE,
+    limits_reached.RULE,
+    oversized_dataset.RULE,
+    cyclic_graph.RULE,
     unknown_symbol.RULE,
 )

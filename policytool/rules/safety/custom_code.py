@@ -1,14 +1,14 @@
 """
-Classes and functions of someone's own, whose code has to be at hand.
+Model uses custom classes or functions, whose code must be available.
 
-The file holds their configs, not their code: loading needs the package that defines them, or
-``custom_objects``, and runs what these do. What a custom layer computes in is its own business, so
-its policy proves little. One note for each class or function with the number of its layers, losses
-and metrics among them. A SavedModel with traces loads without the code, in Keras 2 at least: its
-graph replaces it.
+The file contains their configs but not their code: loading needs the package that defines them, or
+``custom_objects``, and runs their code. A custom layer may compute in any dtype, so its policy
+proves little. The rule reports one note for each class or function with the number of its layers,
+losses and metrics. A SavedModel with traces loads without the code, at least in Keras 2, because
+its graph replaces the code.
 
 Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer
-classes of all releases as they list them.
+classes that each release exports.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             if count > 1
             else f"{layer.path if layer is not None else 'the training configuration'} needs"
         )
-        message = f"{used} {name}, which is not Keras' own and whose code is not in the file"
+        message = f"{used} {name}, which is custom and whose code is not in the file"
         alone = layer if count == 1 else None
         yield RULE.finding(
             message,
             path=alone.path if alone is not None else None,
             address=layer.address if layer is not None else None,
             detail=name,
-            advice="have its code at hand, or pass it in custom_objects",
+            advice="import its code before loading, or pass it in custom_objects",
         )
 
 
@@ -61,7 +61,9 @@ def _needed_classes(loaded: LoadedModel) -> dict[str, tuple[int, int | None]]:
     for hazard in loaded.hazards:
         if hazard.harm is Harm.CUSTOM:
             found[hazard.name].setdefault(hazard.site)
-    compiled = training_incompatibilities.evidence(loaded.document, keras3=loaded.is_keras3)
+    compiled = training_incompatibilities.evidence(
+        loaded.document, loaded.placed, keras3=loaded.is_keras3
+    )
     for one in training_verdicts.named(compiled) if compiled is not None else ():
         if one.is_own and not (one.is_class or one.is_lambda):
             found[one.name].setdefault(None)

@@ -1,13 +1,13 @@
 """
-Layer names that lead out of a directory.
+Layer name is a path that leads out of a directory.
 
-Keras 3 makes paths of layer names when it saves and loads what a layer keeps beside its weights,
-such as vocabularies. A name with ``../`` in it, an absolute path or a NUL makes it write or read
-elsewhere on the machine. A slash alone is no harm: DenseNet's layers are called ``conv1/bn`` and
-the like.
+Keras 3 uses layer names as paths when it saves and loads data other than weights, such as
+vocabularies. A name with ``../``, an absolute path or a NUL character makes it write or read
+elsewhere on the machine. A plain slash is harmless: layers of DenseNet have names such as
+``conv1/bn``.
 
 Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_lib.py of Keras
-3.15.1, which refuses such paths.
+3.15.1, which rejects such paths.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         name = hazards.leading_out(site)
         if name is not None:
             message = (
-                f"the layer name {name[:_SHOWN]!r} is a path that leads out of the directory that "
-                "a loader keeps its files in"
+                f"the layer name {name[:_SHOWN]!r} is a path that leads out of the model directory"
             )
             yield RULE.finding(
                 message,
                 path=layer.path,
                 address=layer.address,
-                advice="do not load the file; find out where it is from",
+                advice="do not load the file; check its origin",
             )
 
 

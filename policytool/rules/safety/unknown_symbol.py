@@ -1,11 +1,11 @@
 """
-Functions, ops, classes and arguments that are on no list of what only computes.
+Model uses functions, ops, classes or arguments that were never reviewed.
 
-policytool has reviewed lists of what models name: the classes of every Keras, about a thousand
-functions and a thousand ops of TensorFlow. ``check``, ``migrate --verify`` and ``migrate
---retrace`` load a model without ``--trust`` only if everything in it is on them. What is on no
-list, and not known to do harm either, is found here: a function or op that reaches beyond tensors,
-one that a newer release added, or a misspelled one.
+policytool has reviewed lists of symbols that only compute: the classes of every Keras release, and
+about a thousand functions and a thousand ops of TensorFlow. ``check``, ``migrate --verify`` and
+``migrate --retrace`` load a model without ``--trust`` only if all of its symbols are on these
+lists. This rule reports symbols that are neither on these lists nor known to be harmful: a function
+or op that affects more than tensors, one that a newer release added, or a misspelled one.
 
 Sources: data/pure_classes.json, data/pure_functions.json and data/pure_ops.json, reviewed against
 TensorFlow 2.21.0, tf_keras 2.21.0 and Keras 3.15.1.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
-_ADVICE: Final = "find out what it does before you load the model"
+_ADVICE: Final = "review it before you load the model"
 
 
 def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:

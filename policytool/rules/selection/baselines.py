@@ -185,13 +185,13 @@ def parse(text: str) -> Baseline:
     try:
         held, _ = jsontext.parse(text)
     except jsontext.JsonError as error:
-        raise BaselineError(f"{error}; write it anew with --write-baseline") from error
+        raise BaselineError(f"{error}; write it again with --write-baseline") from error
     if not isinstance(held, dict) or not {"version", "findings"} <= held.keys():
-        raise BaselineError("is no baseline; expected what --write-baseline writes")
+        raise BaselineError("is not a baseline; expected the output of --write-baseline")
     if held["version"] != VERSION:
         raise BaselineError(
-            f"is a baseline of version {held['version']!r}, and this policytool reads version "
-            f"{VERSION}; write it anew with --write-baseline"
+            f"is a baseline of version {held['version']!r}, but this policytool reads "
+            f"version {VERSION}; write it again with --write-baseline"
         )
     return Baseline(
         findings=tuple(_parse_entry(entry, number) for number, entry in _entries(held, "findings")),
@@ -210,7 +210,7 @@ def _lines(entries: Sequence[Mapping[str, object]]) -> str:
 def _entries(held: Mapping[str, object], key: str) -> list[tuple[int, Mapping[str, object]]]:
     entries = held.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BaselineError(f"is a broken baseline: {key!r} is no list of objects")
+        raise BaselineError(f"is an invalid baseline: {key!r} is not a list of objects")
     return list(enumerate(entries, start=1))
 
 
@@ -220,12 +220,12 @@ def _parse_entry(entry: Mapping[str, object], number: int) -> Known:
     )
     if not (isinstance(path, str) and path and isinstance(rule, str) and isinstance(layer, str)):
         raise BaselineError(
-            f"is a broken baseline: finding {number} lacks a path, a rule, or has a layer that is "
-            "no text"
+            f"is an invalid baseline: finding {number} lacks a path or a rule, or has a "
+            "layer that is not text"
         )
     if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
         raise BaselineError(
-            f"is a broken baseline: finding {number} has no fingerprint of 32 hexadecimal digits"
+            f"is an invalid baseline: finding {number} has no fingerprint of 32 hexadecimal digits"
         )
     return Known(path=path, rule=rule, layer=layer, fingerprint=fingerprint)
 
@@ -241,8 +241,8 @@ def _signature(entry: Mapping[str, object], number: int) -> tuple[str, Signature
         and all(isinstance(one, str) for one in computes)
     ):
         raise BaselineError(
-            f"is a broken baseline: signature {number} lacks a path, a name, or the dtypes it "
-            "computes in"
+            f"is an invalid baseline: signature {number} lacks a path, a name, or the "
+            "dtypes it computes in"
         )
     return path, Signature(
         name=name,
@@ -255,7 +255,7 @@ def _signature(entry: Mapping[str, object], number: int) -> tuple[str, Signature
 def _dtypes(value: object, number: int) -> Mapping[str, str]:
     if not isinstance(value, dict) or not all(isinstance(dtype, str) for dtype in value.values()):
         raise BaselineError(
-            f"is a broken baseline: signature {number} has inputs or outputs that are no names "
-            "with dtypes"
+            f"is an invalid baseline: signature {number} has inputs or outputs that are "
+            "not names with dtypes"
         )
     return dict(value)

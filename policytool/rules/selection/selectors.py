@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final
 
 from policytool import rules
 from policytool.support.errors import UsageError, short
+from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,8 +54,8 @@ def selector(text: str, option: str) -> Selector:
         *(rule.name for rule in rules.RULES),
     )
     raise UsageError(
-        f"{option} {short(text)!r} is no rule; the nearest is {nearest(short(text), known)}, and "
-        "`policytool rules` lists all of them"
+        f"{option}: unknown rule {short(text)!r}{did_you_mean(short(text), known)} Run "
+        "`policytool rules` for a list"
     )
 
 
@@ -83,8 +82,8 @@ def ids_of(words: Iterable[str], option: str) -> frozenset[str]:
     found = selectors(words, option)
     if not found:
         raise UsageError(
-            f"{option} names no rule; expected ids such as PT101, beginnings such as PT1, names, "
-            f"or {ALL}"
+            f"{option} is empty; expected rule IDs such as PT101, prefixes such as PT1, "
+            f"names, or {ALL}"
         )
     return frozenset[str]().union(*(one.rules for one in found))
 
@@ -115,24 +114,9 @@ def unused_words(select: Iterable[Selector], options: AuditOptions) -> tuple[str
             need.value for need in needs if need is not None and not rules.is_met(need, options)
         )
         if missing and len(missing) == len(needs):
-            silent.append(f"{one.text} was not asked: it needs {' or '.join(missing)}")
+            silent.append(f"{one.text} was skipped: it needs {' or '.join(missing)}")
     return tuple(silent)
 
 
 def _weight(identifier: str, words: Iterable[Selector]) -> int:
     return max((word.weight for word in words if identifier in word.rules), default=-1)
-
-
-def nearest(text: str, known: Iterable[str]) -> str:
-    """
-    Return the word that looks most like another; of those that do equally, the one that begins like
-    it.
-    """
-    asked = text.casefold()
-    return max(
-        known,
-        key=lambda word: (
-            SequenceMatcher(a=asked, b=word.casefold(), autojunk=False).ratio(),
-            len(posixpath.commonprefix([asked, word.casefold()])),
-        ),
-    )

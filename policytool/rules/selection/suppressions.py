@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from policytool.rules.finding import Audited, Finding
 
-KNOWN: Final = "it stands in the baseline"
+KNOWN: Final = "recorded in the baseline"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

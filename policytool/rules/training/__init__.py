@@ -1,16 +1,16 @@
-"""Rules about how training goes on, one module each."""
+"""Rules about how training continues after loading, one module each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from policytool.rules.training import (
+    incompatible_optimizer,
+    ineffective_loss_scale,
     loss_scale_dropped,
-    loss_scale_inert,
-    loss_scaling_in_vain,
-    optimizer_refused,
     optimizer_state_lost,
     unknown_optimizer,
+    unnecessary_loss_scaling,
     unscaled_mixed_float16,
 )
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 RULES: Final[tuple[Rule, ...]] = (
     loss_scale_dropped.RULE,
-    loss_scale_inert.RULE,
+    ineffective_loss_scale.RULE,
     unscaled_mixed_float16.RULE,
-    loss_scaling_in_vain.RULE,
-    optimizer_refused.RULE,
+    unnecessary_loss_scaling.RULE,
+    incompatible_optimizer.RULE,
     optimizer_state_lost.RULE,
     unknown_optimizer.RULE,
 )

@@ -34,7 +34,9 @@ def evidence(case: RuleInput) -> TrainingEvidence | None:
     return (
         None
         if case.loaded is None
-        else training_incompatibilities.evidence(case.document, keras3=case.loaded.is_keras3)
+        else training_incompatibilities.evidence(
+            case.document, case.loaded.placed, keras3=case.loaded.is_keras3
+        )
     )
 
 

@@ -1,12 +1,11 @@
 """
-A loss scale in the model's policy that loaders drop without a word, where training then goes on
-otherwise.
+Policy of the model has a loss scale that releases silently drop, and training changes.
 
-TF 2.0 to 2.8 had policies with a loss scale. TF 2.4 and every later Keras read such a policy
-without it, the release that wrote it included, so a model trains with another loss scale than it
-was built with, or with none: under mixed_float16, small gradients become zero. A compiled model has
-the scale once more in its optimizer, and there it survives; this rule speaks where it does not
-stand there, or where another one does.
+Policies of TF 2.0 to 2.8 had a loss scale. TF 2.4 and every later release, including the one that
+wrote the file, ignore it. The model then trains with a different loss scale or without one; under
+mixed_float16, small gradients become zero. A compiled model also stores the scale in its optimizer,
+which preserves it. This rule reports models whose optimizer has no loss scale or a different
+one.
 
 Sources: tensorflow/python/keras/mixed_precision/policy.py of TF 2.3.4 and 2.5.3; measured by saving
 with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.
@@ -38,7 +37,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     verdict = loss_scale_verdict(case, options)
     if case.loaded is None or verdict is None or not verdict.matters:
         return
-    message = f"loaders from TF 2.4 on drop {verdict.what}, and {verdict.consequence}"
+    message = f"TF 2.4 and later drop {verdict.what}, and {verdict.consequence}"
     remedy = _remedy(case.loaded, verdict)
     yield RULE.finding(message, remedy=remedy, advice=None if remedy else _advice(verdict))
 
@@ -54,8 +53,8 @@ def _remedy(loaded: LoadedModel, verdict: LossScaleVerdict) -> Remedy | None:
 
 def _advice(verdict: LossScaleVerdict) -> str:
     if verdict.fate is Fate.OTHER:
-        return f"where the policy's was meant, write before compile(): {verdict.line}"
-    return f"before compile() write {verdict.line}"
+        return f"to keep the policy's loss scale, add this before compile(): {verdict.line}"
+    return f"before compile(), add {verdict.line}"
 
 
 RULE: Final = Rule(

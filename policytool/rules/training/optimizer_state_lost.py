@@ -1,13 +1,13 @@
 """
-Optimizer state that a target does not restore.
+Optimizer state is not restored in the target release.
 
-The model and its training configuration load without an error, and training goes on as if it had
-just begun: the averages that Adam and others keep for each weight are zero. Keras 3 goes further
-with HDF5: it restores the number of steps and none of the averages, so that the correction for the
-first steps is missing too.
+The model and its training configuration load without an error, but training restarts from an empty
+state: the running averages that Adam and other optimizers keep for each weight are zero. From HDF5,
+Keras 3 restores the number of steps but no averages, so the bias correction of the first steps is
+missing as well.
 
-Sources: measured by loading 76 compiled files of 16 releases with the loaders that take them, and
-comparing what the optimizer holds with what the file does; keras-team/keras issues 15709 and 18112.
+Sources: measured by loading 76 compiled files of 16 releases in the releases that support them, and
+comparing the loaded state with the stored state; keras-team/keras issues 15709 and 18112.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.model.compatibility import training_incompatibilities
+from policytool.releases.releases import release_name
 from policytool.rules.base import Needs, Rule
 from policytool.rules.finding import Severity
 from policytool.rules.training._said import evidence, takers
@@ -34,7 +35,10 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     for target in takers(case, options):
         row = training_incompatibilities.first(training_incompatibilities.LOST, found, target)
         if row is not None:
-            message = f"{target} does not restore the state of the saved optimizer: {row.reason}"
+            message = (
+                f"{release_name(target)} does not restore the state of the saved optimizer: "
+                f"{row.reason}"
+            )
             yield RULE.finding(message, detail=target, advice=row.advice)
 
 

@@ -1,16 +1,18 @@
 """
-A model under mixed_float16 whose saved optimizer scales no losses.
+Model computes in mixed_float16, but its saved optimizer does not scale losses.
 
-Gradients below 6e-8 are zero in float16, so a loss is multiplied before, and the gradients divided
-after, they are computed. ``compile()`` sees to it where the model's policy is mixed_float16, but a
-functional or sequential model takes its policy from whoever loads it, and that is float32 unless
-the program says otherwise. ``.keras`` files hold the optimizer as it was passed, not as
-``compile()`` wrapped it: loaded under the default policy, the layers compute in float16 and nothing
-scales. In Keras 3 such a file loses the optimizer's state as well, which is that of the wrapper.
+Gradients below 6e-8 are zero in float16. Loss scaling multiplies the loss before the gradients are
+computed, then divides the gradients. ``compile()`` adds it if the model's policy is mixed_float16,
+but a functional or sequential model gets its policy from the global policy at load time, which is
+float32 by default. ``.keras`` files store the optimizer that was passed to ``compile()``, without
+the wrapper that ``compile()`` adds: under the default policy, the layers compute in float16 and
+losses are not scaled. In Keras 3, such a file also loses the optimizer state, because the state
+belongs to the wrapper.
 
 Sources: https://www.tensorflow.org/guide/mixed_precision; measured with TF 2.12, 2.15, tf_keras
-2.21 and Keras 3.0 to 3.15, which all load their own ``.keras`` files of such a model with a plain
-optimizer under the default policy, and with a wrapped one, its state restored, under mixed_float16.
+2.21 and Keras 3.0 to 3.15. All of them load their own ``.keras`` files of such a model with a plain
+optimizer under the default policy, and with a wrapped optimizer, including its state, under
+mixed_float16.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
 
 _SCALED: Final = "mixed_float16"
 _BEFORE: Final = (
-    f"call keras.mixed_precision.set_global_policy('{_SCALED}') before load_model() or compile(), "
-    "which then scale losses by themselves"
+    f"call keras.mixed_precision.set_global_policy('{_SCALED}') before "
+    "load_model() or compile() to enable loss scaling"
 )
 
 
@@ -61,13 +63,14 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         tensor.path[: len(INNER_STATE)] == INNER_STATE for tensor in case.document.tensors or ()
     ):
         message = (
-            f"{layers} in float16, and {optimizer.class_name} was trained with loss scaling, "
-            "which the file does not say: loaded under the default policy it scales nothing"
+            f"{layers} in float16, and {optimizer.class_name} was trained with loss "
+            "scaling, which is not in the file: under the default policy, losses are not "
+            "scaled"
         )
     else:
         message = (
-            f"{layers} in float16, and {optimizer.class_name} scales no losses: small gradients "
-            "become zero"
+            f"{layers} in float16, but {optimizer.class_name} does not scale losses: "
+            "small gradients become zero"
         )
     remedy = _remedy(loaded)
     yield RULE.finding(message, remedy=remedy, advice=None if remedy else _BEFORE)

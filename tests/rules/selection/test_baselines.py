@@ -169,11 +169,11 @@ def test_what_no_longer_occurs_is_counted() -> None:
     [
         ("", "is not valid JSON"),
         ("[" * 100_000, "nests JSON"),
-        ("[]", "is no baseline; expected what --write-baseline writes"),
-        ('{"version": 1}', "is no baseline"),
-        ('{"version": 2, "findings": []}', "version 2, and this policytool reads version 1"),
-        ('{"version": 1, "findings": {}}', "'findings' is no list of objects"),
-        ('{"version": 1, "findings": [1]}', "'findings' is no list of objects"),
+        ("[]", "is not a baseline; expected the output of --write-baseline"),
+        ('{"version": 1}', "is not a baseline"),
+        ('{"version": 2, "findings": []}', "version 2, but this policytool reads version 1"),
+        ('{"version": 1, "findings": {}}', "'findings' is not a list of objects"),
+        ('{"version": 1, "findings": [1]}', "'findings' is not a list of objects"),
         ('{"version": 1, "findings": [{"rule": "PT101"}]}', "finding 1 lacks a path"),
         (
             '{"version": 1, "findings": [{"path": "a", "rule": "PT101", "layer": 1}]}',

@@ -1,0 +1,73 @@
+"""
+Layers have ``autocast=False``, which only a SavedModel of TF 2.12 and later preserves.
+
+Such a layer does not cast its inputs; without the attribute, it casts them to its compute dtype
+first. TF 2.12, 2.15 and tf_keras 2.21 restore the attribute from the SavedModel. TF 2.9 and older
+neither write nor read it, and layers that Keras builds from the config in HDF5, ``.keras`` or JSON
+cast their inputs again. Functional and Sequential models, op layers and classes that always disable
+autocasting are not reported.
+
+Sources: a model with ``Dense(autocast=False)`` saved and loaded as a SavedModel and in HDF5 by TF
+2.9, 2.12, 2.15 and tf_keras 2.21; https://github.com/keras-team/tf-keras/issues/328.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+_ALWAYS: Final = frozenset(
+    {
+        *("CenterCrop", "Embedding", "RandomCrop"),
+        *(
+            "TFOpLambda",
+            "SlicingOpLambda",
+            "ClassMethod",
+            "InstanceMethod",
+            "InstanceProperty",
+            "TensorFlowOpLayer",
+        ),
+    }
+)
+"""
+Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked;
+tf_keras/src/layers/core/tf_op_layer.py).
+"""
+
+
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """Yield the layers."""
+    if case.loaded is None:
+        return
+    for site, layer in zip(case.loaded.sites, case.model.layers, strict=True):
+        if layer.autocast is False and not site.is_model and site.class_name not in _ALWAYS:
+            message = (
+                f"{layer.path} has autocast=False, which is lost when the model is saved in a "
+                "format other than SavedModel or loaded in TF 2.9"
+            )
+            yield RULE.finding(
+                message,
+                path=layer.path,
+                address=layer.address,
+                advice="disable autocasting in the constructor of a custom class, which every "
+                "format preserves",
+            )
+
+
+RULE: Final = Rule(
+    id="PT405",
+    name="autocast-lost",
+    severity=Severity.NOTE,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='"class_name": "Dense", "autocast": false',
+)

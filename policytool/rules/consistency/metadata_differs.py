@@ -1,0 +1,45 @@
+"""
+The two copies of the Keras metadata in a SavedModel differ.
+
+TF 2.5 writes the metadata of each layer to ``keras_metadata.pb`` and to ``saved_model.pb``. TF 2.5
+and later read the first, TF 2.4 and older the second: they build different models from the same
+directory. Numbers of shared objects, which may be in only one copy, are ignored.
+
+Sources: keras/saving/saved_model/load.py of TF 2.5.3; SavedModels written by it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.rules import _observations
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """Yield each object that is described in two ways."""
+    for observation in _observations.select(case, "metadata-differs"):
+        yield _observations.finding(
+            RULE,
+            case,
+            observation,
+            advice="save the model again in the release that will load it",
+        )
+
+
+RULE: Final = Rule(
+    id="PT406",
+    name="metadata-differs",
+    severity=Severity.WARNING,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example="keras_metadata.pb says mixed_bfloat16 where saved_model.pb says mixed_float16",
+)

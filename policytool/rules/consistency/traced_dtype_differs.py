@@ -1,0 +1,47 @@
+"""
+Traced dtypes of a SavedModel's graph differ from the policies of its layers.
+
+A SavedModel contains the policies of its layers and the graph that was traced when it was saved.
+Signatures run the graph, regardless of the policies; Keras rebuilds the layers from the policies.
+If only the metadata was edited, serving and training use different models. The rule compares the
+matrix products, convolutions and RNN kernels of each layer: a float16 BatchNormalization computes
+in float32 between casts by design, so other ops prove nothing.
+
+Sources: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h for the ops; the graphs of
+TF 2.1 to tf_keras 2.21, all of which agree with their metadata as saved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.rules import _observations
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """Yield each group of layers that declare one policy and compute in the same other dtypes."""
+    for observation in _observations.select(case, "traced-dtype-differs"):
+        yield _observations.finding(
+            RULE, case, observation, remedy=Remedy(fix=Fix.UNSAFE, retrace=True)
+        )
+
+
+RULE: Final = Rule(
+    id="PT402",
+    name="traced-dtype-differs",
+    severity=Severity.WARNING,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example="3 of 12 layers with matrix products declare mixed_float16 and compute them in float32 "
+    "in "
+    "the saved graph",
+)

@@ -1,0 +1,146 @@
+"""
+Different objects have the same ``shared_object_id``.
+
+TF 2.5 and later number the objects in a config and write a shared object in full each time.
+Releases from TF 2.5 to tf_keras 2.21 silently use the first object of a number for all of them,
+regardless of the values and classes of the others. If only one of several shared policies was
+edited, the model therefore computes as before, and an initializer with the number of another object
+is replaced by that object.
+
+Sources: tensorflow/python/keras/utils/generic_utils.py of TF 2.5.3 (``SharedObjectLoadingScope``);
+measured by changing the policy of one layer, and by giving two classes of initializers the same
+number, in files of TF 2.5 to 2.15, loaded in TF 2.5 to 2.15 and tf_keras 2.21. HDF5, SavedModel and
+the ``.keras`` files of TF 2.12 use the first object. JSON does so up to TF 2.12, and later for
+everything except policies. ``.keras`` files of TF 2.13 and later and of Keras 3 use each object as
+written, so this rule does not check them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.formats.document import Address
+from policytool.rules.base import Rule
+from policytool.rules.finding import Fix, Remedy, Severity
+from policytool.rules.formats._spelled import where
+from policytool.support.text.jsontext import pointer, text_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+    from policytool.support.text.jsontext import Json
+
+_ID: Final = "shared_object_id"
+_SHARING: Final = "tf2.12"
+"""The release whose ``.keras`` files are read by number; those of later ones are not."""
+
+_POLICIES: Final = frozenset({"Policy", "PolicyV1"})
+_LONGEST: Final = 60
+
+Found = tuple[Address, dict[str, Any]]
+
+
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """Yield a finding for each number whose objects differ."""
+    loaded = case.loaded
+    if loaded is None or (
+        case.document.format == "keras" and {release.id for release in loaded.origins} != {_SHARING}
+    ):
+        return
+    for objects in _objects_by_number(loaded).values():
+        first = objects[0]
+        unlike = [found for found in objects[1:] if found[1] != first[1]]
+        others = [found for found in unlike if _what(found[1]) != _what(first[1])]
+        if others:
+            yield _finding(loaded, first, others)
+
+
+def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
+    place, other = where(loaded, first[0]), others[0]
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    message = (
+        f"{_describe(other[1])} at {where(loaded, other[0])}{more} has the {_ID} "
+        f"{first[1][_ID]} of {_describe(first[1])} at {place}, which releases use "
+        "instead"
+    )
+    policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))
+    remedy = Remedy(fix=Fix.UNSAFE) if policies else None
+    classes = "/".join(sorted({str(found[1].get("class_name")) for found in (first, *others)}))
+    advice = None if remedy else f"remove the {_ID} from the objects that differ"
+    return RULE.finding(message, address=other[0], detail=classes, remedy=remedy, advice=advice)
+
+
+def _objects_by_number(loaded: LoadedModel) -> dict[tuple[str, Json], list[Found]]:
+    """
+    Return the objects of each number, in the order in which loaders meet them; TF 2.5's two files
+    are two worlds.
+    """
+    found: dict[tuple[str, Json], list[Found]] = defaultdict(list)
+    for root, config in loaded.configs:
+        file = root.part.partition("#")[0]
+        pending: list[tuple[str, Json]] = [(root.pointer, config)]
+        while pending:
+            place, value = pending.pop()
+            if isinstance(value, dict):
+                number = value.get(_ID)
+                if isinstance(number, int) and "class_name" in value and "config" in value:
+                    found[file, number].append((Address(part=root.part, pointer=place), value))
+                pending += [
+                    (place + pointer(key), item)
+                    for key, item in reversed(value.items())
+                    if isinstance(item, dict | list)
+                ]
+            elif isinstance(value, list):
+                pending += [
+                    (place + pointer(position), item)
+                    for position, item in reversed(list(enumerate(value)))
+                    if isinstance(item, dict | list)
+                ]
+    return found
+
+
+def _what(value: Json) -> str:
+    """Return the class and the config of an object as one text, numbers left out."""
+    return json.dumps(
+        _bare(
+            {"class_name": value.get("class_name"), "config": value.get("config")}
+            if isinstance(value, dict)
+            else value
+        ),
+        sort_keys=True,
+    )
+
+
+def _bare(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _bare(item) for key, item in value.items() if key != _ID}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
+def _describe(value: dict[str, Any]) -> str:
+    config = value.get("config")
+    name = config.get("name") if isinstance(config, dict) else None
+    text = (
+        f"{value.get('class_name')} {name}"
+        if isinstance(name, str)
+        else str(value.get("class_name"))
+    )
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+RULE: Final = Rule(
+    id="PT106",
+    name="shared-object-id",
+    severity=Severity.WARNING,
+    fix=Fix.UNSAFE,
+    check=check,
+    doc=__doc__,
+    example='{"class_name": "Policy", "config": {"name": "mixed_float16"}, "shared_object_id": 5} '
+    "and "
+    'the same number at "mixed_bfloat16"',
+)

@@ -1,0 +1,91 @@
+"""
+Activation function of the same name differs between the target release and the release that wrote
+the model.
+
+``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, clipped to 0 and 1. The gates
+of an LSTM or ConvLSTM2D with this activation change, and outputs differ by about 10 %. A file that
+is loaded directly keeps the name and therefore silently gets the other function. ``migrate
+--target`` keeps predictions unchanged: it scales the input of the activation with an additional
+layer or, in recurrent layers with ``--allow-weight-rewrite``, rescales the weights. Custom
+functions of the same name are not checked.
+
+Sources: every activation of every release, called with the same numbers
+(fixtures/layer_arguments.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.compatibility import serialized_objects
+from policytool.model.model import Cause, Obstacle
+from policytool.releases import known_arguments
+from policytool.releases.releases import release_name
+from policytool.rules import conversion_advice
+from policytool.rules.base import Needs, Rule
+from policytool.rules.finding import Severity
+from policytool.rules.loading import _targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """Yield a finding for each target and activation."""
+    if case.loaded is None or not options.targets:
+        return
+    writer = case.loaded.origins[-1].id
+    for name, layers in _activations(case).items():
+        written = known_arguments.computes(name, writer)
+        for target in options.targets:
+            computed = known_arguments.computes(name, target)
+            if written is not None and computed is not None and written != computed:
+                place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
+                yield RULE.finding(
+                    f"{release_name(target)} computes a different {name} than the release that "
+                    f"wrote the file: {computed[_AT]:g} instead of {written[_AT]:g} at "
+                    f"-1{_targets.also(place)}",
+                    path=layers[0],
+                    address=_targets.address(case, place),
+                    detail=f"{target} {name}",
+                    advice=conversion_advice.advice(
+                        case,
+                        target,
+                        "pass a custom function with the original formula as custom_objects",
+                    ),
+                )
+
+
+def _activations(case: RuleInput) -> dict[str, tuple[str, ...]]:
+    """
+    Return the activations of a model whose function is not the same everywhere, and the layers that
+    have them.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for alike in serialized_objects.objects(case.loaded.sites if case.loaded else ()):
+        if alike.kind == serialized_objects.ACTIVATIONS and known_arguments.is_known(
+            alike.kind, alike.class_name
+        ):
+            found[alike.class_name] = tuple(
+                dict.fromkeys((*found.get(alike.class_name, ()), *alike.layers))
+            )
+    return found
+
+
+_AT: Final = 1
+"""Where the value at -1 stands in what :func:`accepted.computes` returns."""
+
+RULE: Final = Rule(
+    id="PT504",
+    name="changed-activation",
+    severity=Severity.WARNING,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example='audit --target keras3 of {"class_name": "LSTM", "config": {"recurrent_activation": '
+    '"hard_sigmoid", ...}} of Keras 2',
+    needs=Needs.TARGET,
+)

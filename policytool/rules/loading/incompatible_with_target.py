@@ -1,0 +1,108 @@
+"""
+Model fails to load in the target release.
+
+The release lacks a class, a class does not support or requires a key, or the release lacks an op,
+does not support the file format, or has no kernel for a dtype. Each cause is a separate finding;
+the PT1 rules report incompatible policy formats. If ``migrate`` without ``--target`` is enough, the
+finding contains that command. If ``migrate --target`` can convert the model into a new file, the
+finding contains that command, otherwise the reason: ``audit`` makes the same plan as ``migrate``.
+``--fix`` never converts. The release that wrote the file still loads it.
+
+Sources: every class and key (fixtures/layer_arguments.py) and every dtype
+(fixtures/layer_dtypes.py) tried in every release, and the fixtures loaded in every release
+(fixtures/loads.py; docs/compatibility.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.model.model import Obstacle
+from policytool.releases.releases import get, release_name
+from policytool.releases.targets import running_release, target_and_containers
+from policytool.rules import conversion_advice
+from policytool.rules.base import Needs, Rule
+from policytool.rules.finding import Fix, Severity
+from policytool.rules.loading import _targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.model.model import Cause
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """Yield a finding for each target and cause."""
+    for verdict in _targets.verdicts(case, options):
+        causes = [cause for cause in verdict.causes if cause.kind is not Obstacle.POLICY]
+        remedy = _targets.remedy(case, verdict) if causes else None
+        for cause in causes:
+            yield RULE.finding(
+                f"fails to load in {release_name(verdict.loader)}: "
+                f"{cause.reason}{_targets.also(cause)}",
+                path=cause.layers[0] if cause.layers else None,
+                address=_targets.address(case, cause),
+                detail=_targets.detail(verdict, cause),
+                remedy=remedy,
+                advice=None
+                if remedy
+                else conversion_advice.advice(case, verdict.loader, _otherwise(case, cause)),
+            )
+    yield from _archives(case, options)
+
+
+def _archives(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
+    """
+    Yield a finding for each target that lays out archives in its own way: TF 2.13 and 2.14, whose
+    verdicts are those of TF 2.12.
+    """
+    if case.loaded is None or case.document.format != "keras":
+        return
+    writers = {release.id for release in case.loaded.origins}
+    for name in options.names:
+        if running_release(name) and "keras" not in get(name).formats and writers != {name}:
+            loader, _ = target_and_containers(name)
+            yield RULE.finding(
+                f"{name} fails to load the model: its .keras archives have a layout that no other "
+                "release writes",
+                detail=f"{name} container",
+                advice=conversion_advice.advice(case, loader, _OTHERWISE),
+            )
+
+
+def _otherwise(case: RuleInput, cause: Cause) -> str:
+    """Return what to do where migrate does not convert the file."""
+    if case.loaded is None:
+        return _WITHOUT_CONFIG.get(case.document.format, _OTHERWISE)
+    return _ADVICE.get(cause.kind, _OTHERWISE)
+
+
+_OTHERWISE: Final = (
+    "load the model in the release that wrote it, rebuild it in the target, and copy its weights"
+)
+_ADVICE: Final = {
+    Obstacle.DTYPE: (
+        "set a policy with kernels: mixed_float16 or mixed_bfloat16 instead of a "
+        "pure 16-bit policy, or float32"
+    ),
+}
+
+_WITHOUT_CONFIG: Final = {
+    "weights": "build the model from its code and call load_weights",
+    "savedmodel": "call its signatures as a layer, keras.layers.TFSMLayer",
+}
+"""By the format of a file that has no config; Keras 3.0, 3.3 and 3.15 make the layer."""
+
+RULE: Final = Rule(
+    id="PT501",
+    name="incompatible-with-target",
+    severity=Severity.ERROR,
+    fix=Fix.SAFE,
+    check=check,
+    doc=__doc__,
+    example='audit --target keras3.6 of {"class_name": "Dense", "config": {"units": 4, '
+    '"quantization_config": null, ...}}',
+    needs=Needs.TARGET,
+)

@@ -1,0 +1,54 @@
+"""
+Archive contains duplicate members, members outside its directory, or duplicate keys.
+
+Careless extraction writes a member such as ``../../x`` outside the target directory. Of two members
+or keys with the same name, one reader uses the first and another the last, so a scanner may approve
+something other than what Keras builds; Python and Keras use the last. The same applies to two
+functions of the same name in a graph, and to a directory that contains a SavedModel and another
+model. Keras writes none of these. An archive with an extreme compression ratio causes an error
+(exit code 3), not a finding.
+
+Sources: CVE-2025-12060 and CVE-2025-12638 for members that escape; ``_reject_zip_bomb`` in
+keras/src/saving/saving_lib.py of Keras 3.15.1 for the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.rules import _observations
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """Yield what readers saw."""
+    for observation in _observations.select(
+        case,
+        "escaping-member",
+        "duplicate-member",
+        "duplicate-key",
+        "duplicate-function",
+        "several-models",
+        "stray-metadata",
+    ):
+        yield _observations.finding(
+            RULE, case, observation, advice="do not load the file; check its origin"
+        )
+
+
+RULE: Final = Rule(
+    id="PT607",
+    name="duplicate-or-escaping-member",
+    severity=Severity.ERROR,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example="the member ../../.bashrc points out of the archive",
+)

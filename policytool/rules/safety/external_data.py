@@ -1,0 +1,58 @@
+"""
+Weights or assets are outside the model, through HDF5 links, external storage or file paths.
+
+HDF5 can store the values of a dataset in any file of the machine, and a link can point to an object
+in another file. A release that follows them copies that file into the weights, so anyone with
+access to the model can read it. Keras never writes such references. A soft link stays inside the
+file and is a warning. Releases append the name of a SavedModel asset to the directory of the model,
+and a name such as ``../../secret`` leaves that directory. policytool follows none of these
+references.
+
+Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py of
+Keras 3.15.1. According to the advisory, 3.12.1 and 3.13.2 contain the fix. Keras 3.14.0 rejected
+external storage in ``.keras`` but, like earlier releases, read another file from HDF5 through
+external storage, an external link and a virtual dataset. Keras 3.15.1 rejected all three, and soft
+links.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.model import hazards
+from policytool.rules import _observations
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+_SOFT: Final = "soft-link"
+
+
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """Yield what readers saw and did not follow."""
+    for observation in _observations.select(case, *hazards.OUTSIDE, _SOFT):
+        severity = Severity.WARNING if observation.code == _SOFT else None
+        yield _observations.finding(
+            RULE,
+            case,
+            observation,
+            severity=severity,
+            advice="do not load the file; save the model again with its values inside",
+        )
+
+
+RULE: Final = Rule(
+    id="PT606",
+    name="external-data",
+    severity=Severity.ERROR,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example=("model_weights/dense/dense/kernel:0 stores its values in another file, /etc/passwd"),
+    references=("CVE-2026-1669",),
+)

@@ -1,0 +1,42 @@
+"""
+Parts of the file were not checked because they exceed a limit.
+
+policytool reads untrusted files within limits. If a graph exceeds them, its traced dtypes are
+unknown, and the rules that compare it with the layers report nothing. Of several graphs in a
+SavedModel, one is reported, although all are searched for harmful ops. The absence of findings then
+proves nothing about the other parts.
+
+Sources: the limits in policytool/support/limits.py with their reasons;
+tensorflow/python/saved_model/tag_constants.py for the graph that releases load.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.rules import _observations
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """Yield what the reader left out."""
+    for observation in _observations.select(case, "graph-limit", "several-graphs"):
+        yield _observations.finding(RULE, case, observation)
+
+
+RULE: Final = Rule(
+    id="PT609",
+    name="limits-reached",
+    severity=Severity.NOTE,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example="saved_model.pb holds 3 graphs (train; eval; serve); the one tagged serve is reported",
+)

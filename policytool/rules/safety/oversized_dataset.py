@@ -1,0 +1,49 @@
+"""
+Datasets declare far more data than the file stores.
+
+HDF5 can declare a dataset of any shape without storing its values: a file of a few kB can declare
+terabytes. A release that allocates the declared shape crashes or exhausts the memory of the
+machine. The rule reports datasets that declare more than a gigabyte and more than two hundred times
+the stored size. Keras always stores all values of a shape. policytool reads shapes without
+allocating memory for them, and does not cast such datasets. A dataset of more than 1,024 chunks of
+which less than a quarter is stored is also reported: HDF5 allocates a kilobyte for each chunk that
+it reads, and a file of 9 kB can have a million chunks.
+
+Sources: CVE-2026-0897; h5-ratio in policytool/support/limits.py. Keras 2.12.0 to 3.14.0 tried to
+allocate all of a kernel that declares 160 GB, although the advisory lists 3.12.1 and 3.13.2 as
+fixed; Keras 3.15.1 rejected it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.rules import _observations
+from policytool.rules.base import Rule
+from policytool.rules.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.rules.base import AuditOptions, RuleInput
+    from policytool.rules.finding import Finding
+
+
+def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
+    """Yield the datasets."""
+    for observation in _observations.select(case, "unstored-values"):
+        yield _observations.finding(
+            RULE, case, observation, advice="do not load the file; check its origin"
+        )
+
+
+RULE: Final = Rule(
+    id="PT610",
+    name="oversized-dataset",
+    severity=Severity.ERROR,
+    fix=None,
+    check=check,
+    doc=__doc__,
+    example="layers/dense/vars/0 declares 160,000,000,000 bytes and stores 0",
+    references=("CVE-2026-0897",),
+)
