@@ -1,23 +1,15 @@
 """
-Values of every command as text: terminal, Markdown, JSON, CSV, SARIF, JUnit and diffs.
+Values of every command as text.
 
-To add a report, write its module and add one line to :data:`REPORTERS`.
+Each command fills a page (:mod:`policytool.reports.page`), which
+:mod:`~policytool.reports.terminal` and :mod:`~policytool.reports.markdown` render. JSON, CSV,
+SARIF, JUnit, annotations and diffs are made from the values themselves. To add a command's report,
+write its page; to add an output, write its renderer.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from policytool.reports import csv_report, json_report, markdown, table, tree
-from policytool.reports._base import Reporter
 from policytool.reports.layout import View
+from policytool.reports.reporter import Reporter
 
-REPORTERS: Final[tuple[Reporter, ...]] = (
-    table.REPORTER,  # first: the default
-    tree.REPORTER,
-    markdown.REPORTER,
-    csv_report.REPORTER,
-    json_report.REPORTER,
-)
-
-__all__ = ["REPORTERS", "Reporter", "View"]
+__all__ = ["Reporter", "View"]

@@ -4,56 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.formats import REWRITTEN
 from policytool.releases.policy import Dynamic, Fixed
-from policytool.releases.releases import LOADERS, get
-from policytool.reports._traced import contradictions
+from policytool.releases.releases import LOADERS, get, release_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from policytool.model.model import Model, Verdict
-
-_FAMILIES: Final = (("tf_keras", "tf_keras "), ("keras", "Keras "), ("tf", "TF "))
-
-
-def attention(model: Model) -> list[str]:
-    """Return what the reader should know or do, most pressing first."""
-    deprecated = sum(layer.deprecated for layer in model.layers)
-    found = contradictions(model)
-    if deprecated:
-        layers = (
-            f"{deprecated} "
-            f"layer{'s spell their policies' if deprecated != 1 else ' spells its policy'} as "
-            "Keras 2 did"
-        )
-        mends = ", which `policytool migrate` writes" if model.format in REWRITTEN else ""
-        found.append(f"{layers}; Keras 3 reads the bare name instead{mends}")
-    scaled = sum(
-        layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default
-        for layer in model.layers
-    )
-    if scaled:
-        scales = (
-            "policies have loss scales of their own"
-            if scaled != 1
-            else "policy has a loss scale of its own"
-        )
-        found.append(f"{scaled} {scales}, which loaders from TF 2.4 on drop without a word")
-    return found + [observation.message for observation in model.observations]
+    from policytool.model.model import Verdict
 
 
 def generation_words(generation: str | None) -> str:
     """Return a generation as people say it: ``TF 2.3 to 2.4``, ``Keras 3.4 and later``."""
     if generation is None:
-        return "unknown generation"
-    for prefix, words in _FAMILIES:
-        if generation.startswith(prefix):
-            rest = generation.removeprefix(prefix)
-            return words + (
-                f"{rest[:-1]} and later" if rest.endswith("+") else rest.replace("-", " to ")
-            )
-    return generation
+        return "unknown release"
+    words = release_name(generation)
+    if words == generation:
+        return generation
+    return f"{words[:-1]} and later" if words.endswith("+") else words.replace("-", " to ")
 
 
 def loss_scale_words(scale: Dynamic | Fixed | None) -> str:
@@ -81,39 +48,42 @@ def bytes_words(count: int) -> str:
     return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
 
 
-UNCOMPILED: Final = "uncompiled"
-"""The label of the loaders that need ``compile=False``."""
+LOADS: Final = "loads in"
+FAILS: Final = "fails in"
+UNKNOWN: Final = "unknown in"
+COMPILE: Final = "compile"
+"""Labels of what releases make of a file, and of its training configuration."""
 
 
 def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     """
-    Return a label and a text for the loaders that take the file, for what leaves others open, for
-    each reason why others refuse it, and for each why they take it with ``compile=False`` alone.
+    Return a label and a text for the releases that load the file, for each reason why it is unknown
+    of others, for each why others fail, and for each why they load it only with ``compile=False``.
     """
     if not found:
         return []
-    taking = [verdict.loader for verdict in found if verdict.loads]
-    refused = [(verdict.loader, verdict.reason) for verdict in found if verdict.reason is not None]
-    left = [
+    loading = [verdict.loader for verdict in found if verdict.loads]
+    failing = [(verdict.loader, verdict.reason) for verdict in found if verdict.reason is not None]
+    open_ = [
         (verdict.loader, verdict.not_judged) for verdict in found if verdict.not_judged is not None
     ]
-    nobody = [] if left else [("loads in", "none of the loaders that were tried")]
+    none = [] if open_ else [(LOADS, "no release that was tested")]
     return [
-        *([("loads in", loader_ranges(taking))] if taking else nobody),
-        *_by_reason("not judged", left),
-        *_by_reason("refused by", refused),
-        *_by_reason(UNCOMPILED, _untrained(found)),
+        *([(LOADS, loader_ranges(loading))] if loading else none),
+        *_by_reason(UNKNOWN, open_),
+        *_by_reason(FAILS, failing),
+        *training_lines(found),
     ]
 
 
-def _untrained(found: Sequence[Verdict]) -> list[tuple[str, str]]:
-    """Return the loaders that take the model and not its training configuration, and why."""
-    return [
-        (verdict.loader, said)
+def training_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
+    """Return why releases load the model only with ``compile=False``, or may have to."""
+    said = [
+        (verdict.loader, verdict.training.reason or verdict.training.doubt)
         for verdict in found
         if verdict.training is not None
-        and (said := verdict.training.reason or verdict.training.doubt) is not None
     ]
+    return _by_reason(COMPILE, [(loader, reason) for loader, reason in said if reason is not None])
 
 
 def _by_reason(label: str, found: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 FAILURES: Final[Forms] = {Failure: attributes("path", "code", "message")}
 """The form that failures have in every report."""
 
-_Judged = Verdict | TrainingVerdict
+_AnyVerdict = Verdict | TrainingVerdict
 
 
 def _verdict_values(verdict: Verdict) -> dict[str, Any]:
     training = verdict.training
     return {
-        "loader": verdict.loader,
-        **_judgement(verdict, verdict.not_judged),
-        "training": training and _judgement(training, training.doubt),
+        "release": verdict.loader,
+        **_outcome(verdict, verdict.not_judged),
+        "training": training and _outcome(training, training.doubt),
     }
 
 
-def _judgement(verdict: _Judged, doubt: str | None) -> dict[str, Any]:
-    said = "loads" if verdict.loads else "refuses" if verdict.reason is not None else "not-judged"
-    return {"verdict": said, "reason": verdict.reason or doubt}
+def _outcome(verdict: _AnyVerdict, doubt: str | None) -> dict[str, Any]:
+    unloaded = "unknown" if verdict.reason is None else "incompatible"
+    return {"verdict": "loads" if verdict.loads else unloaded, "reason": verdict.reason or doubt}
 
 
 VERDICTS: Final[Forms] = {Verdict: _verdict_values}

@@ -31,8 +31,8 @@ _RULED: Final = re.compile(r"=+( +=+)+")
 
 FIXES: Final = {
     None: "no fix",
-    "safe": "a safe fix: the same is computed",
-    "unsafe": "an unsafe fix: numerics change, or how training goes on",
+    "safe": "safe fix (predictions unchanged)",
+    "unsafe": "unsafe fix (numerics or training change)",
 }
 
 
@@ -116,7 +116,7 @@ def anchor(rule: Rule) -> str:
 
 def facts(rule: Rule) -> tuple[str, ...]:
     """Return a rule's severity, family, fix, and the option that it needs, in words."""
-    needs = (f"asked with {rule.needs.value}",) if rule.needs else ()
+    needs = (f"needs {rule.needs.value}",) if rule.needs else ()
     return (
         rule.severity.value,
         family(rule)[0],

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import example, given
 
-from policytool.reports import View, csv_report, json_report
+from policytool.reports import View
+from policytool.reports.inspection import csv_report, json_report
 from policytool.reports.layout import clean
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected
 from tests.helpers.drawn_models import models, traced_in, whole

@@ -131,7 +131,7 @@ def test_all_shows_what_the_rest_leaves_out(name: str) -> None:
         )
         for change in item["changes"]
     ]
-    assert sum(change["spelling"] for change in shown) == report["summary"]["spellings"]
+    assert sum(change["format_only"] for change in shown) == report["summary"]["format_only"]
     short = json.loads(rendered("json", case(name)))["comparison"]
     assert [layer["a"] or layer["b"] for layer in short["layers"]] == [
         layer["a"] or layer["b"] for layer in report["layers"] if layer["differs"]
@@ -225,7 +225,7 @@ def test_many_that_differ_alike_take_two_lines() -> None:
     """The first of them, and how many more there are; ``--all`` lists every one."""
     found = made(ValueChange(aspect=Aspect.POLICY, a="float32", b="float16"), many=500)
     text = rendered("table", found)
-    assert "and 499 more alike" in text
+    assert "and 499 more that differ in the same way" in text
     assert len(text.splitlines()) < 12
     assert (
         len(rendered("table", Differences(outcome=found.outcome, everything=True)).splitlines())

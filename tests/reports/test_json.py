@@ -14,7 +14,8 @@ import pytest
 from policytool.commands import inspect as inspection
 from policytool.formats import format_detection
 from policytool.formats.discovery import inputs
-from policytool.reports import View, json_report
+from policytool.reports import View
+from policytool.reports.inspection import json_report
 from policytool.support.errors import ModelFileError
 from tests.conftest import run
 from tests.contracts.reporter_contract import MODELS, ReporterContract, inspected

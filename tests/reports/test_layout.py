@@ -1,4 +1,4 @@
-"""Tables that fit: widths, shortening, wrapping, escaping."""
+"""Text that fits: widths, shortening, wrapping, escaping."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from policytool.reports import layout
-from policytool.reports.layout import Cell, Column, View, clean, shorten, table, width_of, wrap
+from policytool.reports.layout import View, clean, shorten, width_of, wrap
 
 WIDE = "层一二三"
 PRINTABLE = st.text(
@@ -62,109 +61,6 @@ def test_shortening_at_the_end_keeps_the_beginning(text: str, width: int, view: 
     result = shorten(text, width, view)
     if len(text) > width:
         assert result == text[: width - len(view.ellipsis)] + view.ellipsis
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> tuple[list[Column], list[list[Cell]], View]:
-    """Return columns, rows and a view in which the least widths fit."""
-    count = draw(st.integers(1, 7))
-    titles = [draw(st.text("abcdefgh", min_size=1, max_size=10)) for _ in range(count)]
-    columns = [
-        Column(title=title, minimum=draw(st.integers(1, 15)), middle=draw(st.booleans()))
-        for title in titles
-    ]
-    styles = st.sampled_from(sorted(layout.STYLES))
-    rows = draw(
-        st.lists(
-            st.lists(
-                st.builds(Cell, text=PRINTABLE, style=styles, before=st.text("│├─", max_size=12)),
-                min_size=count,
-                max_size=count,
-            ),
-            max_size=6,
-        )
-    )
-    least = sum(max(column.minimum, len(column.title)) for column in columns) + count - 1 + 2
-    return (
-        columns,
-        rows,
-        View(
-            width=least + draw(st.integers(0, 100)),
-            colour=draw(st.booleans()),
-            unicode=draw(st.booleans()),
-        ),
-    )
-
-
-@given(tables())
-def test_no_line_is_wider_than_the_view(drawn: tuple[list[Column], list[list[Cell]], View]) -> None:
-    """Where the least widths fit, every line does, in colour and without."""
-    columns, rows, view = drawn
-    lines = table(columns, rows, view)
-    assert len(lines) == len(rows) + 2
-    assert max(map(columns_of, lines)) <= view.width
-
-
-@given(tables())
-def test_colour_changes_nothing_but_colour(
-    drawn: tuple[list[Column], list[list[Cell]], View],
-) -> None:
-    """Without its escape sequences, a coloured table is the plain one."""
-    columns, rows, view = drawn
-    plain = table(columns, rows, View(width=view.width, unicode=view.unicode))
-    coloured = table(columns, rows, View(width=view.width, unicode=view.unicode, colour=True))
-    assert [_ANSI.sub("", line).rstrip() for line in coloured] == [line.rstrip() for line in plain]
-    assert not any("\x1b" in line for line in plain)
-
-
-@given(
-    st.lists(st.lists(st.text("abc", max_size=30), min_size=3, max_size=3), max_size=5),
-    st.integers(20, 100),
-)
-def test_ascii_view_has_ascii_decoration_alone(texts: list[list[str]], width: int) -> None:
-    """From ASCII text a view without box characters makes ASCII lines."""
-    columns = [Column(title=title, minimum=3, middle=True) for title in "xyz"]
-    lines = table(
-        columns,
-        [[Cell(text=text) for text in row] for row in texts],
-        View(width=width, unicode=False),
-    )
-    assert all(line.isascii() for line in lines)
-
-
-@given(tables())
-def test_room_is_not_given_away(drawn: tuple[list[Column], list[list[Cell]], View]) -> None:
-    """No cell is shortened while its table is narrower than the view."""
-    columns, rows, view = drawn
-    plain = View(width=view.width, unicode=view.unicode)
-    lines = table(columns, rows, plain)
-    natural = [
-        max([len(column.title), *(width_of(row[index].before + row[index].text) for row in rows)])
-        for index, column in enumerate(columns)
-    ]
-    if sum(natural) + 2 * (len(columns) - 1) + 2 <= view.width:
-        for row, line in zip(rows, lines[2:], strict=True):
-            assert all(cell.before + cell.text in line for cell in row)
-
-
-def test_columns_line_up() -> None:
-    """Each column begins at one place, wide characters counted as two."""
-    columns = [Column(title="name", minimum=4), Column(title="dtype", minimum=5)]
-    rows = [[Cell(text="a"), Cell(text="float32")], [Cell(text=WIDE), Cell(text="float16")]]
-    lines = table(columns, rows, View(width=60))
-    starts = {
-        width_of(line[: line.index(text)])
-        for line, text in zip([lines[0], *lines[2:]], ["dtype", "float32", "float16"], strict=True)
-    }
-    assert len(starts) == 1
-
-
-def test_widest_column_gives_way_first() -> None:
-    """A short column keeps its text while a long one is shortened, none below its minimum."""
-    columns = [Column(title="path", minimum=10, middle=True), Column(title="dtype", minimum=5)]
-    line = table(columns, [[Cell(text="p" * 80), Cell(text="float32")]], View(width=40))[2]
-    assert line.endswith("float32")
-    assert len(line) == 40
 
 
 @given(

@@ -1,21 +1,19 @@
-"""
-Every way in which a check is shown, one module each.
-
-To add a report, write its module and add one line to :data:`CHECK_REPORTERS`.
-"""
+"""What ``check`` measured, as text: a page for people, and JSON."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.checks import json_report, markdown, table
-from policytool.reports.checks._base import CheckReporter, Checks
+from policytool.reports.checks import json_report
+from policytool.reports.checks._base import Checks
 from policytool.reports.checks._facts import device as described
+from policytool.reports.checks._page import page
+from policytool.reports.reporter import Reporter, reporters_for_people
 
-CHECK_REPORTERS: Final[tuple[CheckReporter, ...]] = (
-    table.REPORTER,  # first: the default
-    markdown.REPORTER,
+CHECK_REPORTERS: Final[tuple[Reporter[Checks], ...]] = (
+    *reporters_for_people(page),
     json_report.REPORTER,
 )
+"""The first is the default."""
 
-__all__ = ["CHECK_REPORTERS", "CheckReporter", "Checks", "described"]
+__all__ = ["CHECK_REPORTERS", "Checks", "described"]

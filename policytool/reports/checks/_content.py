@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING
 from policytool.numerics.check_results.verdicts import JudgementSubject
 from policytool.releases.dtypes import HALVES
 from policytool.reports.checks import _devices, _gradients, _layers, _outputs
-from policytool.reports.layout import clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.numerics.check_results.checks import Check, CheckRun
-    from policytool.reports.checks._section import CheckSection
-    from policytool.reports.layout import View
+    from policytool.reports.page import Section
 
 
-def sections(run: CheckRun, view: View, *, everything: bool) -> Iterator[CheckSection]:
+def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the parts of one run, the most important first."""
     yield from _devices.kernels(run, everything=everything)
-    yield from _outputs.outputs(run, view)
-    yield from _layers.layers(run, view, everything=everything)
+    yield from _outputs.outputs(run)
+    yield from _layers.layers(run, everything=everything)
     if run.gradients is not None:
         yield from _gradients.sections(run.gradients)
     yield from _devices.timing(run)
@@ -30,8 +28,8 @@ def sections(run: CheckRun, view: View, *, everything: bool) -> Iterator[CheckSe
 def remarks(check: Check) -> Iterator[str]:
     """Yield what to do next, and what else is to be known, each once however many runs say it."""
     notes = [
-        *(clean(note.message) for note in check.notes),
-        *(clean(note) for run in check.runs for note in run.inputs.notes),
+        *(note.message for note in check.notes),
+        *(note for run in check.runs for note in run.inputs.notes),
     ]
     yield from dict.fromkeys([*_advice(check), *notes])
 
@@ -53,6 +51,6 @@ def _advice(check: Check) -> Iterator[str]:
         )
         if call is not None and run.rewrite is None:
             yield (
-                f"--set '{clean(call.path)}=float32' keeps {clean(call.path)} in float32, here and "
-                "in migrate"
+                f"--set '{call.path}=float32' keeps {call.path} in float32, in both check and "
+                "migrate"
             )

@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.reports._words import bytes_words
 from policytool.reports.checks._figures import figure, many
-from policytool.reports.checks._section import CheckSection
-from policytool.reports.layout import Cell, Column, clean
+from policytool.reports.checks._section import table_section
+from policytool.reports.page import Cell, Column, Row, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.devices import MissingKernel, Timing
+    from policytool.reports.page import Section
 
 _OPS: Final = 10
 """How many kinds of ops are shown."""
 
-_STAYS: Final = "where there is a kernel in float32, --set 'LAYER=float32' keeps a layer in it"
+_STAYS: Final = "use --set 'LAYER=float32' for layers with a float32 kernel"
 _MS: Final = 1000
 
 
-def kernels(run: CheckRun, *, everything: bool) -> Iterator[CheckSection]:
+def kernels(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """
     Yield the ops that no kernel was found for, and those that ran on the CPU instead, by layer.
     """
@@ -35,45 +36,47 @@ def kernels(run: CheckRun, *, everything: bool) -> Iterator[CheckSection]:
         yield _ops("on the CPU instead", run.fallbacks, everything=everything)
 
 
-def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> CheckSection:
+def _ops(title: str, found: Sequence[MissingKernel], *, everything: bool) -> Section:
     """Return ops by layer, those alike counted."""
     counts: dict[tuple[str, str, str, bool], int] = {}
     for one in found:
         key = (
-            clean(one.layer) if one.layer is not None else "",
-            clean(one.type),
+            one.layer if one.layer is not None else "",
+            one.type,
             one.dtype or "",
             one.in_float32,
         )
         counts[key] = counts.get(key, 0) + 1
     shown = list(counts.items()) if everything else list(counts.items())[:_OPS]
     rows = [
-        (
-            Cell(text=layer or "of no layer", style="" if layer else "dim"),
-            Cell(text=op if count == 1 else f"{count:,} {op}"),
-            Cell(text=dtype, style="half"),
-            Cell(text="yes" if in_float32 else "no"),
+        Row(
+            cells=(
+                Cell(text=layer or "(no layer)", tone=Tone.PLAIN if layer else Tone.DIM),
+                Cell(text=op if count == 1 else f"{count:,} {op}"),
+                Cell(text=dtype, tone=Tone.HALF),
+                Cell(text="yes" if in_float32 else "no"),
+            )
         )
         for (layer, op, dtype, in_float32), count in shown
     ]
     more = len(counts) - len(shown)
-    return CheckSection(
+    return table_section(
         title=title,
         columns=(
-            Column(title="layer", minimum=18, middle=True),
+            Column(title="layer", minimum=18, is_name=True),
             Column(title="op", minimum=16),
             Column(title="dtype", minimum=8),
             Column(title="in float32", minimum=3),
         ),
         rows=tuple(rows),
         sentences=(
-            *([f"and {more:,} more; --all-layers lists them"] if more else []),
+            *([f"{more:,} more not shown; use --all-layers to show all"] if more else []),
             *([_STAYS] if any(one.in_float32 for one in found) else []),
         ),
     )
 
 
-def timing(run: CheckRun) -> Iterator[CheckSection]:
+def timing(run: CheckRun) -> Iterator[Section]:
     """
     Yield what the two models took for a batch, and the candidate's share of what the reference
     took.
@@ -83,7 +86,7 @@ def timing(run: CheckRun) -> Iterator[CheckSection]:
     reference, candidate = run.timings["reference"], run.timings["candidate"]
     counted = "" if reference.peak_memory is not None else "; nothing counts memory here"
     batch = f"latency is the median of one batch of {many(run.inputs.batch_size, 'example')}"
-    yield CheckSection(
+    yield table_section(
         title="timing",
         columns=tuple(
             Column(title=title, minimum=len(title))
@@ -96,39 +99,37 @@ def timing(run: CheckRun) -> Iterator[CheckSection]:
         ),
         sentences=(
             (
-                f"{batch}; memory is what tensors take at most during one call, without "
+                f"{batch}; memory is the peak tensor memory during one call, excluding "
                 f"weights{counted}"
             ),
         ),
     )
 
 
-def _timing_cells(name: str, found: Timing) -> tuple[Cell, ...]:
+def _timing_cells(name: str, found: Timing) -> Row:
     times = (found.latency, *found.spread)
     memory = "" if found.peak_memory is None else bytes_words(found.peak_memory)
-    return (
-        Cell(text=name),
-        *(Cell(text=_seconds(one)) for one in times),
-        Cell(text=figure(found.throughput)),
-        Cell(text=memory),
+    return Row(
+        cells=(
+            Cell(text=name),
+            *(Cell(text=_seconds(one)) for one in times),
+            Cell(text=figure(found.throughput)),
+            Cell(text=memory),
+        )
     )
 
 
-def _ratio(reference: Timing, candidate: Timing) -> tuple[Cell, ...]:
+def _ratio(reference: Timing, candidate: Timing) -> Row:
     """Return the candidate's numbers over the reference's."""
-    style = "good" if candidate.latency < reference.latency else "bad"
+    tone = Tone.GOOD if candidate.latency < reference.latency else Tone.BAD
     times = (
-        Cell(text=_times(candidate.latency, reference.latency), style=style),
+        Cell(text=_times(candidate.latency, reference.latency), tone=tone),
         Cell(text=""),
         Cell(text=""),
     )
-    rate = Cell(text=_times(candidate.throughput, reference.throughput), style=style)
-    return (
-        Cell(text="ratio"),
-        *times,
-        rate,
-        Cell(text=_times(candidate.peak_memory, reference.peak_memory)),
-    )
+    rate = Cell(text=_times(candidate.throughput, reference.throughput), tone=tone)
+    memory = Cell(text=_times(candidate.peak_memory, reference.peak_memory))
+    return Row(cells=(Cell(text="candidate / reference"), *times, rate, memory))
 
 
 def _times(value: float | None, of: float | None) -> str:

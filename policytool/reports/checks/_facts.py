@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from policytool.numerics.check_results.inputs import InputKind
 from policytool.reports._words import bytes_words
 from policytool.reports.checks._figures import many
-from policytool.reports.layout import clean
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.devices import TensorFlowDevice
     from policytool.numerics.check_results.graphs import GraphRewrite
     from policytool.numerics.check_results.inputs import CheckInput, CheckInputs
-    from policytool.reports.layout import View
 
 _REASONS: Final = 3
 """How many reasons are told why layers keep their policy, the commonest first."""
@@ -27,35 +25,31 @@ _INPUTS: Final = 4
 _TYPES: Final = 4
 
 
-def sides(check: Check, view: View) -> Iterator[tuple[str, str]]:
+def sides(check: Check) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for each of the two models, and for what loaded them."""
-    separator = " · " if view.unicode else " - "
     both = check.reference, check.candidate
     libraries = list(dict.fromkeys(side.library for side in both if side.library))
     for label, side in zip(("reference", "candidate"), both, strict=True):
         yield (
             label,
-            separator.join([*_side(side), *([clean(side.library)] if len(libraries) > 1 else [])]),
+            " · ".join([*_side(side), *([side.library] if len(libraries) > 1 else [])]),
         )
         if side.kept:
             yield "kept", _kept_layers(side)
     release = (
-        [f"TensorFlow {clean(check.versions['tensorflow'])}"]
-        if "tensorflow" in check.versions
-        else []
+        [f"TensorFlow {check.versions['tensorflow']}"] if "tensorflow" in check.versions else []
     )
     alike = [
-        clean(library)
+        library
         for library in libraries
-        if len(libraries) == 1 and clean(library).lower() not in [one.lower() for one in release]
+        if len(libraries) == 1 and library.lower() not in [one.lower() for one in release]
     ]
-    yield "versions", separator.join([*release, *alike])
+    yield "versions", " · ".join([*release, *alike])
 
 
-def around(run: CheckRun, view: View) -> Iterator[tuple[str, str]]:
+def around(run: CheckRun) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for the device of a run and for its inputs."""
-    separator = " · " if view.unicode else " - "
-    yield "device", separator.join(device(run.device))
+    yield "device", " · ".join(device(run.device))
     yield "inputs", inputs(run.inputs)
     if run.rewrite is not None:
         yield "rewrite", rewrite(run.rewrite)
@@ -63,21 +57,21 @@ def around(run: CheckRun, view: View) -> Iterator[tuple[str, str]]:
         yield (
             "unmatched",
             (
-                f"{many(len(run.unmatched), 'layer')} that one model calls and the other does not: "
-                f"{join_first([clean(path) for path in run.unmatched])}"
+                f"{many(len(run.unmatched), 'layer')} that only one model calls: "
+                f"{join_first(run.unmatched)}"
             ),
         )
 
 
 def _side(side: CheckSide) -> Iterator[str]:
-    yield clean(side.path)
+    yield side.path
     counts = sorted(side.policies.items(), key=lambda item: (-item[1], item[0]))
     if counts:
         (first, count), *others = counts
         yield ", ".join(
             [
-                f"{many(count, 'layer')} in {clean(first)}",
-                *(f"{number:,} in {clean(policy)}" for policy, number in others),
+                f"{many(count, 'layer')} in {first}",
+                *(f"{number:,} in {policy}" for policy, number in others),
             ]
         )
     if side.weights == "random":
@@ -95,23 +89,23 @@ def _kept_layers(side: CheckSide) -> str:
 
 
 def _because(side: CheckSide, reason: str) -> str:
-    names = [clean(name) for name, said in side.kept.items() if said == reason]
-    return f"{join_first(names)} ({clean(reason)})"
+    names = [name for name, said in side.kept.items() if said == reason]
+    return f"{join_first(names)} ({reason})"
 
 
 def device(found: TensorFlowDevice) -> Iterator[str]:
     """Yield what a device is."""
     yield found.name
     if found.model:
-        yield clean(found.model)
+        yield found.model
     if found.compute_capability:
         yield f"compute capability {found.compute_capability}"
     if found.memory is not None:
         yield bytes_words(found.memory)
     if found.driver:
-        yield f"driver {clean(found.driver)}"
+        yield f"driver {found.driver}"
     yield from (
-        f"{name} {clean(number)}"
+        f"{name} {number}"
         for name, number in (("CUDA", found.cuda), ("cuDNN", found.cudnn))
         if number
     )
@@ -120,20 +114,19 @@ def device(found: TensorFlowDevice) -> Iterator[str]:
 def rewrite(found: GraphRewrite) -> str:
     """Return what TensorFlow's own automatic mixed precision changed."""
     if found.unchanged is not None:
-        return f"{clean(found.said)}; {clean(found.unchanged)}"
+        return f"{found.said}; {found.unchanged}"
     types = sorted(found.by_type.items(), key=lambda item: (-item[1], item[0]))
-    named = join_first([f"{count:,} {clean(kind)}" for kind, count in types], _TYPES)
+    named = join_first([f"{count:,} {kind}" for kind, count in types], _TYPES)
     before = (
         (
-            f"; {many(found.narrow_before, 'op')} had 16 bits before, so the plain graph is no "
-            "float32 "
-            "reference"
+            f"; {many(found.narrow_before, 'op')} had 16 bits before, so the original graph is "
+            "not a float32 reference"
         )
         if found.narrow_before
         else ""
     )
     return (
-        f"{clean(found.said)}: {found.ops:,} of {many(found.total, 'op')} now in 16 bits "
+        f"{found.said}: {found.ops:,} of {many(found.total, 'op')} now in 16 bits "
         f"({named}), {many(found.casts, 'cast')} added{before}"
     )
 
@@ -151,7 +144,7 @@ def inputs(found: CheckInputs) -> str:
 
 
 def _input(found: CheckInput) -> str:
-    return f"{clean(found.name)} {found.dtype} {shape(found.shape)}, {clean(found.how)}"
+    return f"{found.name} {found.dtype} {shape(found.shape)}, {found.how}"
 
 
 def shape(sizes: tuple[int | None, ...] | None) -> str:

@@ -6,34 +6,35 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.verdicts import loss_scales
 from policytool.reports.checks._figures import figure, share
-from policytool.reports.checks._section import CheckSection
-from policytool.reports.layout import Cell, Column, clean
+from policytool.reports.checks._section import table_section
+from policytool.reports.page import Cell, Column, Row, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from policytool.numerics.check_results.gradients import Gradients, Trial
+    from policytool.reports.page import Section
 
 _NUMBER: Final = 10
 _VARIABLES: Final = 5
 """How many variables are shown, those first that lose most without a loss scale."""
 
 
-def sections(found: Gradients) -> Iterator[CheckSection]:
+def sections(found: Gradients) -> Iterator[Section]:
     """
     Yield what all gradients lost under each scale with what follows from it, and the variables that
     lose most.
     """
     scales = _scales(found)
     titles = ("scale", "underflow", "overflow", "subnormal", "error", "loss")
-    yield CheckSection(
+    yield table_section(
         title="gradients",
         columns=(
             Column(title="loss scaling", minimum=17),
             *(Column(title=title, minimum=_NUMBER) for title in titles),
         ),
-        rows=tuple(_row(label, trial) for label, trial in scales),
-        sentences=tuple(clean(text) for text in loss_scales.decision(found).sentences),
+        rows=tuple(Row(cells=_row(label, trial)) for label, trial in scales),
+        sentences=tuple(text for text in loss_scales.decision(found).sentences),
     )
     if scales:
         yield from _variables(found, scales)
@@ -63,19 +64,19 @@ def _number(scale: float) -> str:
 
 def _row(label: str, trial: Trial) -> tuple[Cell, ...]:
     total = trial.total
-    lost = "bad" if total.overflow else "mixed" if total.underflow else ""
+    lost = Tone.BAD if total.overflow else Tone.MIXED if total.underflow else Tone.PLAIN
     return (
         Cell(text=label),
         Cell(text=_number(trial.scale)),
-        Cell(text=share(total.underflow_share), style=lost if total.underflow else ""),
-        Cell(text=share(total.overflow_share), style=lost if total.overflow else ""),
+        Cell(text=share(total.underflow_share), tone=lost if total.underflow else Tone.PLAIN),
+        Cell(text=share(total.overflow_share), tone=lost if total.overflow else Tone.PLAIN),
         Cell(text=share(total.subnormal_share)),
         Cell(text=figure(total.relative_error)),
         Cell(text=figure(trial.loss)),
     )
 
 
-def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[CheckSection]:
+def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Section]:
     """
     Yield the variables of which elements are lost, each with the share of its gradient that is
     under each scale.
@@ -96,29 +97,25 @@ def _variables(found: Gradients, scales: list[tuple[str, Trial]]) -> Iterator[Ch
     if not lossy:
         return
     rows = [
-        (
-            Cell(text=clean(found.variables[place].path)),
-            Cell(text=found.variables[place].flow, style="dim"),
-            *(Cell(text=_lost_shares(trial, place)) for _, trial in scales),
+        Row(
+            cells=(
+                Cell(text=found.variables[place].path),
+                Cell(text=found.variables[place].flow, tone=Tone.DIM),
+                *(Cell(text=_lost_shares(trial, place)) for _, trial in scales),
+            )
         )
         for place in lossy[:_VARIABLES]
     ]
     more = len(lossy) - len(rows)
-    yield CheckSection(
+    yield table_section(
         title="lost elements by variable",
         columns=(
-            Column(title="variable", minimum=18, middle=True),
+            Column(title="variable", minimum=18, is_name=True),
             Column(title="dtype", minimum=8),
             *(Column(title=label, minimum=9) for label, _ in scales),
         ),
         rows=tuple(rows),
-        sentences=(
-            (
-                f"and {more:,} more {'variables' if more > 1 else 'variable'} of which elements "
-                "are "
-                "lost"
-            ),
-        )
+        sentences=(f"{more:,} more {'variables' if more > 1 else 'variable'} with lost elements",)
         if more
         else (),
     )

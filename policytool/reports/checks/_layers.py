@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
 from policytool.reports.checks._figures import figure, many
-from policytool.reports.checks._section import CheckSection
+from policytool.reports.checks._section import table_section
 from policytool.reports.checks._shown import (
     NUMBER,
-    WIDE,
     dtype,
     error,
-    name_cell,
     ratio,
     remarks,
     tolerance_cell,
 )
-from policytool.reports.layout import Cell, Column, clean
+from policytool.reports.page import Cell, Column, Row, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
     from policytool.numerics.check_results.metrics import Metrics
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports.layout import View
+    from policytool.reports.page import Section
 
 _LAYERS: Final = 10
 
@@ -116,7 +114,7 @@ def calls_by_error(run: CheckRun) -> list[Measured]:
     return sorted(calls, key=lambda one: one.order, reverse=True)
 
 
-def layers(run: CheckRun, view: View, *, everything: bool) -> Iterator[CheckSection]:
+def layers(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the calls of layers that matter, or every one."""
     found = [
         one for one in calls_by_error(run) if everything or one.is_missed or not one.call.is_model
@@ -128,44 +126,38 @@ def layers(run: CheckRun, view: View, *, everything: bool) -> Iterator[CheckSect
         len(found) - len(shown),
         sum(one.is_missed for one in found) - sum(one.is_missed for one in shown),
     )
-    fields = list(_fields(shown, view))
-    beneath = (
-        {place: _beneath(one, view) for place, one in enumerate(shown)} if view.width < WIDE else {}
-    )
-    yield CheckSection(
-        title="layers, the worst first",
-        columns=tuple(column for column, _ in fields),
-        rows=tuple(tuple(cell(one) for _, cell in fields) for one in shown),
-        beneath={place: text for place, text in beneath.items() if text},
-        sentences=(_left(more, missed),) if more else (),
+    fields = list(_fields(shown))
+    yield table_section(
+        "layers, the worst first",
+        [column for column, _ in fields],
+        [
+            Row(cells=tuple(cell(one) for _, cell in fields), is_missed=one.is_missed)
+            for one in shown
+        ],
+        [_left(more, missed)] if more else [],
     )
 
 
 def _left(more: int, missed: int) -> str:
     """Return how many calls are not shown."""
     too_far = f", {missed:,} of them above their tolerance" if missed else ""
-    return f"and {many(more, 'further call')}{too_far}; --all-layers shows every one"
+    return f"{many(more, 'more call')} not shown{too_far}; use --all-layers to show all"
 
 
-def _fields(
-    shown: Sequence[Measured], view: View
-) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
+def _fields(shown: Sequence[Measured]) -> Iterator[tuple[Column, Callable[[Measured], Cell]]]:
     """
-    Yield the columns, each with what makes its cells; those in which nothing would stand are left
-    out.
+    Yield the columns, each with what makes its cells; those without any measurement are left out.
     """
-    wide = view.width >= WIDE
     outputs = [one.worst for one in shown if one.worst is not None]
     yield (
-        Column(title="  layer", minimum=20, middle=True),
-        lambda one: name_cell(one.call.place, missed=one.is_missed),
+        Column(title="layer", minimum=20, is_name=True),
+        lambda one: Cell(text=one.call.place, tone=Tone.BAD if one.is_missed else Tone.PLAIN),
     )
-    if wide:
-        yield (
-            Column(title="class", minimum=10),
-            lambda one: Cell(text=clean(one.call.class_name), style="dim"),
-        )
-    yield Column(title="dtype", minimum=16 if wide else 8), lambda one: _dtype(one, view)
+    yield (
+        Column(title="class", minimum=10, priority=4),
+        lambda one: Cell(text=one.call.class_name, tone=Tone.DIM),
+    )
+    yield Column(title="dtype", minimum=16, priority=3), _dtype
     if any(one.isolated_error is not None for one in shown):
         yield (
             Column(title="isolated", minimum=NUMBER),
@@ -173,41 +165,34 @@ def _fields(
         )
     yield Column(title="accumulated", minimum=NUMBER), lambda one: error(one.accumulated_error)
     yield (
-        Column(title="SNR", minimum=NUMBER),
+        Column(title="SNR", minimum=NUMBER, priority=2),
         lambda one: ratio(one.isolated_error or one.accumulated_error),
     )
     if any(one.judgement is not None for one in shown):
         yield Column(title="allowed", minimum=NUMBER), lambda one: tolerance_cell(one.judgement)
     if any(output.tf32 is not None for output in outputs):
         yield (
-            Column(title="TF32", minimum=NUMBER),
+            Column(title="TF32", minimum=NUMBER, priority=5),
             lambda one: Cell(
                 text=figure(one.worst.tf32.relative) if one.worst and one.worst.tf32 else "",
-                style="dim",
+                tone=Tone.DIM,
             ),
         )
-    if wide and any(any(_remarks(one, view)) for one in shown):
-        yield (
-            Column(title="shows", minimum=16),
-            lambda one: Cell(text="; ".join(_remarks(one, view))),
-        )
+    yield (
+        Column(title="details", minimum=16, priority=1, is_beneath=True),
+        lambda one: Cell(text="; ".join(_remarks(one))),
+    )
 
 
-def _dtype(one: Measured, view: View) -> Cell:
+def _dtype(one: Measured) -> Cell:
     candidate = one.call.compute_candidate or (
         one.worst.dtype_candidate if one.worst is not None else None
     )
-    return dtype(one.call.compute_reference, candidate, view)
+    return dtype(one.call.compute_reference, candidate)
 
 
-def _beneath(one: Measured, view: View) -> str:
-    """Return the class and what else shows, where anything does."""
-    found = list(_remarks(one, view))
-    return "; ".join([clean(one.call.class_name), *found]) if found or one.is_missed else ""
-
-
-def _remarks(one: Measured, view: View) -> Iterator[str]:
+def _remarks(one: Measured) -> Iterator[str]:
     if one.is_first:
         yield "the first NaN or Inf"
     if one.worst is not None:
-        yield from remarks(one.worst, view, far=one.is_missed or one.is_first)
+        yield from remarks(one.worst, far=one.is_missed or one.is_first)

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 from policytool.numerics.check_results.verdicts import JudgementSubject
 from policytool.reports.checks._figures import figure, share
-from policytool.reports.checks._section import CheckSection
+from policytool.reports.checks._section import table_section
 from policytool.reports.checks._shown import (
     NUMBER,
-    WIDE,
     dtype,
     error,
-    name_cell,
     ratio,
     remarks,
     tolerance_cell,
 )
-from policytool.reports.layout import Cell, Column
+from policytool.reports.page import Cell, Column, Row, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,13 +23,13 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.layers import CheckedOutput
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports.layout import View
+    from policytool.reports.page import Section
 
     Judged = tuple[CheckedOutput, Judgement | None]
     """An output, and how it was judged."""
 
 
-def outputs(run: CheckRun, view: View) -> Iterator[CheckSection]:
+def outputs(run: CheckRun) -> Iterator[Section]:
     """Yield every output, in the order of the model."""
     if not run.outputs:
         return
@@ -39,38 +37,38 @@ def outputs(run: CheckRun, view: View) -> Iterator[CheckSection]:
         one.path: one for one in run.verdict.judgements if one.about is JudgementSubject.OUTPUT
     }
     judged = [(output, judgements.get(output.name or "")) for output in run.outputs]
-    fields = list(_fields(judged, view))
-    yield CheckSection(
-        title="outputs",
-        columns=tuple(column for column, _ in fields),
-        rows=tuple(tuple(cell(one) for _, cell in fields) for one in judged),
-        beneath={place: text for place, one in enumerate(judged) if (text := _remarks(one, view))}
-        if view.width < WIDE
-        else {},
+    fields = list(_fields(judged))
+    yield table_section(
+        "outputs",
+        [column for column, _ in fields],
+        [
+            Row(cells=tuple(cell(one) for _, cell in fields), is_missed=_is_missed(one))
+            for one in judged
+        ],
     )
 
 
-def _fields(judged: list[Judged], view: View) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
+def _fields(judged: list[Judged]) -> Iterator[tuple[Column, Callable[[Judged], Cell]]]:
     """
-    Yield the columns, each with what makes its cells; those in which nothing would stand are left
-    out.
+    Yield the columns, each with what makes its cells; those without any measurement are left out.
     """
-    wide = view.width >= WIDE
     yield (
-        Column(title="  output", minimum=14, middle=True),
-        lambda one: name_cell(one[0].name or "output", missed=_is_missed(one)),
+        Column(title="output", minimum=14, is_name=True),
+        lambda one: Cell(
+            text=one[0].name or "output", tone=Tone.BAD if _is_missed(one) else Tone.PLAIN
+        ),
     )
     yield (
-        Column(title="dtype", minimum=16 if wide else 8),
-        lambda one: dtype(one[0].dtype_reference, one[0].dtype_candidate, view),
+        Column(title="dtype", minimum=16, priority=3),
+        lambda one: dtype(one[0].dtype_reference, one[0].dtype_candidate),
     )
     yield (
         Column(title="error", minimum=NUMBER),
         lambda one: error(one[0].accumulated, missed=_is_missed(one)),
     )
-    yield Column(title="SNR", minimum=NUMBER), lambda one: ratio(one[0].accumulated)
+    yield Column(title="SNR", minimum=NUMBER, priority=2), lambda one: ratio(one[0].accumulated)
     yield (
-        Column(title="max abs", minimum=NUMBER),
+        Column(title="max abs", minimum=NUMBER, priority=4),
         lambda one: Cell(
             text=figure(one[0].accumulated.max_abs) if one[0].accumulated is not None else ""
         ),
@@ -80,18 +78,20 @@ def _fields(judged: list[Judged], view: View) -> Iterator[tuple[Column, Callable
         yield Column(title="top-1", minimum=7), lambda one: Cell(text=share(one[0].top_1))
     if any(output.tf32 is not None for output, _ in judged):
         yield (
-            Column(title="TF32", minimum=NUMBER),
+            Column(title="TF32", minimum=NUMBER, priority=5),
             lambda one: Cell(
-                text=figure(one[0].tf32.relative) if one[0].tf32 is not None else "", style="dim"
+                text=figure(one[0].tf32.relative) if one[0].tf32 is not None else "", tone=Tone.DIM
             ),
         )
-    if wide and any(_remarks(one, view) for one in judged):
-        yield Column(title="shows", minimum=16), lambda one: Cell(text=_remarks(one, view))
+    yield (
+        Column(title="details", minimum=16, priority=1, is_beneath=True),
+        lambda one: Cell(text=_remarks(one)),
+    )
 
 
 def _is_missed(one: Judged) -> bool:
     return one[1] is not None and one[1].is_missed
 
 
-def _remarks(one: Judged, view: View) -> str:
-    return "; ".join(remarks(one[0], view, far=_is_missed(one)))
+def _remarks(one: Judged) -> str:
+    return "; ".join(remarks(one[0], far=_is_missed(one)))

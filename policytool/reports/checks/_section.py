@@ -1,28 +1,24 @@
-"""A part of the report, for any way to show it: a table with its title, and sentences below it."""
+"""A part of the page: a table with its title, and sentences below it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from policytool.reports.page import Block, Section, Sentence, Table
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from policytool.reports.layout import Cell, Column
+    from policytool.reports.page import Column, Row
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckSection:
-    """One part."""
-
-    title: str
-    columns: tuple[Column, ...] = ()
-    rows: tuple[tuple[Cell, ...], ...] = ()
-    beneath: Mapping[int, str] = field(default_factory=dict)
-    """
-    What stands on a line of its own beneath the row of a number, where the columns have no room for
-    it.
-    """
-
-    sentences: tuple[str, ...] = ()
-    """What stands below the table; nothing in it can move the cursor."""
+def table_section(
+    title: str,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    sentences: Sequence[str] = (),
+) -> Section:
+    """Return a part; without a table if there are no rows."""
+    table = Table(columns=tuple(columns), rows=tuple(rows))
+    blocks: list[Block] = [table] if rows else []
+    return Section(title=title, blocks=(*blocks, *(Sentence(text=text) for text in sentences)))

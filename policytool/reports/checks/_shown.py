@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.releases.dtypes import HALVES
 from policytool.reports.checks._figures import decibels, figure, share
-from policytool.reports.layout import Cell, clean
+from policytool.reports.page import Cell, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,29 +16,21 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.layers import CheckedOutput
     from policytool.numerics.check_results.metrics import Metrics
     from policytool.numerics.check_results.verdicts import Judgement
-    from policytool.reports.layout import View
-
-WIDE: Final = 120
-"""
-From this width on each thing that is told of a layer has a column; below, the last ones stand
-beneath its row.
-"""
 
 NUMBER: Final = 11
 """Columns that no number needs more of."""
 
-MISSED: Final = "! "
-"""What stands before what misses its tolerance."""
+ARROW: Final = " → "
+"""Between a value of the reference and that of the candidate."""
 
-_FINE: Final = "  "
-_HEADROOM: Final = 16.0
+HEADROOM: Final = 16.0
 """Where a value so many times as large would overflow it is told: other inputs may have one."""
 
 _LEAST: Final = 0.001
 """Shares of lost values from which on they are told."""
 
 
-def remarks(output: CheckedOutput, view: View, *, far: bool) -> Iterator[str]:
+def remarks(output: CheckedOutput, *, far: bool) -> Iterator[str]:
     """
     Yield what else shows in one output of a call, measured by itself where that was done, and from
     end to end otherwise.
@@ -50,11 +42,11 @@ def remarks(output: CheckedOutput, view: View, *, far: bool) -> Iterator[str]:
     spoiled = next((one for one in found if one.overflow), None)
     if spoiled is not None:
         yield from _not_finite(spoiled)
-        yield from _beyond([one.largest_reference for one in found], output.dtype_candidate)
+        yield from beyond([one.largest_reference for one in found], output.dtype_candidate)
     pair = next((one.pair for one in found if one.pair is not None), None)
     ends = [figure(value) for value in pair] if far and pair is not None and spoiled is None else []
     if len(set(ends)) > 1:
-        yield arrow(view).join(ends)
+        yield ARROW.join(ends)
     for word, shares in (
         ("subnormal", [one.subnormal for one in found]),
         ("flushed", [one.flushed for one in found]),
@@ -62,8 +54,8 @@ def remarks(output: CheckedOutput, view: View, *, far: bool) -> Iterator[str]:
         lost = next((one for one in shares if one is not None), 0.0)
         if lost >= _LEAST:
             yield f"{share(lost)} {word}"
-    headroom = next((one.headroom for one in found if one.headroom is not None), _HEADROOM)
-    if headroom < _HEADROOM and spoiled is None:
+    headroom = next((one.headroom for one in found if one.headroom is not None), HEADROOM)
+    if headroom < HEADROOM and spoiled is None:
         yield f"headroom {figure(headroom)}x"
     differing = next((one.differing for one in found if one.differing is not None), 0)
     if differing:
@@ -77,24 +69,14 @@ def _not_finite(found: Metrics) -> Iterator[str]:
     yield f"{share(found.overflow)} not finite"
 
 
-def _beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
+def beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
     """Yield why a tensor overflowed, where the reference has numbers that its dtype has not."""
     largest, limit = (
         max((one for one in measured if one is not None), default=0.0),
         LARGEST_FINITE.get(dtype, math.inf),
     )
     if largest > limit:
-        yield f"up to {figure(largest)} in the reference, and {dtype} ends at {limit:,.5g}"
-
-
-def arrow(view: View) -> str:
-    """Return what stands between the reference's and the candidate's."""
-    return " → " if view.unicode else " -> "
-
-
-def name_cell(name: str, *, missed: bool) -> Cell:
-    """Return a name from the file, with a mark where it misses its tolerance."""
-    return Cell(text=clean(name), style="bad" if missed else "", before=MISSED if missed else _FINE)
+        yield f"up to {figure(largest)} in the reference; {dtype} maximum {limit:,.5g}"
 
 
 def error(found: Metrics | None, *, missed: bool = False) -> Cell:
@@ -102,9 +84,9 @@ def error(found: Metrics | None, *, missed: bool = False) -> Cell:
     if found is None:
         return Cell(text="")
     return (
-        Cell(text="NaN/Inf", style="bad")
+        Cell(text="NaN/Inf", tone=Tone.BAD)
         if found.overflow
-        else Cell(text=figure(found.relative), style="bad" if missed else "")
+        else Cell(text=figure(found.relative), tone=Tone.BAD if missed else Tone.PLAIN)
     )
 
 
@@ -117,12 +99,14 @@ def tolerance_cell(judgement: Judgement | None) -> Cell:
     """Return the tolerance; nothing where nothing was held against it."""
     if judgement is None or (judgement.error is None and not judgement.is_missed):
         return Cell(text="")
-    return Cell(text=figure(judgement.tolerance), style="" if judgement.is_missed else "dim")
+    return Cell(
+        text=figure(judgement.tolerance), tone=Tone.PLAIN if judgement.is_missed else Tone.DIM
+    )
 
 
-def dtype(reference: str | None, candidate: str | None, view: View) -> Cell:
-    """Return the candidate's dtype; in wide views the reference's before it, where they differ."""
-    shown = clean(candidate or "")
-    if view.width >= WIDE and reference is not None and reference != candidate:
-        shown = f"{clean(reference)}{arrow(view).strip()}{shown}"
-    return Cell(text=shown, style="half" if candidate in HALVES else "")
+def dtype(reference: str | None, candidate: str | None) -> Cell:
+    """Return the candidate's dtype, behind the reference's if they differ."""
+    shown = candidate or ""
+    if reference is not None and reference != candidate:
+        shown = f"{reference}{ARROW.strip()}{shown}"
+    return Cell(text=shown, tone=Tone.HALF if candidate in HALVES else Tone.PLAIN)

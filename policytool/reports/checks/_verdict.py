@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.numerics.check_results.inputs import InputKind
 from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
 from policytool.reports.checks._figures import figure, many, share, upward
-from policytool.reports.layout import clean
+from policytool.reports.checks._shown import HEADROOM, beyond
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _OWN: Final = "its own policies"
+_MANY_FLUSHED: Final = 0.1
+"""The share of values that become zero from which on the verdict says so."""
 
 
 def passes(run: CheckRun) -> bool:
@@ -33,48 +35,49 @@ def passes(run: CheckRun) -> bool:
 def verdict(check: Check, run: CheckRun) -> str:
     """Return what one run comes to, in a sentence that can stand alone."""
     word, *said = outcome(run)
-    return "; ".join([f"{word}: {_subject(check)}", *said, *reservations(check, run)])
+    return "; ".join([f"{word}: {_subject(check)}", *said])
 
 
 def outcome(run: CheckRun) -> list[str]:
     """Return in a word what one run comes to, and then what shows it."""
     if run.missing:
         return ["not run", *_missing(run)]
+    measured = [*_margins(run), *_unequal(run), *_agreement(run)]
     if run.verdict.passed:
-        return ["passed", *_pass_sentences(run.verdict), *_unequal(run), *_agreement(run)]
-    return ["failed", *_fail_sentences(run.verdict), *_unequal(run), *_agreement(run)]
+        return ["passed", *_pass_sentences(run.verdict), *measured]
+    return ["failed", *_fail_sentences(run), *measured]
 
 
 def overall(check: Check) -> str:
-    """Return what several runs come to together, with what all of them leave open."""
+    """Return what several runs come to together."""
     if not check.runs:
-        return f"not run: {_subject(check)}; there is nothing that could be compared"
+        return f"not run: {_subject(check)}; there is nothing to compare"
     failed = sum(not passes(run) for run in check.runs)
     what = (
         f"{failed} of {many(len(check.runs), 'run')} did not pass"
         if failed
         else f"all {many(len(check.runs), 'run')} passed"
     )
-    return "; ".join(
-        [
-            f"{'failed' if failed else 'passed'}: {_subject(check)}",
-            what,
-            *shared_reservations(check),
-        ]
-    )
+    return f"{'failed' if failed else 'passed'}: {_subject(check)}; {what}"
 
 
-def own(check: Check, run: CheckRun) -> str:
-    """Return what one of several runs comes to, with what it alone leaves open."""
+def own(run: CheckRun) -> str:
+    """Return what one of several runs comes to."""
     word, *said = outcome(run)
-    alone = (text for text in reservations(check, run) if text not in shared_reservations(check))
-    return f"{word}: {'; '.join([*said, *alone])}"
+    return f"{word}: {'; '.join(said)}"
 
 
-def shared_reservations(check: Check) -> list[str]:
-    """Return what every run leaves open."""
-    found = [list(reservations(check, run)) for run in check.runs]
-    return [text for text in found[0] if all(text in other for other in found)] if found else []
+def caveats(check: Check) -> list[str]:
+    """Return what the check leaves open, with the run if not all of them do."""
+    found = [list(run_caveats(check, run)) for run in check.runs]
+    shared = [text for text in found[0] if all(text in other for other in found)] if found else []
+    own_ones = [
+        f"{place(run)}: {text}"
+        for run, texts in zip(check.runs, found, strict=True)
+        for text in texts
+        if text not in shared
+    ]
+    return [*shared, *own_ones]
 
 
 def place(run: CheckRun) -> str:
@@ -82,22 +85,21 @@ def place(run: CheckRun) -> str:
     return (
         run.device.name
         if run.signature is None
-        else f"{run.device.name}, signature {clean(run.signature)}"
+        else f"{run.device.name}, signature {run.signature}"
     )
 
 
 def _subject(check: Check) -> str:
     reference, candidate = check.reference, check.candidate
-    policies = [clean(side.policy) if side.policy else None for side in (candidate, reference)]
+    policies = [side.policy or None for side in (candidate, reference)]
     if any(run.rewrite is not None for run in check.runs):
         return (
-            f"the graph of {clean(candidate.path)}, rewritten to {policies[0]}, against the graph "
-            "as it is"
+            f"the graph of {candidate.path}, rewritten to {policies[0]}, against the original graph"
         )
     if reference.path == candidate.path:
-        return f"{clean(candidate.path)} under {policies[0] or _OWN} against {policies[1] or _OWN}"
+        return f"{candidate.path} under {policies[0] or _OWN} against {policies[1] or _OWN}"
     sides = [
-        f"{clean(side.path)}{f' under {policy}' if policy else ''}"
+        f"{side.path}{f' under {policy}' if policy else ''}"
         for side, policy in zip((candidate, reference), policies, strict=True)
     ]
     return f"{sides[0]} against {sides[1]}"
@@ -106,9 +108,7 @@ def _subject(check: Check) -> str:
 def _missing(run: CheckRun) -> Iterator[str]:
     """Yield what has no kernel; the rest is listed below."""
     ops = list(
-        dict.fromkeys(
-            clean(one.type) + (f" in {one.dtype}" if one.dtype else "") for one in run.missing
-        )
+        dict.fromkeys(one.type + (f" in {one.dtype}" if one.dtype else "") for one in run.missing)
     )
     yield (
         f"{many(len(run.missing), 'op')} {'has' if len(run.missing) == 1 else 'have'} no kernel on "
@@ -123,22 +123,23 @@ def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
     )
     if outputs:
         worst = max(outputs, key=excess)
-        several = f"the worst of {len(outputs)} outputs, {clean(worst.path)},"
+        several = f"the worst of {len(outputs)} outputs, {worst.path},"
         yield f"{_name(worst) if len(outputs) == 1 else several} {_error(worst)}"
     if layers:
         yield (
-            f"all {many(len(layers), 'call')} of layers are within their tolerances"
+            f"all {many(len(layers), 'layer call')} are within tolerance"
             if len(layers) > 1
-            else "its one layer is within its tolerance"
+            else "its only layer is within tolerance"
         )
     if not outputs and not layers:
-        yield "there is no float that could be compared"
+        yield "no floating-point values to compare"
 
 
-def _fail_sentences(found: CheckVerdict) -> Iterator[str]:
+def _fail_sentences(run: CheckRun) -> Iterator[str]:
+    found = run.verdict
     for about, several in (
         (JudgementSubject.OUTPUT, "outputs"),
-        (JudgementSubject.LAYER, "calls of layers"),
+        (JudgementSubject.LAYER, "layer calls"),
     ):
         missed = [one for one in found.missed if one.about is about]
         is_first = (
@@ -147,15 +148,17 @@ def _fail_sentences(found: CheckVerdict) -> Iterator[str]:
             and missed[0].path == found.first_not_finite
         )  # which is told below
         if len(missed) > 1:
-            worst = "" if is_first else f", the worst: {clean(missed[0].path)} {_error(missed[0])}"
+            worst = "" if is_first else f", the largest error: {missed[0].path} {_error(missed[0])}"
             yield (
-                f"{len(missed):,} of {len(_about(found, about)):,} {several} miss their "
-                f"tolerance{worst}"
+                f"{len(missed):,} of {len(_about(found, about)):,} {several} exceed "
+                f"their tolerance{worst}"
             )
         elif missed and not is_first:
             yield f"{_name(missed[0])} {_error(missed[0])}"
     if found.first_not_finite is not None:
-        yield f"NaN or infinity appears first in layer {clean(found.first_not_finite)}"
+        reasons = "; ".join(_overflow_reasons(run, found.first_not_finite))
+        where = f"NaN or infinity appears first in layer {found.first_not_finite}"
+        yield f"{where} ({reasons})" if reasons else where
     enough = found.would_pass
     if (
         enough is not None
@@ -163,6 +166,43 @@ def _fail_sentences(found: CheckVerdict) -> Iterator[str]:
         and any(one.about is JudgementSubject.OUTPUT for one in found.missed)
     ):
         yield f"the outputs would pass with a tolerance of {upward(enough)}"
+
+
+def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
+    """Yield why a call of a layer overflowed, if its values in the reference show it."""
+    for call in run.calls:
+        if call.place == path:
+            for output in call.outputs:
+                found = [one for one in (output.isolated, output.accumulated) if one is not None]
+                yield from beyond([one.largest_reference for one in found], output.dtype_candidate)
+            return
+
+
+def _margins(run: CheckRun) -> Iterator[str]:
+    """Yield where values come near the end of their dtype, and where many become zero."""
+    lows: list[tuple[float, str]] = []
+    losses: list[tuple[float, str]] = []
+    for call in run.calls:
+        for output in call.outputs:
+            found = [one for one in (output.isolated, output.accumulated) if one is not None]
+            if any(one.overflow for one in found):
+                continue
+            lows += [
+                (one.headroom, call.place)
+                for one in found
+                if one.headroom is not None and one.headroom < HEADROOM
+            ]
+            losses += [
+                (one.flushed, call.place)
+                for one in found
+                if one.flushed is not None and one.flushed >= _MANY_FLUSHED
+            ]
+    if lows:
+        headroom, path = min(lows)
+        yield f"the least headroom before overflow is {figure(headroom)}x, in layer {path}"
+    if losses:
+        flushed, path = max(losses)
+        yield f"{share(flushed)} of the values of layer {path} become zero"
 
 
 def _unequal(run: CheckRun) -> Iterator[str]:
@@ -175,7 +215,7 @@ def _unequal(run: CheckRun) -> Iterator[str]:
         if found is not None and found.differing:
             yield (
                 f"{found.differing:,} of {found.elements:,} values of output "
-                f"{clean(output.name or '')} differ"
+                f"{(output.name or '')} differ"
             )
 
 
@@ -205,47 +245,44 @@ def _about(found: CheckVerdict, about: JudgementSubject) -> list[Judgement]:
 
 
 def _name(judgement: Judgement) -> str:
-    return f"{judgement.about.value} {clean(judgement.path)}"
+    return f"{judgement.about.value} {judgement.path}"
 
 
 def _error(judgement: Judgement) -> str:
     if judgement.ruling is Ruling.NOT_FINITE:
-        return "holds NaN or infinity where the reference does not"
+        return "contains NaN or infinity, but the reference does not"
     if judgement.ruling is Ruling.NOTHING:
-        return "cannot be compared, because every value is NaN or infinite in the reference itself"
+        return "cannot be compared because every value is NaN or infinite in the reference"
     if judgement.ruling is Ruling.DIFFERING:
-        return "makes other values of the same integers, words or flags"
-    by = " by --tolerance" if judgement.given else ""
+        return "computes different values from the same integers, strings or booleans"
+    by = ", set by --tolerance" if judgement.given else ""
     return (
-        f"has a relative error of {figure(judgement.error)} where {figure(judgement.tolerance)} is "
-        f"allowed{by}"
+        f"has a relative error of {figure(judgement.error)} (tolerance "
+        f"{figure(judgement.tolerance)}{by})"
     )
 
 
-def reservations(check: Check, run: CheckRun) -> Iterator[str]:
-    """Yield what a run leaves open, so that nobody takes it for more than it is."""
+def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
+    """Yield what one run leaves open."""
     if run.rewrite is not None and run.rewrite.unchanged is not None:
-        yield "the rewrite changed nothing, so this shows nothing of the policy"
+        yield "the rewrite changed nothing, so this run says nothing about the policy"
     if run.random:
         yield (
-            f"{join_first([clean(path) for path in run.random])} "
-            f"{'draws' if len(run.random) == 1 else 'draw'} random numbers, of which each model "
-            "has its own"
+            f"{join_first(run.random)} "
+            f"{'draws' if len(run.random) == 1 else 'draw'} random numbers, which differ "
+            "between the two models"
         )
     if check.is_alike:
-        yield "both have the same policies in every layer, so this shows nothing of them"
+        yield "both have the same policies in every layer, so this run says nothing about them"
     if not run.missing and run.inputs.kind is InputKind.SYNTHETIC:
-        yield f"the inputs are synthetic (seed {run.inputs.seed}), and real ones may fare otherwise"
+        yield f"inputs are synthetic (seed {run.inputs.seed}); results on real data may differ"
     lost = list(_nonfinite_sentences(run))
     if lost:
-        yield (
-            f"{join_first(lost)} are NaN or infinite in the reference itself, and compared with "
-            "nothing"
-        )
+        yield (f"{join_first(lost)} are NaN or infinite in the reference and were not compared")
     if any(side.weights == "random" for side in (check.reference, check.candidate)):
-        yield "the weights are random, for the file holds none"
+        yield "weights are random because the file contains none"
     if not run.missing and run.device.kind == "cpu":
-        yield "this is a CPU, and the kernels of GPUs accumulate differently"
+        yield "results are from a CPU; GPU kernels accumulate differently"
 
 
 def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
@@ -258,4 +295,4 @@ def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
             else 0
         )
         if found is not None and lost:
-            yield f"{lost:,} of {found.elements:,} values of output {clean(output.name or '')}"
+            yield f"{lost:,} of {found.elements:,} values of output {(output.name or '')}"

@@ -8,14 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.check_results.checks import CheckSide
-from policytool.numerics.check_results.gradients import GradientReductions, Gradients, Trial
+from policytool.numerics.check_results.gradients import (
+    GradientReductions,
+    Gradients,
+    OutputLoss,
+    TrainedVariable,
+    Trial,
+)
+from policytool.numerics.check_results.graphs import GraphRewrite
 from policytool.numerics.check_results.metrics import Metrics
 from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject
 from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
-from policytool.reports.checks._base import CheckReporter
-from policytool.reports.checks._verdict import passes, verdict
+from policytool.reports.checks._verdict import passes, run_caveats, verdict
 from policytool.reports.json_writing import FAILURES, json_text, with_version
+from policytool.reports.reporter import Reporter
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
@@ -48,7 +55,9 @@ _OUTPUT: Final = attributes("shape", "dtype_reference", "dtype_candidate", "accu
 _METRICS: Final = attributes(*Metrics.__dataclass_fields__)
 _GRADIENTS: Final = attributes(
     *("recorded", "outputs", "reference_loss", "variables", "trials", "dynamic", "workable"),
-    *("quiet", "own", "random", "unconnected"),
+    *("random", "unconnected"),
+    inference_mode="quiet",
+    custom_methods="own",
 )
 
 
@@ -70,6 +79,7 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
         "verdict": {
             "passed": passes(run),
             "sentence": verdict(check, run),
+            "caveats": list(run_caveats(check, run)),
             "first_not_finite": run.verdict.first_not_finite,
             "would_pass": run.verdict.would_pass,
         },
@@ -78,7 +88,7 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
                 "name": one.name,
                 **_OUTPUT(one),
                 "top_1": one.top_1,
-                "judgement": judged.get((JudgementSubject.OUTPUT, one.name or "")),
+                "verdict": judged.get((JudgementSubject.OUTPUT, one.name or "")),
             }
             for one in run.outputs
         ],
@@ -97,7 +107,7 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
 def _call(call: LayerCall, judgement: Judgement | None) -> dict[str, Any]:
     return {
         **_CALL(call),
-        "judgement": judgement,
+        "verdict": judgement,
         "outputs": [{**_OUTPUT(output), "isolated": output.isolated} for output in call.outputs],
     }
 
@@ -132,11 +142,17 @@ _FORMS: Final[Forms] = {
     Dynamic: loss_scale_values,
     Fixed: loss_scale_values,
     Gradients: _gradients,
-    Judgement: attributes("ruling", "error", "tolerance", "given"),
+    Judgement: attributes("error", "tolerance", "given", outcome="ruling"),
     Metrics: _metrics,
     GradientReductions: attributes(*GradientReductions.__dataclass_fields__, "relative_error"),
     CheckSide: _side,
+    GraphRewrite: attributes(
+        *("option", "ops", "total", "casts", "narrow_before", "by_type", "unchanged"),
+        description="said",
+    ),
+    OutputLoss: attributes("output", "loss", "source", "targets", "weight", reason="why"),
+    TrainedVariable: attributes("layer", "name", "shape", "dtype", gradient_dtype="flow"),
     Trial: attributes("scale", "loss", "total", "variables"),
 }
 
-REPORTER: Final = CheckReporter(name="json", render=render)
+REPORTER: Final = Reporter(name="json", render=render)

@@ -1,20 +1,18 @@
-"""
-Every way in which a comparison of two models is shown, one module each.
-
-To add a report, write its module and add one line to :data:`DIFFERENCE_REPORTERS`.
-"""
+"""What ``diff`` found, as text: a page for people, and JSON."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.differences import json_report, markdown, table
-from policytool.reports.differences._base import DifferenceReporter, Differences
+from policytool.reports.differences import json_report
+from policytool.reports.differences._base import Differences
+from policytool.reports.differences._page import page
+from policytool.reports.reporter import Reporter, reporters_for_people
 
-DIFFERENCE_REPORTERS: Final[tuple[DifferenceReporter, ...]] = (
-    table.REPORTER,  # first: the default
-    markdown.REPORTER,
+DIFFERENCE_REPORTERS: Final[tuple[Reporter[Differences], ...]] = (
+    *reporters_for_people(page),
     json_report.REPORTER,
 )
+"""The first is the default."""
 
-__all__ = ["DIFFERENCE_REPORTERS", "DifferenceReporter", "Differences"]
+__all__ = ["DIFFERENCE_REPORTERS", "Differences"]

@@ -1,4 +1,4 @@
-"""What a reporter of comparisons is."""
+"""What the reports of ``diff`` show."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from policytool.commands.diff import DiffOutcome
-    from policytool.reports.layout import View
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,15 +16,3 @@ class Differences:
     outcome: DiffOutcome
     everything: bool = False
     """Whether to show what is equal, and what is only spelled differently."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DifferenceReporter:
-    """A way to show a comparison."""
-
-    name: str
-    render: Callable[[Differences, View], str]
-    """
-    Pure: the same values and the same view give the same text, which ends in a newline unless it is
-    empty.
-    """

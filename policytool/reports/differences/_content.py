@@ -12,7 +12,7 @@ from policytool.comparison.result import POLICIES, Aspect, ComparisonVerdict, Pa
 from policytool.formats import TITLES
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.reports._words import generation_words, loss_scale_words
-from policytool.reports.layout import Cell, clean
+from policytool.reports.page import Cell, Row, Tone
 from policytool.support.text.jsontext import ABSENT
 
 if TYPE_CHECKING:
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
         VariablePair,
     )
     from policytool.model.model import Variable
-    from policytool.reports.layout import View
     from policytool.support.text.jsontext import Absent, Json
 
-    Row = tuple[Cell, Cell, Cell]
+    Cells = tuple[Cell, Cell, Cell]
     """What, and how A and B have it."""
 
 _PAIRED: Final = {Pairing.POSITION: "position", Pairing.MOVED: "name and shapes"}
@@ -76,8 +75,7 @@ def summary(comparison: Comparison) -> str:
     parts = []
     if not comparison.differs:
         parts.append(
-            f"{clean(comparison.a.path)} and {clean(comparison.b.path)} hold the same: "
-            f"{_many(total, 'layer')}"
+            f"{comparison.a.path} and {comparison.b.path} hold the same: {_many(total, 'layer')}"
         )
     else:
         counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
@@ -94,11 +92,20 @@ def summary(comparison: Comparison) -> str:
     signatures = sum(section.differs for section in comparison.signatures)
     if signatures:
         parts.append(f"{_many(signatures, 'signature')} differ{'s' if signatures == 1 else ''}")
-    if comparison.spellings:
-        parts.append(
-            f"{_many(comparison.spellings, 'value')} spelled differently and the same in meaning"
-        )
     return "; ".join(parts)
+
+
+def equal_in_meaning(comparison: Comparison) -> str | None:
+    """Return how many values are written differently and mean the same; None without any."""
+    count = comparison.spellings
+    if not count:
+        return None
+    words = (
+        "values are written differently and mean"
+        if count > 1
+        else "value is written differently and means"
+    )
+    return f"{count} {words} the same; --all lists {'them' if count > 1 else 'it'}"
 
 
 def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
@@ -119,9 +126,9 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
         )
     elif not unread:
         yield (
-            f"all {len(compared)} variables have equal bytes"
+            f"all {len(compared)} variables are byte-identical"
             if len(compared) != 1
-            else "its one variable has equal bytes"
+            else "its one variable is byte-identical"
         )
     if unread == len(compared):
         yield (
@@ -146,26 +153,25 @@ def _many(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def about(side: Side, view: View) -> str:
+def about(side: Side) -> str:
     """Return what a file is, in one line."""
-    separator = " · " if view.unicode else " - "
     written = (
-        f"Keras {clean(side.writer.keras)}"
+        f"Keras {side.writer.keras}"
         if side.writer.keras
-        else f"TensorFlow {clean(side.writer.tensorflow)}"
+        else f"TensorFlow {side.writer.tensorflow}"
         if side.writer.tensorflow
         else ""
     )
     facts = [
-        clean(side.path),
+        side.path,
         TITLES.get(side.format, side.format),
         generation_words(side.generation),
         *([f"written by {written}"] if written else []),
     ]
-    return separator.join(facts)
+    return " · ".join(facts)
 
 
-def entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, tuple[Row, ...]]]:
+def entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, tuple[Cells, ...]]]:
     """Yield each layer that is shown, and what stands beside layers, with its rows."""
     for layer in comparison.layers:
         if layer.differs or everything:
@@ -177,53 +183,48 @@ def entries(comparison: Comparison, *, everything: bool) -> Iterator[tuple[str, 
             yield f"signature {section.name}", tuple(_section(section, everything=everything))
 
 
-def alike(
-    found: Sequence[tuple[str, tuple[Row, ...]]], *, everything: bool
-) -> Iterator[list[list[Cell]]]:
+def rows_of(found: Sequence[tuple[str, tuple[Cells, ...]]], *, everything: bool) -> Iterator[Row]:
     """
     Yield the rows of each entry; of many that differ in the same way only the first, with how many
     there are.
     """
-    counts = Counter(rows for _, rows in found)
-    shown: set[tuple[Row, ...]] = set()
-    for name, rows in found:
-        many = counts[rows] >= _ALIKE and not everything
-        if many and rows in shown:
+    counts = Counter(cells for _, cells in found)
+    shown: set[tuple[Cells, ...]] = set()
+    for name, several in found:
+        many = counts[several] >= _ALIKE and not everything
+        if many and several in shown:
             continue
-        shown.add(rows)
-        yield [
-            [Cell(text=clean(name) if number == 0 else ""), *row] for number, row in enumerate(rows)
-        ]
+        shown.add(several)
+        for number, cells in enumerate(several):
+            yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
         if many:
-            yield [
-                [
-                    Cell(text=f"  and {counts[rows] - 1} more alike", style="dim"),
-                    Cell(text=""),
-                    Cell(text=""),
-                    Cell(text=""),
-                ]
-            ]
+            text = f"  and {counts[several] - 1} more that differ in the same way"
+            blank = Cell(text="")
+            yield Row(
+                cells=(Cell(text=text, tone=Tone.DIM, is_code=False), blank, blank, blank),
+                is_spanning=True,
+            )
 
 
-def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
+def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
     if layer.presence is not Presence.BOTH:
         held = f", {_many(len(layer.variables), 'variable')}" if layer.variables else ""
-        only = f"{clean(layer.class_name or 'no class')}{held}"
+        only = f"{layer.class_name or 'no class'}{held}"
         in_a = layer.presence is Presence.A
         side = layer.presence.value.upper()
         what = f"only in {side}" if layer.listed else f"only {side} lists it"
         yield (
             Cell(text=what),
-            Cell(text=only if in_a else "", style="bad"),
-            Cell(text="" if in_a else only, style="good"),
+            Cell(text=only if in_a else "", tone=Tone.BAD),
+            Cell(text="" if in_a else only, tone=Tone.GOOD),
         )
         return
     changes: Sequence[ValueChange] = layer.changes
     if layer.paired in {Pairing.POSITION, Pairing.MOVED}:
         yield (
             Cell(text=f"path, by {_PAIRED[layer.paired]}"),
-            Cell(text=clean(layer.a or ""), style="dim"),
-            Cell(text=clean(layer.b or ""), style="half"),
+            Cell(text=layer.a or "", tone=Tone.DIM),
+            Cell(text=layer.b or "", tone=Tone.HALF),
         )
         changes = [
             change for change in changes if change.aspect not in {Aspect.NAME, Aspect.PLACE}
@@ -231,25 +232,25 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Row]:
     yield from _change_rows(changes, everything=everything)
     yield from _variables(layer.variables, everything=everything)
     if everything and not layer.differs and not layer.variables and not layer.changes:
-        yield Cell(text="equal", style="dim"), Cell(text=""), Cell(text="")
+        yield Cell(text="equal", tone=Tone.DIM), Cell(text=""), Cell(text="")
 
 
-def _section(section: Section, *, everything: bool) -> Iterator[Row]:
+def _section(section: Section, *, everything: bool) -> Iterator[Cells]:
     if section.presence is not Presence.BOTH:
         in_a = section.presence is Presence.A
         yield (
             Cell(text=f"only in {section.presence.value.upper()}"),
-            Cell(text="" if not in_a else "yes", style="bad"),
-            Cell(text="" if in_a else "yes", style="good"),
+            Cell(text="" if not in_a else "yes", tone=Tone.BAD),
+            Cell(text="" if in_a else "yes", tone=Tone.GOOD),
         )
         return
     yield from _change_rows(section.changes, everything=everything)
     yield from _variables(section.variables, everything=everything)
     if everything and not section.differs and not section.variables and not section.changes:
-        yield Cell(text="equal", style="dim"), Cell(text=""), Cell(text="")
+        yield Cell(text="equal", tone=Tone.DIM), Cell(text=""), Cell(text="")
 
 
-def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterator[Row]:
+def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterator[Cells]:
     """
     Yield a row for each change; dtypes that follow from another policy only where everything is
     shown.
@@ -260,11 +261,17 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
         if everything or not (change.spelling or follows):
             what = _WHAT.get(change.aspect, change.aspect.value.replace("-", " "))
             named = (
-                f"{what} {clean(change.key)}".strip()
+                f"{what} {change.key}".strip()
                 if change.key and change.aspect is not Aspect.POLICY
                 else what
             )
-            style = "dim" if change.spelling else "mixed" if change.aspect in POLICIES else "half"
+            tone = (
+                Tone.DIM
+                if change.spelling
+                else Tone.MIXED
+                if change.aspect in POLICIES
+                else Tone.HALF
+            )
             a, b = (_words(value, change.aspect) for value in (change.a, change.b))
             if a == b:  # the same number, rounded to float32 or not
                 a, b = (
@@ -273,8 +280,8 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
                 )
             yield (
                 Cell(text=f"{SPELLED if change.spelling else ''}{named}"),
-                Cell(text=clean(a), style="dim"),
-                Cell(text=clean(b), style=style),
+                Cell(text=a, is_code=_is_json(a), tone=Tone.DIM),
+                Cell(text=b, is_code=_is_json(b), tone=tone),
             )
 
 
@@ -287,14 +294,14 @@ _WHAT: Final = {
 }
 
 
-def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterator[Row]:
+def _variables(variables: Iterable[VariablePair], *, everything: bool) -> Iterator[Cells]:
     for variable in variables:
         if variable.differs or everything:
             known = variable.a or variable.b
-            name = clean(known.name if known else "")
+            name = known.name if known else ""
             yield (
                 Cell(text=name),
-                Cell(text=_variable_words(variable.a), style="dim"),
+                Cell(text=_variable_words(variable.a), tone=Tone.DIM),
                 _values_cell(variable),
             )
 
@@ -303,9 +310,9 @@ def _values_cell(variable: VariablePair) -> Cell:
     if variable.b is None:
         return Cell(
             text=variable.values.reason or "" if not variable.differs else "not in B",
-            style="bad" if variable.differs else "dim",
+            tone=Tone.BAD if variable.differs else Tone.DIM,
         )
-    text, style = _verdict(variable.values)
+    text, tone = _verdict(variable.values)
     same = variable.a is not None and (variable.a.dtype, variable.a.shape) == (
         variable.b.dtype,
         variable.b.shape,
@@ -313,29 +320,33 @@ def _values_cell(variable: VariablePair) -> Cell:
     stored = "" if same else _variable_words(variable.b)
     return Cell(
         text=": ".join(part for part in (stored, text if variable.a is not None else "") if part),
-        style=style if variable.a is not None else "good",
+        tone=tone if variable.a is not None else Tone.GOOD,
     )
 
 
-def _verdict(values: ValueComparison) -> tuple[str, str]:
-    """Return how values compare in a few words, and their style."""
+def _verdict(values: ValueComparison) -> tuple[str, Tone]:
+    """Return how values compare in a few words, and their tone."""
     match values.verdict:
         case ComparisonVerdict.EQUAL:
-            return "equal bytes", "dim"
+            return "equal bytes", Tone.DIM
         case ComparisonVerdict.ROUNDED:
             which = {
                 Presence.A: "A is this rounded",
                 Presence.B: "A rounded",
                 Presence.BOTH: "the same values",
             }
-            return which[values.rounded or Presence.BOTH], "mixed"
+            return which[values.rounded or Presence.BOTH], Tone.MIXED
         case ComparisonVerdict.NOT_COMPARED:
-            return f"not compared: {clean(values.reason or '')}", "dim"
+            return f"not compared: {values.reason or ''}", Tone.DIM
         case ComparisonVerdict.DIFFERENT:
             if values.differing is None:
-                return values.reason or "different", "bad"
+                return values.reason or "different", Tone.BAD
             largest = "" if values.largest is None else f", up to {values.largest:.3g}"
-            return f"{values.differing:,}/{values.elements:,} differ{largest}", "bad"
+            return f"{values.differing:,}/{values.elements:,} differ{largest}", Tone.BAD
+
+
+def _is_json(text: str) -> bool:
+    return text.startswith(("{", "[", '"'))
 
 
 def _variable_words(variable: Variable | None) -> str:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.comparison.result import ComparisonVerdict, Presence, VariablePair
-from policytool.reports.differences._base import DifferenceReporter
+from policytool.comparison.result import (
+    ComparisonVerdict,
+    Presence,
+    Side,
+    ValueChange,
+    VariablePair,
+)
 from policytool.reports.json_writing import FAILURES, json_text, with_version
+from policytool.reports.reporter import Reporter
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
@@ -67,12 +73,12 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
     return {
         "layers": len(comparison.layers),
         "differing": sum(layer.differs for layer in comparison.layers),
-        "spellings": comparison.spellings,
+        "format_only": comparison.spellings,
         "variables": {
             "total": len(variables),
             **{verdict.value.replace("-", "_"): verdicts[verdict] for verdict in ComparisonVerdict},
             **{f"only_{side.value}": sides[side] for side in (Presence.A, Presence.B)},
-            "not_held": sum(not variable.differs for variable in one),
+            "unsupported": sum(not variable.differs for variable in one),
         },
     }
 
@@ -91,7 +97,9 @@ def _contents(found: LayerPair | Section, *, everything: bool) -> dict[str, Any]
 
 _FORMS: Final[Forms] = {
     **FAILURES,
+    ValueChange: attributes("aspect", "key", "a", "b", format_only="spelling"),
+    Side: attributes("path", "format", "writer", written_by="generation"),
     VariablePair: attributes("a", "b", "presence", "paired", "differs", "values"),
 }
 
-REPORTER: Final = DifferenceReporter(name="json", render=render)
+REPORTER: Final = Reporter(name="json", render=render)

@@ -1,23 +1,25 @@
 """
-Every way in which an audit is shown, one module each.
-
-To add a report, write its module and add one line to :data:`FINDING_REPORTERS`.
+What ``audit`` found, as text: a page for people, JSON, SARIF, JUnit, and annotations of GitHub.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings import github, json_report, junit, markdown, sarif, table
-from policytool.reports.findings._base import FindingReporter
+from policytool.reports.findings import github, json_report, junit, sarif
+from policytool.reports.findings._page import page
+from policytool.reports.reporter import Reporter, reporters_for_people
 
-FINDING_REPORTERS: Final[tuple[FindingReporter, ...]] = (
-    table.REPORTER,  # first: the default
-    markdown.REPORTER,
+if TYPE_CHECKING:
+    from policytool.commands.audit import Audit
+
+FINDING_REPORTERS: Final[tuple[Reporter[Audit], ...]] = (
+    *reporters_for_people(page),
     json_report.REPORTER,
     sarif.REPORTER,
     junit.REPORTER,
     github.REPORTER,
 )
+"""The first is the default."""
 
-__all__ = ["FINDING_REPORTERS", "FindingReporter"]
+__all__ = ["FINDING_REPORTERS"]

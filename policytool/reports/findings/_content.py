@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from policytool.releases.releases import release_name
 from policytool.reports import shell
-from policytool.reports.layout import clean
+from policytool.reports._words import generation_words
 from policytool.rules.finding import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.commands.audit import Audit
     from policytool.rules import Rule
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from policytool.rules.fixes import Mended
 
 EFFECTS: Final = {
-    Fix.SAFE: "computes the same",
-    Fix.UNSAFE: "changes what is computed, or how training goes on",
+    Fix.SAFE: "predictions unchanged",
+    Fix.UNSAFE: "changes predictions or training",
 }
-OUTCOMES: Final = {FixOutcome.MENDED: "mended", FixOutcome.PLANNED: "would be mended"}
+OUTCOMES: Final = {FixOutcome.FIXED: "fixed", FixOutcome.PLANNED: "would be fixed"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,19 +123,43 @@ def advice(findings: Iterable[Finding]) -> list[str]:
     return list(dict.fromkeys(finding.advice for finding in findings if finding.advice is not None))
 
 
-def words(path: str, remedy: Remedy) -> tuple[str, ...]:
-    """Return the words of the command that carries a remedy out."""
-    return ("policytool", "migrate", shell.file(path), *remedy.arguments)
+def words(path: str, arguments: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of a command that changes a model."""
+    return ("policytool", "migrate", shell.file(path), *arguments)
 
 
-def mending(path: str, finding: Finding) -> str:
+def commands(audited: Audited) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """
+    Yield the commands for a model, each with a label: those after which it passes, or the remedies
+    of its notes if it passes already.
+    """
+    for command in audited.commands:
+        if command.arguments is not None and command.fix is not None:
+            target = f" for {release_name(command.target)}" if command.target is not None else ""
+            yield f"fix{target} ({EFFECTS[command.fix]})", words(audited.path, command.arguments)
+    for remedy in remedies(audited.findings) if not audited.commands else ():
+        if not remedy.retrace:
+            yield f"fix ({EFFECTS[remedy.fix]})", words(audited.path, remedy.arguments)
+
+
+def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
+    """Yield why there is no command after which a model passes, each with a label."""
+    for command in audited.commands:
+        if command.reason is not None:
+            target = f" for {release_name(command.target)}" if command.target is not None else ""
+            yield f"no command fixes it{target}", command.reason
+
+
+def mending(audited: Audited, finding: Finding) -> str:
     """Return how a finding is mended, in sentences; nothing where nobody knows."""
-    sentences = []
-    if finding.remedy is not None:
-        sentences.append(
-            f"`{shell.command(words(path, finding.remedy))}` mends it and "
-            f"{EFFECTS[finding.remedy.fix]}."
-        )
+    sentences = [
+        f"`{shell.command(words(audited.path, command.arguments))}` fixes the model "
+        f"({EFFECTS[command.fix]})."
+        for command in audited.commands
+        if command.arguments is not None
+        and command.fix is not None
+        and finding.severity is not Severity.NOTE
+    ]
     if finding.advice is not None:
         sentences.append(f"What to do: {finding.advice}.")
     return " ".join(sentences)
@@ -167,7 +192,7 @@ def places(findings: Iterable[Finding]) -> str:
     """Return the layers that findings are about, each once."""
     return ", ".join(
         dict.fromkeys(
-            clean(finding.path) if finding.path is not None else "the model" for finding in findings
+            finding.path if finding.path is not None else "the model" for finding in findings
         )
     )
 
@@ -203,22 +228,22 @@ def summary(audit: Audit) -> str:
     count = totals(audit)
     sentences = []
     if count.models:
-        found = ", ".join(
-            _count_words(number, severity.value)
-            for severity, number in count.severities.items()
-            if number
-        )
-        clean = f", {count.clean:,} of them without a finding" if found and count.clean else ""
+        found = counts(finding for audited in audit.audited for finding in audited.findings)
+        failing = count.models - count.clean
+        several = f" in {_count_words(failing, 'model')}" if found and count.models > 1 else ""
+        names = ", ".join(generation_words(name).strip() for name in audit.releases)
+        checked_for = f" for {names}" if names else ""
         sentences.append(
-            f"{_count_words(count.models, 'model')}{clean}: {found or 'nothing found'}"
+            f"Checked {_count_words(count.models, 'model')}{checked_for}: "
+            f"{found or 'no findings'}{several}"
         )
     within_reach = Counter(
         remedy.fix for remedy in _remedies_of(audit) if not remedy.retrace
     )  # audit starts no TensorFlow
     safe, unsafe = within_reach[Fix.SAFE], within_reach[Fix.UNSAFE]
     if safe or unsafe:
-        parts = [f"`--fix` mends {safe}"] * bool(safe) + [
-            f"`--unsafe-fixes` {f'{unsafe} more' if safe else f'mends {unsafe}'}"
+        parts = [f"{safe} fixable with --fix"] * bool(safe) + [
+            f"{unsafe} {'more ' if safe else ''}fixable with --unsafe-fixes"
         ] * bool(unsafe)
         sentences.append(", ".join(parts))
     if count.suppressed:
@@ -226,6 +251,16 @@ def summary(audit: Audit) -> str:
     if count.failures:
         sentences.append(f"{_count_words(count.failures, 'file')} could not be read")
     return "; ".join(sentences)
+
+
+def counts(findings: Iterable[Finding]) -> str:
+    """Return how many findings there are of each severity; nothing without any."""
+    severities = Counter(finding.severity for finding in findings)
+    return ", ".join(
+        _count_words(severities[severity], severity.value)
+        for severity in Severity
+        if severities[severity]
+    )
 
 
 def _count_words(number: int, noun: str) -> str:

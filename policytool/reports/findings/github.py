@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import mending, rules_of
 from policytool.reports.layout import clean
+from policytool.reports.reporter import Reporter
 from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def render(audit: Audit, _view: View) -> str:
         _command("error", failure.path, failure.code, failure.message) for failure in audit.failures
     ]
     rules = rules_of(audit)
-    found = [(audited.path, finding) for audited in audit.audited for finding in audited.findings]
-    for path, finding in sorted(found, key=lambda pair: pair[1].severity.rank):
-        text = " ".join(filter(None, (f"{finding.message}.", mending(path, finding))))
+    found = [(audited, finding) for audited in audit.audited for finding in audited.findings]
+    for audited, finding in sorted(found, key=lambda pair: pair[1].severity.rank):
+        text = " ".join(filter(None, (f"{finding.message}.", mending(audited, finding))))
         lines.append(
             _command(
                 _COMMANDS[finding.severity],
-                path,
+                audited.path,
                 f"{finding.rule} {rules[finding.rule].name}",
                 text,
             )
@@ -57,4 +57,4 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-REPORTER: Final = FindingReporter(name="github", render=render)
+REPORTER: Final = Reporter(name="github", render=render)

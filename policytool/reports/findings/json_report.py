@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import rules_of, totals, with_fingerprints
 from policytool.reports.json_writing import FAILURES, json_text, with_version
+from policytool.reports.reporter import Reporter
 from policytool.rules.finding import Finding, Remedy
-from policytool.rules.fixes import Unmended
+from policytool.rules.fixes import Mended, Unmended
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
@@ -31,15 +31,18 @@ def render(audit: Audit, view: View) -> str:
     rules = rules_of(audit)
     values = {
         "models": [_model(audited, rules) for audited in audit.audited],
-        "mended": audit.mended,
+        "fixes": audit.mended,
         "failures": audit.failures,
         "summary": _summary(audit),
     }
     return json_text(with_version(VERSION, values), _FORMS, unicode=view.unicode)
 
 
-_MODEL: Final = attributes("path", "format", "generation", "layers")
-_FINDING: Final = attributes("severity", "message", "path", "detail", "address", "remedy", "advice")
+_MODEL: Final = attributes("path", "format", "layers", written_by="generation")
+_FINDING: Final = attributes(
+    *("severity", "message", "path", "detail", "address", "advice"), fix="remedy"
+)
+_COMMAND: Final = attributes("target", "arguments", "reason", safety="fix")
 _SHORT: Final = attributes("rule", "path", "detail")
 
 
@@ -50,6 +53,7 @@ def _model(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
             _finding(finding, fingerprint, rules)
             for finding, fingerprint in with_fingerprints(audited)
         ],
+        "commands": [_COMMAND(command) for command in audited.commands],
         "suppressed": [
             {**_finding(one.finding, one.fingerprint, rules), "by": one.by, "reason": one.reason}
             for one in audited.suppressed
@@ -70,20 +74,24 @@ def _summary(audit: Audit) -> dict[str, Any]:
     count = totals(audit)
     return {
         "models": count.models,
+        "releases": audit.releases,
         "clean": count.clean,
         "findings": count.severities,
         "fixable": count.fixes,
         "suppressed": count.suppressed,
         "failures": count.failures,
-        "passed_over": audit.passed_over,
+        "skipped": audit.passed_over,
     }
 
 
 _FORMS: Final[Forms] = {
     **FAILURES,
     Finding: _SHORT,
-    Remedy: attributes("fix", "arguments"),
+    Mended: attributes(
+        *("path", "outcome", "arguments", "warnings", "backup"), resolved="gone", remaining="left"
+    ),
+    Remedy: attributes("arguments", safety="fix"),
     Unmended: lambda one: {**_SHORT(one.finding), "reason": one.reason},
 }
 
-REPORTER: Final = FindingReporter(name="json", render=render)
+REPORTER: Final = Reporter(name="json", render=render)

@@ -13,9 +13,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import mending, rules_of
 from policytool.reports.layout import clean
+from policytool.reports.reporter import Reporter
 from policytool.reports.rule_reference import plain
 from policytool.rules.finding import Severity
 
@@ -62,7 +62,7 @@ def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> 
         text = (
             f"{finding.message}.",
             plain(rules[finding.rule].summary),
-            mending(audited.path, finding),
+            mending(audited, finding),
         )
         if finding.severity is Severity.NOTE:
             _child(case, "system-out", *text)
@@ -121,4 +121,4 @@ def _count(suite: ET.Element) -> None:
         suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
 
 
-REPORTER: Final = FindingReporter(name="junit", render=render)
+REPORTER: Final = Reporter(name="junit", render=render)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from policytool.reports import rule_reference
-from policytool.reports.findings._base import FindingReporter
 from policytool.reports.findings._content import mending, with_fingerprints
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import clean
+from policytool.reports.reporter import Reporter
 from policytool.support.version import VERSION, documentation
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _results(
     audited: Audited, positions: dict[str, int], *, suppressed: bool
 ) -> list[dict[str, Any]]:
     results = [
-        _result(finding, fingerprint, audited.path, positions)
+        _result(finding, fingerprint, audited, positions)
         for finding, fingerprint in with_fingerprints(audited)
     ]
     for one in audited.suppressed if suppressed else ():
@@ -109,7 +109,7 @@ def _results(
         }
         results.append(
             {
-                **_result(one.finding, one.fingerprint, audited.path, positions),
+                **_result(one.finding, one.fingerprint, audited, positions),
                 "suppressions": [suppression],
             }
         )
@@ -117,7 +117,7 @@ def _results(
 
 
 def _result(
-    finding: Finding, fingerprint: str, path: str, positions: dict[str, int]
+    finding: Finding, fingerprint: str, audited: Audited, positions: dict[str, int]
 ) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     if finding.address is not None:
@@ -132,9 +132,9 @@ def _result(
         "ruleIndex": positions[finding.rule],
         "level": finding.severity.value,
         "message": _message(
-            clean(" ".join(filter(None, (f"{finding.message}.", mending(path, finding)))))
+            clean(" ".join(filter(None, (f"{finding.message}.", mending(audited, finding)))))
         ),
-        "locations": [_location(path, finding.path)],
+        "locations": [_location(audited.path, finding.path)],
         # GitHub compares the first; where it is missing, the upload action hashes a line of the
         # file, the same for all that is found in it.
         "partialFingerprints": {
@@ -198,4 +198,4 @@ def _escape_braces(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-REPORTER: Final = FindingReporter(name="sarif", render=render)
+REPORTER: Final = Reporter(name="sarif", render=render)

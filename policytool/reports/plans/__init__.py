@@ -1,21 +1,19 @@
-"""
-Every way in which migrations are shown, one module each.
-
-To add a report, write its module and add one line to :data:`PLAN_REPORTERS`.
-"""
+"""What ``migrate`` planned and did, as text: a page for people, JSON, and the config as a diff."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from policytool.reports.plans import diff, json_report, markdown, table
-from policytool.reports.plans._base import Migrations, PlanReporter
+from policytool.reports.plans import diff, json_report
+from policytool.reports.plans._base import Migrations
+from policytool.reports.plans._page import page
+from policytool.reports.reporter import Reporter, reporters_for_people
 
-PLAN_REPORTERS: Final[tuple[PlanReporter, ...]] = (
-    table.REPORTER,  # first: the default
-    markdown.REPORTER,
+PLAN_REPORTERS: Final[tuple[Reporter[Migrations], ...]] = (
+    *reporters_for_people(page),
     json_report.REPORTER,
     diff.REPORTER,
 )
+"""The first is the default."""
 
-__all__ = ["PLAN_REPORTERS", "Migrations", "PlanReporter"]
+__all__ = ["PLAN_REPORTERS", "Migrations"]

@@ -13,7 +13,9 @@ from policytool.releases.behaviour import Proof
 from policytool.releases.layer_changes import measured_releases
 from policytool.releases.releases import family_of
 from policytool.reports._words import loader_ranges
-from policytool.support.shorten import join_first
+from policytool.reports.page import Fact, Item, Listing, Section, Tone
+from policytool.reports.plans._changes import SHOWN
+from policytool.support.shorten import join_and_count, join_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,45 +23,44 @@ if TYPE_CHECKING:
     from policytool.formats.new_model import Placement
     from policytool.migration.plan import Conversion
 
-_SHOWN: Final = 3
 
-
-def rows(conversion: Conversion) -> list[tuple[str, str]]:
+def changes(conversion: Conversion) -> Section | None:
     """
-    Return what is written otherwise and where, each once: the layers that it is done to, the first
-    of many, and a sentence part.
+    Return what is written differently, each once with the layers that it is done to; None if
+    nothing is.
     """
     found: dict[str, list[str]] = {}
     for change in conversion.changes:
         found.setdefault(change.text, []).append(change.path or "the model")
-    return [(_list_layers(layers), text) for text, layers in found.items()]
+    if not found:
+        return None
+    return Section(
+        title="changes",
+        blocks=(
+            Listing(
+                items=tuple(
+                    Item(text=text, names=join_and_count(layers, SHOWN))
+                    for text, layers in found.items()
+                )
+            ),
+        ),
+    )
 
 
-def _list_layers(layers: list[str]) -> str:
-    more = len(layers) - _SHOWN
-    return ", ".join(layers) if more <= 1 else f"{', '.join(layers[:_SHOWN])} and {more:,} more"
-
-
-def facts(conversion: Conversion) -> Iterator[tuple[str, str, str]]:
-    """Yield labels, sentences and styles."""
+def facts(conversion: Conversion) -> Iterator[Fact]:
+    """Yield what the new file holds, and how well such conversions are tested."""
     content = conversion.content
+    container = TITLES.get(content.container, content.container)
     variables = f" with {len(content.placements):,} variables" if content.placements else ""
     state = f" and {len(content.state)} of the optimizer" if content.state else ""
-    yield (
-        "converted",
-        (
-            f"for {conversion.target}, as "
-            f"{TITLES.get(content.container, content.container)}{variables}{state}"
-        ),
-        "good",
-    )
-    for proof, words in _PROOFS.items():
+    yield Fact(label="format", text=f"{container}{variables}{state}")
+    for proof, (label, words, tone) in _PROOFS.items():
         classes = sorted({name for name, found in conversion.proofs if found is proof})
         if classes:
-            yield proof.value, words.format(join_first(classes, 8)), _STYLES[proof]
+            yield Fact(label=label, text=words.format(join_first(classes, 8)), tone=tone)
     if conversion.agreeing:
         among = measured_releases(family_of(conversion.target))
-        yield "same in", loader_ranges(conversion.agreeing, among), ""
+        yield Fact(label="same in", text=loader_ranges(conversion.agreeing, among))
 
 
 def stored_values_words(conversion: Conversion) -> str:
@@ -73,9 +74,9 @@ def stored_values_words(conversion: Conversion) -> str:
     if not every:
         return ""
     if not ways:
-        return "every stored value stays bit for bit"
+        return "all stored values are unchanged"
     return (
-        f"{same} of {len(every)} stay bit for bit; "
+        f"{same} of {len(every)} variables are unchanged; "
         f"{', '.join(f'{count} {way}' for way, count in ways.items())}"
     )
 
@@ -96,8 +97,7 @@ def _way(placement: Placement) -> str:
 
 
 _PROOFS: Final = {
-    Proof.PROVEN: "{}: such layers were converted, run in both libraries, and gave the same",
-    Proof.UNTESTED: "no measurement covers {} with these options",
+    Proof.PROVEN: ("tested", "{}: predictions of both libraries were identical", Tone.PLAIN),
+    Proof.UNTESTED: ("untested", "no measurement covers {} with these options", Tone.CAUTION),
 }
-
-_STYLES: Final = {Proof.PROVEN: "", Proof.UNTESTED: "half"}
+"""Label, sentence and tone."""

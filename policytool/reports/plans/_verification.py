@@ -1,5 +1,6 @@
 """
-What reports say of the comparison of predictions: the last line for people, one object in JSON.
+What reports say of the comparison of predictions: a part of the first line for people, one object
+in JSON.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 _LIBRARIES: Final = {"keras": "Keras", "tf": "TensorFlow", "tf_keras": "tf_keras"}
 
 
-def verification_fact(migration: Migration) -> tuple[str, str, str] | None:
-    """Return label, sentence and style; None if there is nothing to say, or it was said."""
+def verification_words(migration: Migration) -> list[str]:
+    """Return the result of the comparison as a sentence part; nothing if none is expected."""
     comparison = migration.comparison
     if comparison is not None and migration.status is Status.WRITTEN:
-        return "verified:", _agreement(comparison), "good"
+        return [f"verified: {_agreement(comparison)}"]
     if migration.not_verified is not None:
-        return "not verified:", migration.not_verified, "half"
-    return None
+        return [f"not verified: {migration.not_verified}"]
+    return []
 
 
 def verification_values(migration: Migration) -> dict[str, Any] | None:

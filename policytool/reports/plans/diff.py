@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats.discovery import display_path
 from policytool.reports.layout import clean
-from policytool.reports.plans._base import PlanReporter
+from policytool.reports.reporter import Reporter
 from policytool.support.text.jsontext import ABSENT, place
 
 if TYPE_CHECKING:
@@ -164,4 +164,4 @@ def _hunk(start: tuple[int, int], lines: list[str]) -> Iterator[str]:
     yield from lines
 
 
-REPORTER: Final = PlanReporter(name="diff", render=render)
+REPORTER: Final = Reporter(name="diff", render=render)

@@ -13,8 +13,8 @@ from policytool.migration.plan import Conversion, ConversionChange
 from policytool.numerics.predictions import PredictionComparison
 from policytool.numerics.tensorflow_run import Reexport
 from policytool.reports.json_writing import FAILURES, VERDICTS, json_text, with_version
-from policytool.reports.plans._base import PlanReporter
 from policytool.reports.plans._verification import verification_values
+from policytool.reports.reporter import Reporter
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def render(found: Migrations, _view: View) -> str:
     return json_text(with_version(VERSION, values), _FORMS, unicode=False)
 
 
-_PLAN: Final = attributes("format", "generation", "suffix", "base_policy", "edits")
-_NOTES: Final = attributes("state", "kept", "notes", "refusals")
+_PLAN: Final = attributes("format", "suffix", "base_policy", "edits", written_by="generation")
+_NOTES: Final = attributes("state", "kept", "notes", blockers="refusals")
 _CAST: Final = attributes("tensor", "path", "before", "after", "through", "reason")
 _COUNTS: Final = ("values", "overflow", "subnormal", "flushed")
 _EDIT: Final = attributes("path", "before", "after", "reason")
@@ -54,10 +54,10 @@ def _plan(migration: Migration) -> dict[str, Any]:
         **_PLAN(plan),
         "casts": [_cast(cast, migration) for cast in plan.casts],
         **_NOTES(plan),
-        "loaders": {"before": plan.loaders_before, "after": plan.loaders_after},
+        "releases": {"before": plan.loaders_before, "after": plan.loaders_after},
         "conversion": plan.conversion,
         "retrace": plan.retrace,
-        "retraced": migration.retraced,
+        "reexport": migration.retraced,
         "verification": migration.comparison,
         "verified": verification_values(migration),
     }
@@ -73,7 +73,7 @@ def _conversion(conversion: Conversion) -> dict[str, Any]:
         "proofs": [
             {"class_name": class_name, "proof": proof} for class_name, proof in conversion.proofs
         ],
-        "agreeing": conversion.agreeing,
+        "matching_releases": conversion.agreeing,
     }
 
 
@@ -101,7 +101,7 @@ def _retrace_values(retraced: Reexport) -> dict[str, Any]:
         "signatures": retraced.signatures,
         "variables": held.variables,
         "identical": held.identical,
-        "judged_layers": held.judged,
+        "checked_layers": held.judged,
         "optimizer_state": state and {"restored": state["restored"], "lost": state["lost"]},
     }
 
@@ -118,4 +118,4 @@ _FORMS: Final[Forms] = {
     Reexport: _retrace_values,
 }
 
-REPORTER: Final = PlanReporter(name="json", render=render)
+REPORTER: Final = Reporter(name="json", render=render)

@@ -112,8 +112,8 @@ def contradictions(model: Model) -> list[str]:
             names.setdefault(_in_words(by, signature), []).append(signature.name)
     return [
         (
-            f"{', '.join(found)} {'compute' if len(found) > 1 else 'computes'} {words}: a server "
-            "follows the graph, whatever the policies say"
+            f"{', '.join(found)} {'compute' if len(found) > 1 else 'computes'} {words}: servers "
+            "run the graph, regardless of the policies"
         )
         for words, found in names.items()
     ]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from policytool.model.model import Layer
 from policytool.releases.policy import Dynamic, Fixed, Quantization, loss_scale_values
-from policytool.reports._base import Reporter
 from policytool.reports.json_writing import FAILURES, VERDICTS, json_text, with_version
+from policytool.reports.reporter import Reporter
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 
@@ -47,8 +47,9 @@ def layer_values(layer: Layer) -> dict[str, Any]:
 
 
 _MODEL: Final = attributes(
-    *("path", "format", "generation", "writer", "layers", "optimizer", "signatures", "summary"),
-    *("observations", "loaders"),
+    *("path", "format", "writer", "layers", "optimizer", "signatures", "summary", "observations"),
+    written_by="generation",
+    releases="loaders",
 )
 _LAYER: Final = attributes(
     *("path", "also_at", "name", "class_name", "registered_name", "policy", "compute_dtype"),

@@ -1,0 +1,76 @@
+"""
+The page of ``check``: the verdict with its cause, caveats, the two models, and what was measured of
+them, the worst first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from policytool.reports.checks._content import remarks, sections
+from policytool.reports.checks._facts import around, sides
+from policytool.reports.checks._verdict import caveats, overall, own, passes, place, verdict
+from policytool.reports.page import (
+    Block,
+    Fact,
+    Facts,
+    Notes,
+    Page,
+    Section,
+    Sentence,
+    Tone,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.reports.checks._base import Checks
+    from policytool.reports.layout import View
+
+
+def page(found: Checks, _view: View) -> Page:
+    """Return the page; an empty one if nothing could be run."""
+    if found.check is None:
+        return Page(groups=())
+    return Page(groups=(tuple(_blocks(found.check, everything=found.everything)),))
+
+
+def _blocks(check: Check, *, everything: bool) -> Iterator[Block]:
+    several = len(check.runs) > 1
+    yield from _verdict(check)
+    if left_open := caveats(check):
+        yield Section(title="caveats", blocks=(Notes(texts=tuple(left_open)),))
+    if several:
+        yield _facts(sides(check))
+    else:
+        yield _facts([*sides(check), *(one for run in check.runs for one in around(run))])
+    for run in check.runs:
+        parts = list(sections(run, everything=everything))
+        if several:
+            yield Section(title=place(run), blocks=(_facts(around(run)), *parts))
+        else:
+            yield from parts
+    if advice := tuple(remarks(check)):
+        yield Section(title="notes", blocks=(Notes(texts=advice),))
+
+
+def _verdict(check: Check) -> Iterator[Block]:
+    if len(check.runs) == 1:
+        yield Verdict.whole(text=verdict(check, check.runs[0]), tone=_tone(check.passed))
+        return
+    yield Verdict.whole(text=overall(check), tone=_tone(check.passed and bool(check.runs)))
+    yield from (_run_verdict(run) for run in check.runs)
+
+
+def _run_verdict(run: CheckRun) -> Block:
+    return Sentence(text=f"{place(run)}: {own(run)}", tone=_tone(passes(run)))
+
+
+def _tone(passed: bool) -> Tone:  # a property of what is shown  # noqa: FBT001
+    return Tone.GOOD if passed else Tone.BAD
+
+
+def _facts(found: Iterable[tuple[str, str]]) -> Facts:
+    return Facts(facts=tuple(Fact(label=label, text=text) for label, text in found))

@@ -1,0 +1,156 @@
+"""
+The page of ``audit``: how many models have findings, then for each of them what was found, and the
+command that fixes it.
+
+What a rule says of several layers in the same words is said once, with the names of the layers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.reports.findings._content import (
+    OUTCOMES,
+    advice,
+    alike,
+    by_rule,
+    commands,
+    counts,
+    groups,
+    layer_message,
+    left,
+    obstacles,
+    places,
+    summary,
+)
+from policytool.reports.page import (
+    Block,
+    Command,
+    Fact,
+    Facts,
+    Item,
+    Listing,
+    Page,
+    Tone,
+    Verdict,
+)
+from policytool.rules.finding import Severity
+from policytool.support.shorten import join_and_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from policytool.commands.audit import Audit
+    from policytool.reports.findings._content import FindingGroup
+    from policytool.reports.layout import View
+    from policytool.rules.finding import Audited, Suppressed
+    from policytool.rules.fixes import Mended
+
+_TONES: Final = {
+    Severity.ERROR: Tone.BAD,
+    Severity.WARNING: Tone.CAUTION,
+    Severity.NOTE: Tone.DIM,
+}
+
+_SHOWN: Final = 8
+"""Layers that are named of each finding; JSON names all."""
+
+
+def page(audit: Audit, view: View) -> Page:
+    """Return the page; models without anything to report are only counted."""
+    done = {mended.path: mended for mended in audit.mended}
+    shown = [
+        audited
+        for audited in audit.audited
+        if audited.findings or audited.path in done or (audited.suppressed and view.suppressed)
+    ]
+    models = [
+        tuple(_model(audit, audited, done.get(audited.path), suppressed=view.suppressed))
+        for audited in shown
+    ]
+    failures = tuple(Fact(label=one.path, text=one.message) for one in audit.failures)
+    text = summary(audit)
+    if not text:
+        return Page(groups=())
+    worst = _worst(audit.audited)
+    verdict = Verdict.whole(text=text, tone=_TONES[worst] if worst is not None else Tone.GOOD)
+    return Page(groups=((verdict,), *models), failures=failures)
+
+
+def _worst(found: Iterable[Audited]) -> Severity | None:
+    severities = {finding.severity for audited in found for finding in audited.findings}
+    return min(severities, key=lambda severity: severity.rank, default=None)
+
+
+def _model(
+    audit: Audit, audited: Audited, done: Mended | None, *, suppressed: bool
+) -> Iterator[Block]:
+    worst = _worst([audited])
+    yield Verdict.whole(
+        subject=audited.path,
+        text=counts(audited.findings) or "no findings",
+        tone=_TONES[worst] if worst is not None else Tone.PLAIN,
+    )
+    found = groups(audit, audited)
+    if found:
+        yield Listing(items=tuple(item for group in found for item in _items(group)))
+    for label, words in commands(audited):
+        yield Command(label=label, words=words)
+    if reasons := tuple(Fact(label=label, text=reason) for label, reason in obstacles(audited)):
+        yield Facts(facts=reasons)
+    if suppressed and audited.suppressed:
+        yield Facts(facts=tuple(_suppressed(audited.suppressed)))
+    if done is not None and (fixed := tuple(_fixes(done))):
+        yield Facts(facts=fixed)
+
+
+def _items(group: FindingGroup) -> Iterator[Item]:
+    label = f"{group.rule.id} {group.severity.value}"
+    tone = _TONES[group.severity]
+    whole = {layer_message(finding): finding.message for finding in group.findings}
+    for text, paths in alike(group.findings):
+        several = len(paths) > 1
+        yield Item(
+            label=label,
+            tone=tone,
+            text=f"{len(paths)} layers{_joint(text)}{text}" if several else whole[text],
+            names=join_and_count(paths, _SHOWN) if several else "",
+        )
+    for text in advice(group.findings):
+        yield Item(label="", tone=Tone.PLAIN, text=f"hint: {text}", names="")
+
+
+def _joint(text: str) -> str:
+    """Return what stands between a number of layers and what a rule says of each of them."""
+    return " " if text.startswith("(") else ": "
+
+
+def _suppressed(found: Iterable[Suppressed]) -> Iterator[Fact]:
+    """Yield what is suppressed, by rule and reason."""
+    by: dict[tuple[str, str, str], list[str]] = {}
+    for one in found:
+        by.setdefault((one.finding.rule, one.by, one.reason), []).append(
+            one.finding.path or one.finding.message
+        )
+    for (rule, by_what, reason), where in by.items():
+        why = reason if by_what in reason else f"{by_what}{': ' if reason else ''}{reason}"
+        yield Fact(
+            label=f"{rule} suppressed",
+            text=f"{', '.join(dict.fromkeys(where))} ({why})",
+            tone=Tone.DIM,
+        )
+
+
+def _fixes(done: Mended) -> Iterator[Fact]:
+    """Yield what was fixed, what was not and why, and what the file no longer says."""
+    for rule, findings in by_rule(done.gone):
+        yield Fact(label=f"{rule} {OUTCOMES[done.outcome]}", text=places(findings), tone=Tone.GOOD)
+    for rule, reason, findings in left(done):
+        yield Fact(
+            label=f"{rule} not fixed",
+            text=f"{places(findings)}: {reason}",
+            tone=Tone.CAUTION,
+        )
+    yield from (Fact(label="warning", text=text, tone=Tone.CAUTION) for text in done.warnings)
+    if done.backup is not None:
+        yield Fact(label="original", text=f"kept in {done.backup}", tone=Tone.DIM)

@@ -1,0 +1,219 @@
+"""
+The page of ``inspect``: which current releases load the model and how to convert it, what the file
+is, its layers, and what needs attention.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats import REWRITTEN, TITLES
+from policytool.model.model import Source
+from policytool.releases.releases import KERAS2, KERAS3, newest
+from policytool.reports import shell
+from policytool.reports._words import (
+    FAILS,
+    LOADS,
+    UNKNOWN,
+    bytes_words,
+    generation_words,
+    loader_lines,
+    loader_ranges,
+    loss_scale_words,
+    training_lines,
+)
+from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
+from policytool.reports.inspection._traced import (
+    computes_words,
+    contradiction,
+    contradictions,
+    declared_dtypes,
+    ops_words,
+)
+from policytool.reports.page import (
+    Block,
+    Command,
+    Fact,
+    Facts,
+    Notes,
+    Page,
+    Sentence,
+    Tone,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.commands.inspect import Selected
+    from policytool.model.model import Layer, Model, Signature
+    from policytool.reports.inspection._traced import Declared
+    from policytool.reports.layout import View
+
+_CURRENT: Final = (newest(KERAS2).id, newest(KERAS3).id)
+"""The releases of which the first line speaks whatever the file is."""
+
+_TONES: Final = {LOADS: Tone.GOOD}
+
+
+def page(selected: Selected, view: View) -> Page:
+    """Return the page, with a group for each model."""
+    return Page(
+        groups=tuple(
+            tuple(_model(selected, model, layers, view))
+            for model, layers in zip(selected.inspection.models, selected.layers, strict=True)
+        )
+    )
+
+
+def _model(
+    selected: Selected, model: Model, layers: Sequence[Layer], view: View
+) -> Iterator[Block]:
+    yield _verdict(model)
+    if (arguments := selected.fixes.get(model.path)) is not None:
+        words = ("policytool", "migrate", shell.file(model.path), *arguments)
+        yield Command(label="fix", words=words)
+    yield Facts(facts=tuple(_facts(model, every_release=selected.every_release)))
+    if layers:
+        yield layer_table(layers, variables=view.variables, whole=selected.is_selection)
+    else:
+        yield Sentence(
+            text="No layer is selected." if model.layers else "The file has no layers.",
+            tone=Tone.DIM,
+        )
+    if any(layer.source is Source.GLOBAL for layer in layers):
+        yield Sentence(
+            text="(global): not stored in the file; set by the program that loads it",
+            tone=Tone.DIM,
+        )
+    if sentences := attention(model):
+        yield Notes(texts=tuple(sentences), tone=Tone.CAUTION)
+
+
+def _verdict(model: Model) -> Verdict:
+    """Return which releases load the model, and why current ones do not."""
+    current = [verdict for verdict in model.loaders if verdict.loader in _CURRENT]
+    if not current:
+        return Verdict.whole(totals(model)[0], Tone.PLAIN, model.path)
+    loading = [verdict.loader for verdict in model.loaders if verdict.loads]
+    parts = [Sentence(text=f"loads in {loader_ranges(loading)}", tone=Tone.GOOD)] if loading else []
+    newest_loads = current[-1].loads  # then it is no fault of the file that others fail
+    tones = {UNKNOWN: Tone.CAUTION, FAILS: Tone.PLAIN if newest_loads else Tone.BAD}
+    parts += [
+        Sentence(text=f"{label} {text}", tone=tones[label])
+        for label, text in loader_lines(current)
+        if label in tones
+    ]
+    return Verdict(parts=tuple(parts), subject=model.path)
+
+
+def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
+    yield Fact(label="file", text=" · ".join(origin(model)))
+    yield Fact(label="layers", text="; ".join(totals(model)))
+    if every_release:
+        yield from (
+            Fact(label=label, text=text, tone=_TONES.get(label, Tone.PLAIN))
+            for label, text in loader_lines(model.loaders)
+        )
+    else:
+        current = [verdict for verdict in model.loaders if verdict.loader in _CURRENT]
+        yield from (Fact(label=label, text=text) for label, text in training_lines(current))
+    if optimizer := _optimizer_words(model):
+        yield Fact(label="optimizer", text=optimizer)
+    by, alone = declared_dtypes(model), is_stored_alone(model.layers)
+    for signature in model.signatures:
+        yield from _signature(signature, by, ops=alone)
+
+
+def origin(model: Model) -> list[str]:
+    """Return the format, the kind of config and the writer in words."""
+    written = [
+        f"{name} {version}"
+        for name, version in (
+            ("Keras", model.writer.keras),
+            ("TensorFlow", model.writer.tensorflow),
+        )
+        if version
+    ]
+    facts = [TITLES.get(model.format, model.format)]
+    if model.generation is not None:
+        facts.append(f"config of {generation_words(model.generation)}")
+    if written:
+        facts.append("written by " + ", ".join(written))
+    if model.writer.backend and model.writer.backend != "tensorflow":
+        facts.append(f"backend {model.writer.backend}")
+    return facts
+
+
+def _optimizer_words(model: Model) -> str | None:
+    """Return the optimizer and its loss scale in words; None where the file has none."""
+    if model.optimizer is None:
+        return None
+    scale = loss_scale_words(model.optimizer.loss_scale)
+    return model.optimizer.class_name + (f", loss scale {scale}" if scale else ", no loss scaling")
+
+
+def totals(model: Model) -> tuple[str, str]:
+    """
+    Return how many layers have which policy, and how many parameters are stored in how many bytes.
+    """
+    summary = model.summary
+    counts = ", ".join(
+        f"{count} {name}"
+        for name, count in sorted(summary.policies.items(), key=lambda item: (-item[1], item[0]))
+    )
+    without = summary.layers - sum(summary.policies.values())
+    unknown = not summary.parameters and any(
+        observation.code == "pickled-weights" for observation in model.observations
+    )
+    stored = (
+        f"{summary.parameters:,} parameter{'s' if summary.parameters != 1 else ''}, "
+        f"{bytes_words(summary.bytes)} stored"
+    )
+    rest = f", {without} without a policy" if counts and without else ""
+    return (
+        (
+            f"{summary.layers} layer{'s' if summary.layers != 1 else ''}: "
+            f"{counts or 'no policy'}{rest}"
+        ),
+        "number of parameters unknown" if unknown else stored,
+    )
+
+
+def _signature(signature: Signature, by: Declared, *, ops: bool) -> Iterator[Fact]:
+    yield Fact(label="signature", text=signature_words(signature))
+    if computes := computes_words(by, signature):
+        tone = Tone.BAD if contradiction(by, signature) else Tone.DIM
+        yield Fact(label="", text=computes, tone=tone)
+    if signature.ops and ops:
+        yield Fact(label="", text=ops_words(signature.ops), tone=Tone.DIM)
+
+
+def signature_words(signature: Signature) -> str:
+    """Return a signature with its arguments, results and their dtypes."""
+    sides = [
+        ", ".join(f"{key}: {value}" for key, value in side.items())
+        for side in (signature.inputs, signature.outputs)
+    ]
+    return f"{signature.name}({sides[0]}) → {sides[1]}"
+
+
+def attention(model: Model) -> list[str]:
+    """Return what the reader should know or do, most pressing first."""
+    found = contradictions(model)
+    deprecated = sum(layer.deprecated for layer in model.layers)
+    if deprecated:
+        layers = f"{deprecated} layer{'s have' if deprecated != 1 else ' has'}"
+        them = "it" if deprecated == 1 else "them"
+        fix = f"; `policytool migrate` upgrades {them}" if model.format in REWRITTEN else ""
+        found.append(
+            f"{layers} a policy in the format of Keras 2, which Keras 3 does not read{fix}"
+        )
+    scaled = sum(
+        layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default
+        for layer in model.layers
+    )
+    if scaled:
+        policies = "policies include" if scaled != 1 else "policy includes"
+        found.append(f"{scaled} {policies} a loss scale, which releases from TF 2.4 on ignore")
+    return found + [observation.message for observation in model.observations]

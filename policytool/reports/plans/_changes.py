@@ -1,0 +1,120 @@
+"""
+What a migration changes in the config, as rows: layers that change alike, and for the same reason,
+are one row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.formats.edits import EditKind
+from policytool.releases import generations
+from policytool.releases.generations import GENERATIONS
+from policytool.releases.policy import Policy
+from policytool.reports._words import loss_scale_words
+from policytool.reports.page import Cell, Column, Row, Table, Tone
+from policytool.support.errors import SpellingError
+from policytool.support.shorten import join_and_count
+from policytool.support.text.jsontext import ABSENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from policytool.commands.migrate import Migration
+    from policytool.formats.edits import Edit
+    from policytool.support.text.jsontext import Absent, Json
+
+_COLUMNS: Final = (
+    Column(title="layer", minimum=16, is_name=True),
+    Column(title="before", minimum=13),
+    Column(title="after", minimum=13),
+    Column(title="reason", priority=1, minimum=24, is_beneath=True),
+)
+_UNCHANGED: Final = "unchanged"
+_OPTIMIZER: Final = "optimizer"
+SHOWN: Final = 3
+"""Layers that are named of each change; JSON names all."""
+
+_TONES: Final = {EditKind.NUMERICS: Tone.MIXED, EditKind.TRAINING: Tone.CAUTION}
+
+_Change = tuple[str, str, str, Tone]
+"""What was there, what there will be, why, and a tone."""
+
+
+def changes_table(migration: Migration) -> Table | None:
+    """
+    Return the layers that change, those that were kept from changing, and the optimizer; None if
+    there is nothing to list.
+
+    A SavedModel has one policy in many places, and one of TF 2.5 the optimizer in two; they are one
+    row as long as they agree.
+    """
+    found: dict[_Change, dict[str, None]] = {}
+    edited = set[str]()
+    for edit in migration.plan.edits:
+        if edit.path is not None:
+            edited.add(edit.path)
+        change = (
+            _words(edit, edit.before),
+            _words(edit, edit.after),
+            edit.reason,
+            _TONES.get(edit.kind, Tone.GOOD),
+        )
+        found.setdefault(change, {})[_place(edit)] = None
+    for kept in migration.plan.kept:
+        if kept.path not in edited:
+            change = (kept.policy, _UNCHANGED, kept.reason, Tone.DIM)
+            found.setdefault(change, {})[kept.path] = None
+    rows = tuple(_rows(found.items()))
+    return Table(columns=_COLUMNS, rows=rows) if rows else None
+
+
+def _rows(found: Iterable[tuple[_Change, Iterable[str]]]) -> Iterator[Row]:
+    for (before, after, reason, tone), names in found:
+        yield Row(
+            cells=(
+                Cell(text=join_and_count(tuple(names), SHOWN)),
+                Cell(text=before, tone=Tone.DIM),
+                Cell(text=after, tone=tone),
+                Cell(text=reason),
+            )
+        )
+
+
+def _place(edit: Edit) -> str:
+    """Return the layer that an edit is about, or where it is made."""
+    if edit.path is not None:
+        return edit.path
+    is_optimizer = (
+        edit.kind in {EditKind.TRAINING, EditKind.FORMAT} and _OPTIMIZER in edit.address.pointer
+    )
+    return _OPTIMIZER if is_optimizer else edit.address.pointer
+
+
+def _words(edit: Edit, value: Json | Absent) -> str:
+    """
+    Return a JSON value in a few words: a policy by its class and name, an optimizer by its class.
+    """
+    if value is ABSENT:
+        return "not set" if edit.address.pointer.endswith("/dtype") else "nothing"
+    if isinstance(value, dict) and isinstance(value.get("class_name"), str):
+        class_name, config = str(value["class_name"]), value.get("config")
+        for generation in reversed(GENERATIONS):
+            try:
+                found = generations.parse(value, generation)
+            except SpellingError:
+                break
+            scale = (
+                loss_scale_words(found.effective_loss_scale)
+                if isinstance(found, Policy) and isinstance(config, dict) and "loss_scale" in config
+                else ""
+            )
+            return f"{class_name} {found.name}" + (f", loss scale {scale}" if scale else "")
+        inner = (
+            config.get("inner_optimizer", config.get("optimizer"))
+            if isinstance(config, dict)
+            else None
+        )
+        within = inner.get("class_name") if isinstance(inner, dict) else inner
+        return f"{class_name}({within})" if within else class_name
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,50 @@
+"""What a reporter is: a way to show what a command found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.reports.layout import View
+    from policytool.reports.page import Page
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reporter(Generic[Value]):
+    """A way to show values of one kind."""
+
+    name: str
+    """The FORMAT by which it is chosen."""
+
+    render: Callable[[Value, View], str]
+    """
+    Pure: the same values and the same view give the same text, which ends in a newline unless it is
+    empty.
+    """
+
+
+def reporters_for_people(
+    fill: Callable[[Value, View], Page],
+) -> tuple[Reporter[Value], Reporter[Value]]:
+    """
+    Return the reporters of a page: as text for a terminal, the default, and as Markdown.
+
+    :param fill: makes the page; of the view, only how much to show concerns it
+    """
+
+    def as_text(value: Value, view: View) -> str:
+        from policytool.reports import terminal
+
+        return terminal.render(fill(value, view), view)
+
+    def as_markdown(value: Value, view: View) -> str:
+        from policytool.reports import markdown
+
+        return markdown.render(fill(value, view))
+
+    return Reporter(name="table", render=as_text), Reporter(name="markdown", render=as_markdown)

@@ -1,0 +1,412 @@
+"""The page of ``inspect`` in a terminal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.commands import inspect as inspection
+from policytool.commands.inspect import Selected, Selection, select
+from policytool.model.model import Source
+from policytool.releases.policy import Dynamic, Fixed
+from policytool.reports import View, _words
+from policytool.reports.inspection import REPORTERS
+from policytool.reports.layout import width_of
+from tests.contracts.reporter_contract import MODELS, ReporterContract, compared, inspected
+from tests.helpers.drawn_models import models, scopes, traced_in, whole
+
+if TYPE_CHECKING:
+    from policytool.model.model import Layer
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+NESTED = "keras2.2.4/nested_models.h5"
+TABLE = REPORTERS[0]
+WIDTHS = (80, 100, 120, 160, 200)
+
+
+class TestTable(ReporterContract):
+    name = "table"
+    suffix = "txt"
+
+    def shown(self, layer: Layer) -> str:
+        """Return the layer's own name: the tree around it says the rest."""
+        return layer.path.rpartition("/")[2]
+
+    def test_golden_file_in_colour(self) -> None:
+        """Colour marks what matters."""
+        compared(
+            self.reporter.render(inspected(MODELS[0]), View(width=80, colour=True)), "colour.80.txt"
+        )
+
+    def test_golden_file_in_ascii_with_variables(self) -> None:
+        """Variables have rows below their layers, and ASCII replaces box characters."""
+        text = self.reporter.render(
+            inspected(MODELS[0]), View(width=80, unicode=False, variables=True)
+        )
+        assert text.isascii()
+        compared(text, "ascii-variables.80.txt")
+
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_colour_adds_nothing_but_colour(self, width: int) -> None:
+        """Without its escape sequences, a coloured report is the plain one."""
+        plain = self.reporter.render(inspected(*MODELS), View(width=width))
+        coloured = self.reporter.render(inspected(*MODELS), View(width=width, colour=True))
+        assert "\x1b" not in plain
+        assert [
+            line.rstrip() for line in _ANSI.sub("", coloured).splitlines()
+        ] == plain.splitlines()
+
+    @pytest.mark.parametrize("width", WIDTHS)
+    def test_no_line_is_wider(self, width: int) -> None:
+        """Every line of every model fits."""
+        text = self.reporter.render(inspected(*MODELS), View(width=width, variables=True))
+        assert max(map(len, text.splitlines())) <= width
+
+    def test_no_line_ends_in_spaces(self) -> None:
+        """Reports that are pasted or committed leave no trailing spaces."""
+        text = self.reporter.render(inspected(*MODELS), View())
+        assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_table_is_the_default() -> None:
+    """The first reporter is what ``inspect`` shows."""
+    assert TABLE.name == "table"
+
+
+def test_models_are_set_apart_by_an_empty_line() -> None:
+    """Two models are two groups."""
+    assert TABLE.render(inspected(*MODELS[:2]), View()).count("\n\nfixtures/") == 1
+
+
+def test_nothing_is_nothing() -> None:
+    """An inspection without models has an empty report."""
+    empty = inspection.select(inspection.collect([]), inspection.Selection())
+    assert TABLE.render(empty, View()) == ""
+
+
+@given(models(), st.integers(60, 130), st.booleans(), st.booleans())
+def test_no_row_is_wider_whatever_the_names(
+    selected: Selected,
+    width: int,
+    unicode: bool,  # noqa: FBT001
+    variables: bool,  # noqa: FBT001
+) -> None:
+    """However long the names and however deep the layers."""
+    view = View(width=width, unicode=unicode, variables=variables)
+    assert max(map(width_of, TABLE.render(selected, view).splitlines())) <= width
+
+
+@given(models(), st.integers(60, 130))
+def test_no_two_layers_have_the_same_label(selected: Selected, width: int) -> None:
+    """Layers of the same name in different parents show as much of their path as it takes."""
+    from policytool.reports.inspection._layer_tree import layer_table
+    from policytool.reports.tables import table_lines
+
+    (model,) = selected.inspection.models
+    if not model.layers:
+        return
+    table = layer_table(model.layers, variables=False, whole=True)
+    labels = [row.cells[0].text for row in table.rows]
+    if len({layer.path for layer in model.layers}) == len(model.layers):
+        assert len(set(labels)) == len(labels)
+        lines = table_lines(table, View(width=width))
+        assert all(line.strip() for line in lines)
+
+
+# the verdict
+
+
+def test_the_first_line_names_current_releases_alone() -> None:
+    """A release that nobody installs today is shown only on demand."""
+    selected = inspected("tf2.3/exp_mf16_fixed128.h5")
+    first = " ".join(TABLE.render(selected, View(width=300)).splitlines()[:1])
+    assert "loads in TF 2.3" in first
+    assert "fails in Keras 3.15: policies use" in first
+    assert "TF 1.15" not in TABLE.render(selected, View(width=300))
+    every = replace(selected, every_release=True)
+    assert "fails in   TF 1.15" in TABLE.render(every, View(width=300))
+
+
+def test_a_healthy_file_of_the_newest_release_shows_no_red() -> None:
+    """That Keras 2 cannot read it is no fault of the file."""
+    text = TABLE.render(inspected("keras3.15/global_mixed_float16.keras"), View(colour=True))
+    assert "\x1b[31m" not in text
+    assert "\x1b[31m" in TABLE.render(inspected("tf2.3/exp_mf16_fixed128.h5"), View(colour=True))
+
+
+def test_a_fix_is_a_command_of_one_line() -> None:
+    """It follows the verdict."""
+    selected = inspected("tf2.3/exp_mf16_fixed128.h5")
+    path = selected.inspection.models[0].path
+    fixed = replace(selected, fixes={path: ("--target", "keras3")})
+    assert f"  fix: policytool migrate {path} --target keras3\n" in TABLE.render(
+        fixed, View(width=120)
+    )
+
+
+# the tree
+
+
+def rows_of(selected: Selected, width: int = 2000) -> list[str]:
+    """Return the rows of the table, without its titles."""
+    lines = TABLE.render(selected, View(width=width)).splitlines()
+    begin = next(
+        position for position, line in enumerate(lines) if set(line.strip()) in ({"─"}, {"-"})
+    )
+    end = lines.index("", begin) if "" in lines[begin:] else len(lines)
+    return lines[begin + 1 : end]
+
+
+def label(row: str) -> str:
+    """Return the label of a row with its guides."""
+    return re.split(r"  +(?=[A-Z])", row[2:])[0].rstrip()
+
+
+def test_a_selection_lengthens_names_whose_parent_it_left_out() -> None:
+    """What is kept hangs below what is kept."""
+    found = inspected(NESTED).inspection
+    rows = rows_of(select(found, Selection(layer="mlp|.*/tail|.*_[ab]")))
+    assert [re.split("  +(?=[A-Z])", row)[0][2:] for row in rows] == [
+        "mlp",
+        "├─ block/block_a",
+        "├─ block/tail",
+        "│  ├─ tail_a",
+        "│  └─ tail_b",
+        "└─ head/head_a",
+    ]
+
+
+def model_of(*paths: str, **different: dict[str, str]) -> Selected:
+    """Return a model of layers with these paths, some of which have other values."""
+    (model,) = inspected("tf2.15/default_float32.h5").inspection.models
+    like = next(layer for layer in model.layers if layer.class_name == "Dense")
+    layers = tuple(
+        replace(
+            like,
+            path=path,
+            name=path.rpartition("/")[2],
+            variables=(),
+            **different.get(path.rpartition("/")[2], {}),  # type: ignore[arg-type]
+        )
+        for path in ("net", *paths)
+    )
+    return whole(replace(model, layers=layers))
+
+
+def blocks(*names: str, layers: int = 6) -> list[str]:
+    """Return the paths of blocks whose layers are named after them."""
+    return [f"net/{name}_part{'x' * number}" for name in names for number in range(layers)]
+
+
+def test_equal_blocks_become_one_row() -> None:
+    """Neighbours that are like the same block share it, and later ones name it."""
+    rows = rows_of(
+        model_of(
+            *blocks("block2a", "block2b", "block2c", "block3a", "block3b"),
+            block3a_part={"policy": "float16", "compute_dtype": "float16"},
+        )
+    )
+    collapsed = [row[2:] for row in rows if "like" in row]
+    assert collapsed == [
+        "├─ block2b to block2c: like block2a (6 layers each)",
+        "└─ block3b: like block2a (6 layers)",
+    ]
+    assert len(rows) == 1 + 6 + 1 + 6 + 1
+
+
+def test_equal_nested_models_become_one_row() -> None:
+    """Layers that hold others are compared with what they hold."""
+    rows = rows_of(
+        model_of(
+            *(
+                path
+                for number in range(6)
+                for path in (f"net/layer_{number}", *blocks(f"layer_{number}/a", layers=4))
+            )
+        )
+    )
+    assert [label(row) for row in rows] == [
+        "net",
+        "├─ layer_0",
+        "│  ├─ a_part",
+        "│  ├─ a_partx",
+        "│  ├─ a_partxx",
+        "│  └─ a_partxxx",
+        "└─ layer_1 to layer_5: like layer_0 (5 layers each)",
+    ]
+
+
+def test_blocks_that_differ_in_a_name_or_a_dtype_are_shown() -> None:
+    """Only what reads the same is collapsed."""
+    names = blocks(*(f"block{number}" for number in range(5)))
+    other = names[-1].rpartition("/")[2]
+    rows = rows_of(model_of(*names, **{other: {"compute_dtype": "float16"}}))
+    assert [row for row in rows if other in row]
+    renamed = [*names[:-1], "net/block4_other"]
+    assert any("block4_other" in row for row in rows_of(model_of(*renamed)))
+
+
+def test_short_models_and_selections_show_every_layer() -> None:
+    """What fits a terminal is not collapsed, nor what was selected by name."""
+    assert not [row for row in rows_of(model_of(*blocks("b1", "b2"))) if "like" in row]
+    long = model_of(*blocks("b1", "b2", "b3", "b4", "b5"))
+    assert [row for row in rows_of(long) if "like" in row]
+    chosen = select(long.inspection, Selection(layer="net.*"))
+    assert not [row for row in rows_of(chosen) if "like" in row]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_every_row_reads_differently_in_every_width(width: int) -> None:
+    """Labels that would be shortened to the same text are shown whole."""
+    paths = [
+        f"net/{'encoder_' * 6}{number}{'_projection' * 4}/{name}"
+        for number in range(20)
+        for name in ("query", "key")
+    ]
+    text = TABLE.render(
+        select(model_of(*paths).inspection, Selection(layer=".*")), View(width=width)
+    )
+    shown = "".join(text.split())
+    for path in paths:
+        parent = path.split("/")[1]
+        assert parent.replace(" ", "") in shown or f"{path.rpartition('/')[2]}" in shown
+    lines = [line for line in text.splitlines() if line.strip()]
+    assert max(map(len, lines)) <= max(width, 40)
+
+
+def test_columns_without_information_are_left_out() -> None:
+    """``stored`` if it differs, ``source`` if it is not declared, ``notes`` if there are any."""
+    plain = rows_and_title(inspected("keras2.2.4/default_float32.h5"))
+    assert "stored" not in plain
+    assert "notes" not in plain
+    assert "notes" in rows_and_title(inspected("tf2.15/custom_layer.h5"))
+    (model,) = inspected("tf2.15/default_float32.h5").inspection.models
+    declared = replace(
+        model,
+        layers=tuple(
+            replace(layer, source=Source.DECLARED, policy="float32") for layer in model.layers
+        ),
+    )
+    assert "source" not in rows_and_title(whole(declared))
+    assert "(global)" in TABLE.render(whole(model), View(width=200))
+
+
+def rows_and_title(selected: Selected) -> str:
+    """Return the titles of the table's columns."""
+    lines = TABLE.render(selected, View(width=200)).splitlines()
+    return next(before for before, line in pairwise(lines) if set(line.strip()) == {"─"})
+
+
+def test_a_stored_dtype_that_differs_has_a_column() -> None:
+    """Weights in float16 under a float32 policy are visible in every width."""
+    (model,) = inspected("tf2.15/default_float32.h5").inspection.models
+    layers = tuple(
+        replace(
+            layer,
+            variables=tuple(replace(variable, dtype="float16") for variable in layer.variables),
+        )
+        for layer in model.layers
+    )
+    for width in WIDTHS:
+        text = TABLE.render(whole(replace(model, layers=layers)), View(width=width))
+        assert re.search(r"variable +stored", text)
+        assert re.search(r"float32 +float32 +float16", text)
+
+
+def test_selections_and_models_without_layers_say_so() -> None:
+    """A sentence replaces the table."""
+    found = inspected(MODELS[0]).inspection
+    assert "No layer is selected." in TABLE.render(Selected(inspection=found, layers=((),)), View())
+    (model,) = found.models
+    assert "The file has no layers." in TABLE.render(whole(replace(model, layers=())), View())
+
+
+# what a graph computes in
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_golden_tables_of_graphs(width: int) -> None:
+    """A signature that contradicts its layers, one that does not, and scopes without layers."""
+    text = TABLE.render(
+        whole(traced_in("float32"), traced_in("float16", "float32"), scopes()), View(width=width)
+    )
+    compared(text, f"traced.{width}.txt")
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_golden_table_of_a_graph_in_colour() -> None:
+    """A contradiction is red."""
+    compared(TABLE.render(whole(traced_in("float32")), View(colour=True)), "traced-colour.80.txt")
+
+
+def test_a_layer_without_an_op_in_its_dtype_is_noted() -> None:
+    """The note is there if ops were traced and none has the declared dtype."""
+    assert "graph differs" in TABLE.render(whole(traced_in("float32")), View(width=160))
+    assert "graph differs" not in TABLE.render(whole(traced_in("float16")), View(width=160))
+
+
+def test_a_graph_without_declarations_contradicts_nothing() -> None:
+    """The dtypes of the signature are reported and not judged."""
+    assert "computes in float16 and float32\n" in TABLE.render(whole(scopes()), View())
+
+
+# words
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        (None, ""),
+        (Fixed(value=128.0), "fixed 128"),
+        (Fixed(value=0.5), "fixed 0.5"),
+        (Dynamic(), "dynamic"),
+        (Dynamic(initial=1024.0, growth_steps=50), "dynamic from 1024, 50 steps"),
+        (
+            Dynamic(initial=1024.0, growth_steps=50, multiplier=4.0),
+            "dynamic from 1024, 50 steps, times 4",
+        ),
+    ],
+)
+def test_loss_scales_show_what_differs_from_the_defaults(
+    scale: Dynamic | Fixed | None, words: str
+) -> None:
+    """In words."""
+    assert _words.loss_scale_words(scale) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (2**20, "1.0 MiB"),
+        (5 * 2**30, "5.0 GiB"),
+        (2**43, "8192.0 GiB"),
+    ],
+)
+def test_bytes_have_readable_units(count: int, words: str) -> None:
+    """The unit keeps the number short."""
+    assert _words.bytes_words(count) == words
+
+
+@pytest.mark.parametrize(
+    ("generation", "words"),
+    [
+        (None, "unknown release"),
+        ("tf2.3-2.4", "TF 2.3 to 2.4"),
+        ("keras3.4+", "Keras 3.4 and later"),
+        ("tf2.5", "TF 2.5"),
+        ("tf_keras2.21+", "tf_keras 2.21 and later"),
+    ],
+)
+def test_generations_have_the_names_of_releases(generation: str | None, words: str) -> None:
+    """Ids become names."""
+    assert _words.generation_words(generation) == words
