@@ -14,6 +14,20 @@ Nothing here imports TensorFlow or Keras, and nothing from the file is executed;
 process of its own for that.
 """
 
-from policytool.api import audit, check, diff, inspect, migrate
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from policytool.api import audit, check, diff, inspect, migrate
 
 __all__ = ["audit", "check", "diff", "inspect", "migrate"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # any of the functions above
+    """Import the functions when they are used: the command line needs none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from policytool import api
+
+    return getattr(api, name)

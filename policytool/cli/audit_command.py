@@ -18,6 +18,7 @@ from policytool.cli import (
     options,
     report_option,
     selection_options,
+    settings,
 )
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import left_out, track
@@ -26,9 +27,8 @@ from policytool.commands import audit as auditing
 from policytool.commands import baselines
 from policytool.commands import fix as fixing
 from policytool.commands.batch import parallel
-from policytool.releases.targets import target as named_target
+from policytool.releases.targets import stand_ins, target_and_containers
 from policytool.reports.findings import FINDING_REPORTERS
-from policytool.reports.layout import clean
 from policytool.reports.plans import Migrations
 from policytool.reports.plans import diff as diffs
 from policytool.rules import AuditOptions, Device
@@ -52,44 +52,42 @@ if TYPE_CHECKING:
     from policytool.rules.selection.suppressions import PerFileIgnore
 
 
-@click.command(
-    "audit",
-    cls=selection_options.AuditCommand,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@settings.command("audit", selection_options.AuditCommand)
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
 @selection_options.selection_options
 @click.option(
     "--fix",
     is_flag=True,
     envvar="POLICYTOOL_FIX",
-    help="Mend in place what migrate mends without changing what is computed; keep NAME.bak.",
+    help="Apply safe fixes in place, and keep the original as NAME.bak.",
 )
 @click.option(
     "--unsafe-fixes",
     is_flag=True,
     envvar="POLICYTOOL_UNSAFE_FIXES",
-    help="With --fix or --diff, mend too what changes numerics or training.",
+    help="With --fix or --diff, also apply fixes that change numerics or training.",
 )
 @click.option(
     "--diff",
     is_flag=True,
     envvar="POLICYTOOL_DIFF",
-    help="Show what --fix would change, and write nothing.",
+    help="Show the changes --fix would make, without writing them.",
 )
 @click.option(
     "--backup/--no-backup",
     default=True,
     show_default=True,
     envvar="POLICYTOOL_BACKUP",
-    help="Whether --fix keeps the original.",
+    help="With --fix, keep the original as NAME.bak.",
 )
 @click.option(
-    "--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace a backup that exists."
+    "--overwrite", is_flag=True, envvar="POLICYTOOL_OVERWRITE", help="Replace existing backups."
 )
 @options.format_option([reporter.name for reporter in FINDING_REPORTERS])
 @report_option.option(FINDING_REPORTERS)
-@click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
+@click.option(
+    "-0", "--null", is_flag=True, help="Separate paths on stdin with NUL instead of newlines."
+)
 @options.jobs("read")
 @options.limit_option
 @options.common
@@ -123,16 +121,19 @@ def command(
     progress: str,
 ) -> int:
     """
-    Find what will not load, will not train as before, or will compute wrongly, and say how to mend
-    it.
+    Find models that fail to load or behave differently, and show how to fix them.
 
-    PATH is what inspect takes. Nothing is written but by --fix, --write-baseline and --report.
+    PATH is a model, a directory that contains models, a quoted glob, or - for a list of paths on
+    stdin, as for inspect. Defaults to all models in the working directory. Only --fix,
+    --write-baseline and --report write files.
     """
     selected = selectors.selectors(select, "--select")
     remembered = baselines.read(baseline) if baseline is not None else Baseline()
     question = AuditOptions(
         rules=selectors.select_rules(selected, selectors.selectors(ignore, "--ignore")),
-        targets=tuple(dict.fromkeys(named_target(name) for name in target)),
+        targets=tuple(dict.fromkeys(target_and_containers(name)[0] for name in target)),
+        target_names=tuple(dict.fromkeys(target)),
+        fail_on=Severity(fail_on) if fail_on != NEVER else Severity.WARNING,
         device=Device(device) if device is not None else None,
         weights=weights,
         signatures=remembered.by_path,
@@ -148,15 +149,22 @@ def command(
         report, found, [file for file in (baseline, write_baseline) if file is not None]
     )
     _say(selectors.unused_words(selected, question), quiet=quiet)
+    _say(stand_ins(question.target_names), quiet=quiet)
     passing = Suppressions(
         directory=Path.cwd().as_posix(),
         today=_today(),
         suppressions=selection_options.suppressions(),
         per_file=per_file_ignores,
     )
+    unplanned = replace(question, plans_commands=False)
     first = baselines.renaming_candidates(remembered, found) if fix or diff else found
     audit = auditing.collect(
-        track(parallel.run_all(auditing.TASK, first, question, jobs), len(first), progress, "audit")
+        track(
+            parallel.run_all(auditing.TASK, first, unplanned if fix or diff else question, jobs),
+            len(first),
+            progress,
+            "audit",
+        )
     )
     passing = baselines.with_baseline(remembered, audit.audited, passing)
     migrations: tuple[Migration, ...] = ()
@@ -174,7 +182,9 @@ def command(
                 parallel.run_all(fixing.TASK, found, request, jobs), len(found), progress, "audit"
             )
         )
-    audit = replace(audit, rules=rules.chosen_rules(question))
+    audit = replace(
+        audit, rules=rules.chosen_rules(question), releases=auditing.checked_releases(question)
+    )
     unwritten: list[str] = []
     if write_baseline is not None:
         own = baselines.own(audit.audited, passing)
@@ -184,7 +194,13 @@ def command(
             baselines.text(own, write_baseline),
         )
         passing = replace(passing, known=own.fingerprints)
-    audit = replace(audit, audited=tuple(suppress(audited, passing) for audited in audit.audited))
+    audit = replace(
+        audit,
+        audited=tuple(
+            auditing.without_idle_commands(suppress(audited, passing), question)
+            for audited in audit.audited
+        ),
+    )
     unwritten += report_option.write_reports(
         report, FINDING_REPORTERS, audit, suppressed=show_suppressed
     )
@@ -197,11 +213,9 @@ def command(
     click.echo(text, nl=False, color=color != "never")
     _troubles(audit, unwritten)
     _say(_left(audit) if diff else (), quiet=quiet)
-    _say(
-        (
-            *_stderr_notes(audit, passing, verbose=verbose),
-            *hidden_findings.sentences(audit, question),
-        ),
+    _say(_stderr_notes(audit, passing, verbose=verbose), quiet=quiet)
+    _warn(
+        (*_expired(passing), *hidden_findings.sentences(audit, question)),
         quiet=quiet,
     )
     options.about_hdf5(verbose=verbose, quiet=quiet)
@@ -224,7 +238,7 @@ def _code(audit: Audit, fail_on: str, unwritten: Sequence[str], *, no_models_ok:
     if fail_on != NEVER and found_worst is not None and found_worst.rank <= Severity(fail_on).rank:
         return Exit.FINDINGS
     if not audit.audited:
-        click.echo("policytool: no model found", err=True)
+        (messages.note if no_models_ok else messages.error)("no model found")
         return Exit.CLEAN if no_models_ok else Exit.NO_MODEL
     return Exit.CLEAN
 
@@ -235,21 +249,18 @@ def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
     for mended in audit.mended:
         if mended.outcome is FixOutcome.FAILED:
             reasons = dict.fromkeys(one.reason for one in mended.left)
-            click.echo(
-                f"policytool: {clean(mended.path)} was not mended: {clean('; '.join(reasons))}",
-                err=True,
-            )
+            messages.error(f"not fixed: {'; '.join(reasons)}", path=mended.path)
     options.troubles((), unwritten)
 
 
 def _left(audit: Audit) -> Iterator[str]:
-    """Yield what a diff does not show: what would not be mended, and why."""
+    """Yield the findings that would not be fixed, which a diff does not show, with reasons."""
     for mended in audit.mended:
         for (rule, reason), count in Counter(
             (one.finding.rule, one.reason) for one in mended.left
         ).items():
             yield (
-                f"{mended.path} {rule} would not be mended ({count} "
+                f"{mended.path}: {rule} would not be fixed ({count} "
                 f"finding{'s' if count > 1 else ''}): {reason}"
             )
 
@@ -258,21 +269,26 @@ def _stderr_notes(audit: Audit, passing: Suppressions, *, verbose: bool) -> Iter
     """Yield what is said on stderr beside the report."""
     if audit.passed_over:
         yield left_out(audit.passed_over)
-    for one in expired_suppressions(passing.suppressions, passing.today):
-        yield (
-            f"warning: the suppression of {one} expired on {one.expires} and no longer works "
-            f"({one.reason})"
-        )
     if verbose:
         for one in idle(audit.audited, passing):
-            yield f"the suppression of {one} matched nothing ({one.reason})"
+            yield f"the suppression of {one} matches no finding ({one.reason})"
         if gone := baselines.outdated_count(passing, audit.audited):
             yield (
-                f"{gone} findings of the baseline no longer occur; --write-baseline brings it up "
-                "to date"
+                f"{gone} findings of the baseline no longer occur; update it with --write-baseline"
             )
+
+
+def _expired(passing: Suppressions) -> Iterator[str]:
+    """Yield the suppressions that no longer work."""
+    for one in expired_suppressions(passing.suppressions, passing.today):
+        yield f"the suppression of {one} expired on {one.expires} and has no effect ({one.reason})"
 
 
 def _say(sentences: Iterable[str], *, quiet: bool) -> None:
     for sentence in sentences if not quiet else ():
-        messages.say(sentence)
+        messages.note(sentence)
+
+
+def _warn(sentences: Iterable[str], *, quiet: bool) -> None:
+    for sentence in sentences if not quiet else ():
+        messages.warning(sentence)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import completion, options, policy_options, report_option, tensorflow_options
+from policytool.cli import (
+    completion,
+    messages,
+    options,
+    policy_options,
+    report_option,
+    settings,
+    tensorflow_options,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
 from policytool.commands.check import CheckOptions, check, devices
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
     from policytool.numerics.tensorflow_run import TensorFlowTools
 
 
-@click.command("check", context_settings={"help_option_names": ["-h", "--help"]})
+@settings.command("check")
 @click.argument("model", required=False, shell_complete=completion.files)
 @click.argument("other", required=False, metavar="[B]", shell_complete=completion.files)
 @click.option(
@@ -39,89 +47,89 @@ if TYPE_CHECKING:
     "to",
     metavar="POLICY",
     shell_complete=completion.policies,
-    help="The candidate: the model under this policy, as migrate --to.",
+    help="Policy of the candidate, as for migrate --to.",
 )
 @click.option(
     "--reference",
     metavar="POLICY",
     shell_complete=completion.policies,
-    help="What it is held against.  [default: float32, or MODEL as it is with B]",
+    help="Policy of the reference.  [default: float32; with B, the policies in MODEL]",
 )
 @policy_options.options
 @click.option(
     "--target",
-    shell_complete=completion.loaders,
-    metavar="LOADER",
-    help="Spell policies for --python's release, such as tf2.4.",
+    shell_complete=completion.releases,
+    metavar="RELEASE",
+    help="Write policies for the release of --python, such as tf2.4.",
 )
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The weights of an architecture.",
+    help="Weights for an architecture file.",
 )
 @click.option(
     "--inputs",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Inputs by name (.npz), or those of the one input (.npy), instead of synthetic ones.",
+    help="Inputs by name (.npz), or for a single input (.npy).  [default: synthetic inputs]",
 )
 @click.option(
     "--batches",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="How many batches of synthetic inputs.",
+    help="Number of batches of synthetic inputs.",
 )
-@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Examples in a batch.")
+@click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Examples per batch.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="What synthetic inputs, and weights that no file gives, are drawn with.",
+    help="Random seed for synthetic inputs and missing weights.",
 )
 @click.option(
     "--save-inputs",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the inputs to a .npz file, for --inputs.",
+    help="Write the inputs to a .npz file for --inputs.",
 )
 @click.option(
     "--isolated/--no-isolated",
     default=True,
     show_default=True,
-    help="Whether each layer also runs alone, with the reference's activations.",
+    help="Also run each layer in isolation, with the activations of the reference.",
 )
 @click.option(
     "--gradients",
     is_flag=True,
-    help="Make one backward step too, and count the gradients that loss scaling would save.",
+    help="Also run one backward pass and count the gradients that need loss scaling.",
 )
 @click.option(
     "--device",
     default="auto",
     show_default=True,
     metavar="auto|cpu|gpu:N|all",
-    help="Where to run; all runs the GPUs side by side.",
+    help="Device to run on; all runs all GPUs in parallel.",
 )
-@click.option("--list-devices", is_flag=True, help="List the devices that there are, and exit.")
+@click.option("--list-devices", is_flag=True, help="List the available devices and exit.")
 @click.option(
     "--tf32",
     is_flag=True,
-    help="Measure as well what TF32 does to the reference, on a GPU that has it.",
+    help="Also measure the effect of TF32 on the reference, on GPUs that support it.",
 )
-@click.option(
-    "--deterministic", is_flag=True, help="Let TensorFlow use deterministic kernels alone."
-)
+@click.option("--deterministic", is_flag=True, help="Use only deterministic kernels.")
 @click.option(
     "--tolerance",
     multiple=True,
     metavar="[PATTERN=]NUMBER",
-    help="The relative error allowed, for all or for an output or layers.",
+    help="Relative error allowed, for all outputs and layers or for those that match PATTERN.",
 )
-@click.option("--timing", is_flag=True, help="Measure latency, throughput and peak memory of both.")
-@click.option("--all-layers", is_flag=True, help="Show every layer instead of the worst.")
+@click.option(
+    "--timing", is_flag=True, help="Measure latency, throughput and peak memory of both models."
+)
+@click.option("--all-layers", is_flag=True, help="Show all layers instead of the worst.")
 @tensorflow_options.options
 @options.format_option([reporter.name for reporter in CHECK_REPORTERS])
 @report_option.option(CHECK_REPORTERS)
@@ -162,15 +170,15 @@ def command(
     progress: str,
 ) -> int:
     """
-    Run a saved model under a policy and compare it with float32, layer by layer; exit 1 where it is
-    farther off than its dtypes explain.
+    Run a model under a policy and compare it with float32, layer by layer. Exit 1 if errors exceed
+    the rounding expected for their dtype.
 
-    The candidate is MODEL under --to, or as it is; the reference is MODEL in float32. With B, the
-    candidate is B and the reference MODEL, such as a file before and after migrate. Inputs are
-    synthetic unless --inputs gives real ones.
+    The candidate is MODEL with the policy --to, or unchanged; the reference is MODEL in float32.
+    With B, the candidate is B and the reference is MODEL, for example a model before and after
+    migrate. Inputs are synthetic unless --inputs is set.
 
-    TensorFlow runs in a process of its own. Without --trust it loads a model only if all in it is
-    on an allow-list of what only computes.
+    TensorFlow runs in a separate process. Without --trust, it loads a model only if all code in the
+    model is on an allow-list.
     """
     planned = Options(
         to=checked_policy(to, "--to") if to is not None else None,
@@ -181,8 +189,8 @@ def command(
     )
     if other is not None and replace(planned, target=None) != Options():
         raise UsageError(
-            "B is the candidate as it is; options that plan a candidate (--to, --set, ...) go with "
-            "MODEL alone"
+            "options that change the candidate (--to, --set, ...) cannot be combined with B, which "
+            "is the candidate"
         )
     wanted = CheckOptions(
         candidate=planned,
@@ -206,7 +214,7 @@ def command(
             return _devices(worker)
         paths = _paths(model, other, planned)
         if not paths:
-            click.echo("policytool: no model found", err=True)
+            messages.error("no model found")
             return Exit.NO_MODEL
         read = [path for path in (inputs, weights) if path is not None]
         if save_inputs is not None:

@@ -1,5 +1,5 @@
 """
-What a shell offers where Click cannot know it: rules, loaders, policies, files; nothing of it reads
+What a shell offers where Click cannot know it: rules, releases, policies, files; none of it reads
 a model.
 """
 
@@ -49,7 +49,7 @@ def rules(
     return ids or _matching(((rule.name, rule.summary) for rule in RULES), incomplete)
 
 
-def loaders(
+def releases(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Offer the loaders that ``audit`` judges for."""

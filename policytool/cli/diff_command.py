@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import completion, options, report_option
+from policytool.cli import (
+    completion,
+    messages,
+    options,
+    report_option,
+    settings,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.commands import diff as comparison
 from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
@@ -15,30 +21,30 @@ if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
 
 
-@click.command("diff", context_settings={"help_option_names": ["-h", "--help"]})
+@settings.command("diff")
 @click.argument("a", metavar="A", shell_complete=completion.files)
 @click.argument("b", metavar="B", shell_complete=completion.files)
 @click.option(
     "--layer",
     metavar="PATTERN",
-    help="Compare layers of this path, or whose path this regular expression matches in full.",
+    help="Compare only layers with this path, or whose full path this regular expression matches.",
 )
 @click.option(
     "--all",
     "all",
     is_flag=True,
-    help="Show what is equal too, and what is only spelled differently.",
+    help="Also show equal values, and differences without an effect.",
 )
 @click.option(
     "--values/--no-values",
     default=True,
     show_default=True,
-    help="Whether to read and compare stored values.",
+    help="Read and compare the stored values.",
 )
 @options.format_option([reporter.name for reporter in DIFFERENCE_REPORTERS])
 @report_option.option(DIFFERENCE_REPORTERS)
 @options.limit_option
-@options.common
+@options.common_without_progress
 def command(
     a: str,
     b: str,
@@ -52,13 +58,12 @@ def command(
     quiet: bool,
     debug: bool,  # main() looks for it
     color: str,
-    progress: str,
 ) -> int:
     """
-    Show what changed from the saved model A to the saved model B, and exit 1 if they differ.
+    Show the differences between the models A and B, and exit 1 if they differ.
 
-    A and B may be of different formats and generations: what both mean the same is no difference,
-    however they spell it, and what one format cannot hold is not compared, and said.
+    A and B may have different formats and releases. Values with the same meaning are equal,
+    regardless of their format. A note lists the parts that one of the formats cannot store.
     """
     report_option.check(report, comparison.inputs(a, b))
     found = Differences(
@@ -73,10 +78,8 @@ def command(
     options.troubles(found.outcome.failures, unwritten)
     compared = found.outcome.comparison
     if compared is not None and verbose and not quiet:
-        click.echo(
-            f"policytool: {len(compared.layers)} layers and {len(compared.variables)} variables "
-            "were compared",
-            err=True,
+        messages.note(
+            f"compared {len(compared.layers)} layers and {len(compared.variables)} variables"
         )
     if compared is None or unwritten:
         return Exit.FAILURE

@@ -32,7 +32,7 @@ def check(file: SettingsFile, key: str, item: object) -> None:
     if hard:
         raise UsageError(
             f"{file.path} has the pattern {short(hard[0])!r} in {key!r}, which is too complex. "
-            "Simplify it, or name the file with --config"
+            "Simplify it, or specify the file with --config"
         )
 
 

@@ -6,45 +6,62 @@ from typing import TYPE_CHECKING
 
 import click
 
-from policytool.cli import completion, options, report_option
+from policytool.cli import (
+    completion,
+    messages,
+    options,
+    report_option,
+    settings,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import left_out, track
 from policytool.commands import inspect as inspection
 from policytool.commands.batch import parallel
 from policytool.releases import policy
-from policytool.reports import REPORTERS
+from policytool.reports.inspection import REPORTERS
 from policytool.support.errors import PolicyNameError, UsageError
 
 if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
 
 _ONLY = ("deprecated", "mixed")
+_PAGES = {"table", "markdown"}
+"""Reports that print the command that converts a model."""
 
 
-@click.command("inspect", context_settings={"help_option_names": ["-h", "--help"]})
+@settings.command("inspect")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
 @options.format_option([reporter.name for reporter in REPORTERS])
 @report_option.option(REPORTERS)
 @click.option(
     "--layer",
     metavar="PATTERN",
-    help="Show layers of this path, or whose path this regular expression matches in full.",
+    help="Show only layers with this path, or whose full path this regular expression matches.",
 )
 @click.option(
     "--only",
     metavar="deprecated|mixed|POLICY",
     shell_complete=completion.policies,
-    help="Show layers with a deprecated spelling, a mixed policy, or this policy.",
+    help="Show only layers with a deprecated policy format, a mixed policy, or this policy.",
 )
 @click.option(
     "--variables",
     is_flag=True,
-    help="Show each layer's stored variables (JSON always has them, CSV counts them).",
+    help="Show the stored variables of each layer. JSON always contains them; CSV counts them.",
 )
 @click.option(
-    "--depth", type=click.IntRange(min=0), metavar="N", help="Show N levels below the model."
+    "--depth", type=click.IntRange(min=0), metavar="N", help="Show only N levels below the model."
 )
-@click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
+@click.option(
+    "-0", "--null", is_flag=True, help="Separate paths on stdin with NUL instead of newlines."
+)
+@click.option(
+    "--releases",
+    type=click.Choice(["current", "all"]),
+    default="current",
+    show_default=True,
+    help="Show verdicts for the newest Keras and tf_keras, or for all releases.",
+)
 @options.jobs("read")
 @options.limit_option
 @options.common
@@ -57,6 +74,7 @@ def command(
     *,
     variables: bool,
     depth: int | None,
+    releases: str,
     null: bool,
     jobs: int | None,
     verbose: bool,
@@ -66,21 +84,30 @@ def command(
     progress: str,
 ) -> int:
     """
-    Report what each layer of saved models computes in, stores in, and why.
+    Show the dtype policies of each layer, and the releases that load the model.
 
-    PATH is an HDF5 file, a .keras file, a SavedModel directory, architecture JSON or YAML, a
-    TensorFlow.js model.json, a directory with models below it, a quoted glob, or - for a list of
-    paths on stdin. Without one, every model below the working directory is reported.
+    PATH is an HDF5 file, a .keras file, a SavedModel directory, an architecture in JSON or YAML, a
+    TensorFlow.js model.json, a checkpoint, a directory that contains models, a quoted glob, or -
+    for a list of paths on stdin. Defaults to all models in the working directory.
     """
     if only is not None and only not in _ONLY:
         _check_policy(only)
-    selection = inspection.Selection(layer=layer, only=only, depth=depth)
+    selection = inspection.Selection(
+        layer=layer, only=only, depth=depth, every_release=releases == "all"
+    )
     found = options.inputs(paths, null=null)
     report_option.check(report, found)
     inspected = inspection.collect(
         track(parallel.run_all(inspection.TASK, found, None, jobs), len(found), progress, "inspect")
     )
     selected = inspection.select(inspected, selection)
+    if len(found) == len(inspected.models) == 1 and _PAGES & {
+        format,
+        *(one.format for one in report),
+    }:
+        from policytool.commands.suggested_conversion import with_fix  # what plans conversions
+
+        selected = with_fix(selected, found[0])
     unwritten = report_option.write_reports(report, REPORTERS, selected, variables=variables)
     click.echo(
         report_option.render_report(
@@ -91,17 +118,14 @@ def command(
     )
     options.troubles(inspected.failures, unwritten)
     if inspected.passed_over and not quiet:
-        click.echo(f"policytool: {left_out(inspected.passed_over)}", err=True)
+        messages.note(left_out(inspected.passed_over))
     options.about_hdf5(verbose=verbose, quiet=quiet)
     if verbose:
-        click.echo(
-            f"policytool: {len(inspected.models)} models, {len(inspected.failures)} failures",
-            err=True,
-        )
+        messages.note(f"{len(inspected.models)} models, {len(inspected.failures)} failures")
     if inspected.failures or unwritten:
         return Exit.FAILURE
     if not inspected.models:
-        click.echo("policytool: no model found", err=True)
+        messages.error("no model found")
         return Exit.NO_MODEL
     return Exit.CLEAN
 
@@ -110,4 +134,6 @@ def _check_policy(only: str) -> None:
     try:
         policy.policy_from_name(only)
     except PolicyNameError as error:
-        raise UsageError(f"--only takes deprecated, mixed, or a policy: {error}") from error
+        raise UsageError(
+            f"--only {only!r} is not deprecated, mixed, or a policy: {error}"
+        ) from error

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import click
 
-from policytool.cli import options
+from policytool.cli import (
+    options,
+    settings,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import wrap
 from policytool.support.limits import BYTES, LIMITS
 
 
-@click.command("limits", context_settings={"help_option_names": ["-h", "--help"]})
+@settings.command("limits")
 @options.format_option(["table", "json"])
-@options.common
+@options.display
 def command(
     format: str,  # the option's name
     *,
-    verbose: bool,  # there is no more to say
-    quiet: bool,
-    debug: bool,
+    debug: bool,  # main() looks for it
     color: str,
-    progress: str,
 ) -> int:
     """
-    List the bounds on what is read of a file, with the reason of each; --limit NAME=VALUE sets
-    another.
+    List the limits for reading files, with reasons. Raise a limit with --limit NAME=VALUE.
     """
     view = options.view(color)
     if format == "json":

@@ -17,19 +17,20 @@ from policytool.cli import messages, standard_streams
 from policytool.cli.exit_codes import Exit
 from policytool.support.errors import ModelFileError, PolicytoolError, UsageError
 from policytool.support.processes import crash_guard
+from policytool.support.suggestion import did_you_mean
 
 COMMANDS: Final = {
     "inspect": (
         "policytool.cli.inspect_command",
-        "Report what each layer of saved models computes in, stores in, and why.",
+        "Show the dtype policies of a model's layers and the releases that load it.",
     ),
     "audit": (
         "policytool.cli.audit_command",
-        "Find what will not load, will not train as before, or will compute wrongly.",
+        "Find models that fail to load or behave differently.",
     ),
     "migrate": (
         "policytool.cli.migrate_command",
-        "Rewrite the policies of saved models into current ones, or into others.",
+        "Rewrite dtype policies, or convert models for another release.",
     ),
     "check": (
         "policytool.cli.check_command",
@@ -37,23 +38,23 @@ COMMANDS: Final = {
     ),
     "diff": (
         "policytool.cli.diff_command",
-        "Show what changed between two saved models, across formats and generations.",
+        "Show the differences between two models, across formats and releases.",
     ),
     "policies": (
         "policytool.cli.policies_command",
-        "Explain dtype policies and how each generation of Keras spells them.",
+        "Explain dtype policies and their format in each release.",
     ),
     "rules": (
         "policytool.cli.rules_command",
-        "Explain the rules of audit: what each looks for, why, and where that is from.",
+        "Explain the rules of audit, with reasons and sources.",
     ),
     "limits": (
         "policytool.cli.limits_command",
-        "List the bounds on what is read of a file, which --limit raises.",
+        "List the limits for reading files, which --limit raises.",
     ),
     "completion": (
         "policytool.cli.completion_command",
-        "Print what makes bash, zsh or fish complete the command line.",
+        "Print a shell completion script.",
     ),
 }
 """
@@ -85,7 +86,7 @@ _OF_THE_MACHINE: Final = frozenset(
 )
 """
 A full or a failing disk below stdout, a stdout that takes no output, a directory that cannot be
-searched: no bugs of ours.
+searched: not a bug in policytool.
 """
 
 
@@ -105,6 +106,18 @@ class Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(COMMANDS[name][0]).command
         return command
+
+    def resolve_command(
+        self, context: click.Context, words: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """
+        Return the command that the first word names.
+
+        :raises click.UsageError: for an unknown name, with the command that is like it.
+        """
+        if words and words[0] not in COMMANDS and not words[0].startswith("-"):
+            context.fail(f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)}")
+        return super().resolve_command(context, words)
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, importing none of them."""
@@ -133,8 +146,7 @@ def _print_version(
 )
 def cli() -> None:
     """
-    Audit and convert the dtype policies of saved Keras and TensorFlow models, without importing
-    TensorFlow.
+    Inspect, audit and convert the dtype policies of saved Keras models, without TensorFlow.
     """
     standard_streams.require_working_directory()
 
@@ -223,19 +235,16 @@ def _report_ending(error: BaseException, *, debug: bool) -> int:
         case click.exceptions.Exit():
             return error.exit_code
         case click.Abort() | KeyboardInterrupt():
-            messages.say("interrupted")
+            messages.error("interrupted")
             return Exit.INTERRUPTED
         case click.ClickException():
-            vars(error)["message"] = messages.escape(
-                error.message
-            )  # the text that Click adds around it is constant
-            error.show()
+            _show_usage_error(error)
             return Exit.USAGE
         case ModelFileError():
-            messages.say(f"{error.path} {error.message} [{error.code}]")
+            messages.error(error.message, path=error.path, code=error.code)
             return Exit.FAILURE
         case PolicytoolError():
-            messages.say(str(error))
+            messages.error(str(error))
             return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILURE
         case OSError() if error.errno in _OF_THE_MACHINE:
             standard_streams.give_up(sys.stdout)
@@ -244,12 +253,24 @@ def _report_ending(error: BaseException, *, debug: bool) -> int:
                 if isinstance(error.filename, str | bytes)
                 else ", and the report on stdout may be incomplete"
             )
-            messages.say(f"reading or writing failed ({error.strerror}){where}")
+            messages.error(f"reading or writing failed ({error.strerror}){where}")
             return Exit.FAILURE
     if debug:
         raise error
-    messages.say(
+    messages.error(
         f"this is a bug in policytool ({type(error).__name__}: {error}); run with --debug and "
-        "report what it prints"
+        "report the output"
     )
     return Exit.BUG
+
+
+def _show_usage_error(error: click.ClickException) -> None:
+    """Print an error of Click's in the shape of all others, and where help is."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    text = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        known = error.possibilities or ()
+        text = f"unknown option {error.option_name!r}{did_you_mean(error.option_name, known)}"
+    path = context.command_path if context is not None else "policytool"
+    text = text.removesuffix(".") if not text.endswith("?") else text
+    messages.error(f"{text}{'' if text.endswith('?') else '.'} Run `{path} --help` for help")

@@ -1,16 +1,34 @@
 """
-How a sentence reaches stderr: on one line, with nothing in it that a terminal or a CI runner obeys,
-whoever chose the names and values in it.
+How a message reaches stderr: ``error: [PATH: ]problem.[ Suggestion.]`` on one line, with nothing in
+it that a terminal or a CI runner would execute: names and values come from strangers.
 """
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import click
 
+_COMMAND: Final = "run: policytool "
 
-def say(sentence: str) -> None:
-    """Print a sentence on stderr, after the tool's name."""
-    click.echo(f"policytool: {escape(sentence)}", err=True)
+
+def error(text: str, *, path: str = "", code: str = "") -> None:
+    """Print an error on stderr; ``text`` may be a predicate of the path, as in "is truncated"."""
+    shown = (
+        f"{path}: {_sentences(text.removeprefix('is '))}" if path else _capital(_sentences(text))
+    )
+    click.echo(escape(f"error: {shown}{f' [{code}]' if code else ''}"), err=True)
+
+
+def warning(text: str) -> None:
+    """Print a warning on stderr."""
+    click.echo(escape(f"warning: {_capital(_sentences(text))}"), err=True)
+
+
+def note(text: str) -> None:
+    """Print on stderr what is neither an error nor a warning."""
+    click.echo(escape(f"note: {_capital(_sentences(text))}"), err=True)
 
 
 def escape(text: str) -> str:
@@ -18,3 +36,25 @@ def escape(text: str) -> str:
     from policytool.reports.layout import clean  # which --version and --help do not need
 
     return clean(text)
+
+
+_PARTS = re.compile(r"(\([^()]*\)|`[^`]*`|'[^']*'(?!\w)|\"[^\"]*\")")
+"""Pieces of a message in which a semicolon separates no sentences."""
+
+
+def _sentences(text: str) -> str:
+    """Return a message whose parts a semicolon separates as sentences, with a full stop."""
+    parts = [""]
+    for position, piece in enumerate(_PARTS.split(text)):
+        first, *others = [piece] if position % 2 else piece.split("; ")
+        parts[-1] += first
+        parts += others
+    joined = ". ".join([parts[0], *(_capital(part) for part in parts[1:])])
+    ends_in_command = _COMMAND in joined  # which a shell takes as it is
+    return joined if ends_in_command or joined.endswith((".", "?", "!")) else f"{joined}."
+
+
+def _capital(text: str) -> str:
+    """Return text with a capital letter, unless its first word is a name."""
+    word = re.match(r"[a-z]+(?=[ ,:])", text)
+    return text if word is None or word[0] == "policytool" else text[0].upper() + text[1:]

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from policytool.cli import completion, options, policy_options, report_option, tensorflow_options
+from policytool.cli import (
+    completion,
+    messages,
+    options,
+    policy_options,
+    report_option,
+    settings,
+    tensorflow_options,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import left_out, steps, track
 from policytool.commands.destinations import Destination
@@ -28,7 +36,6 @@ from policytool.migration.planning.options import (
 from policytool.numerics.verification import SECONDS
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import descriptions, running_release, target_and_containers
-from policytool.reports.layout import clean
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
 from policytool.support.errors import UsageError
 
@@ -40,17 +47,17 @@ if TYPE_CHECKING:
     from policytool.commands.migrate import Result
 
 _DIFF: Final = "diff"
-_OR_ALL: Final = ", or a glob in quotes for all of them"
+_OR_ALL: Final = ", or use a quoted glob for all of them"
 _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name != _DIFF]
 
 
-@click.command("migrate", context_settings={"help_option_names": ["-h", "--help"]})
+@settings.command("migrate")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.files)
 @click.option(
     "--to",
     metavar="POLICY",
     shell_complete=completion.policies,
-    help="Change the layers that follow the model's policy to this one.",
+    help="Policy for all layers that use the policy of the model.",
 )
 @policy_options.options
 @click.option(
@@ -58,61 +65,62 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     type=click.Choice([one.value for one in LossScales]),
     default=LossScales.DROP.value,
     show_default=True,
-    help="Whether a policy's loss scale moves into the optimizer.",
+    help="Drop the loss scale of a policy, or keep it in the optimizer.",
 )
 @click.option(
     "--optimizer",
     type=click.Choice([one.value for one in Optimizers]),
     default=Optimizers.FOLLOW.value,
     show_default=True,
-    help="Whether the saved optimizer's loss scaling follows --to.",
+    help="Adapt the loss scaling of the saved optimizer to --to, or keep it.",
 )
 @click.option(
     "--target",
     shell_complete=completion.targets,
-    metavar="LOADER",
-    help="Write for this release, such as keras3, tf_keras or tf2.4: convert where spelling is not "
-    "enough.",
+    metavar="RELEASE",
+    help="Write the model for this release, such as keras3, tf_keras or tf2.4, and convert it if "
+    "necessary.",
 )
-@click.option("--list-targets", is_flag=True, help="List what --target takes, and write nothing.")
+@click.option("--list-targets", is_flag=True, help="List the values for --target and exit.")
 @click.option(
     "--allow-weight-rewrite",
     is_flag=True,
-    help="Let a conversion multiply weights where nothing else computes the same.",
+    help="Allow conversions to rescale weights if predictions cannot stay unchanged otherwise.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(readable=False),
     metavar="FILE|DIR",
-    help="Where to write, instead of beside the input.",
+    help="Output file or directory.  [default: next to the input]",
 )
-@click.option("--in-place", is_flag=True, help="Replace the input, and keep it as NAME.bak.")
+@click.option(
+    "--in-place", is_flag=True, help="Replace the input, and keep the original as NAME.bak."
+)
 @click.option(
     "--backup/--no-backup",
     default=True,
     show_default=True,
-    help="Whether --in-place keeps the original.",
+    help="With --in-place, keep the original as NAME.bak.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace an output or a backup that exists.")
+@click.option("--overwrite", is_flag=True, help="Replace existing outputs and backups.")
 @click.option(
     "--skip-existing",
     is_flag=True,
-    help="Leave outputs that exist, such as those of a run that was interrupted, and make the "
-    "others.",
+    help="Skip models whose output exists, for example after an interrupted run.",
 )
 @click.option(
     "--allow-overflow",
     is_flag=True,
-    help="Write tensors whose values the new dtype cannot hold, as infinities.",
+    help="Write values that overflow the new dtype as infinity.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
-@click.option("--diff", is_flag=True, help="Show the configs' differences and write nothing.")
-@click.option("--check", is_flag=True, help="Write nothing, and exit 1 if a file would change.")
+@click.option("--dry-run", is_flag=True, help="Show the plan without writing files.")
+@click.option("--diff", is_flag=True, help="Show config differences without writing files.")
+@click.option("--check", is_flag=True, help="Exit 1 if a file would change, without writing files.")
 @click.option(
     "--retrace",
     is_flag=True,
-    help="Build and trace SavedModels anew with TensorFlow, so that graph and variables follow.",
+    help="Re-export SavedModels with TensorFlow, so that graph and variables get the new policies.",
 )
 @tensorflow_options.verify_option
 @tensorflow_options.two_sided
@@ -120,11 +128,13 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     "--plan",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Carry out a plan saved with --dry-run --format json.",
+    help="Apply a plan saved with --dry-run --format json.",
 )
 @options.format_option(_FORMATS)
 @report_option.option(PLAN_REPORTERS)
-@click.option("-0", "--null", is_flag=True, help="Paths on stdin end in NUL instead of newlines.")
+@click.option(
+    "-0", "--null", is_flag=True, help="Separate paths on stdin with NUL instead of newlines."
+)
 @options.jobs("migrate")
 @options.limit_option
 @options.common
@@ -164,42 +174,36 @@ def command(
     progress: str,
 ) -> int:
     """
-    Rewrite the dtype policies of saved models, or convert them for another release; the original
-    stays unless --in-place.
+    Rewrite dtype policies, or convert models for another release. The original is unchanged unless
+    --in-place is set.
 
-    Without options every deprecated spelling becomes the current one, and nothing is computed
-    differently. --target edits the file where that is enough for the release, and else writes the
-    model anew; what the release cannot be told is refused. Weights stay bit for bit unless a dtype
-    changes.
+    Without options, migrate replaces deprecated policy formats with the current one, and
+    predictions stay unchanged. --target edits the model or, if necessary, converts it into a new
+    file; anything the target cannot represent is reported by layer and key, and nothing is written.
+    Weights are copied unchanged unless a dtype changes.
 
-    PATH is an HDF5 file, a .keras file, a SavedModel, architecture JSON or YAML, a TensorFlow.js
-    model.json, a directory with models below it, a quoted glob, or - for a list of paths on stdin.
-    Without one, it is the one model there is below the working directory.
+    PATH is an HDF5 file, a .keras file, a SavedModel, an architecture in JSON or YAML, a
+    TensorFlow.js model.json, a directory that contains models, a quoted glob, or - for a list of
+    paths on stdin. Defaults to the model in the working directory if there is exactly one.
 
-    --target, --verify and --retrace run TensorFlow in a process of its own, and nothing else does.
-    --target does so only if TensorFlow is installed and everything in the file is on an allow-list.
-    Example: policytool migrate old.h5 --target keras3 --no-verify
+    Only --target, --verify and --retrace run TensorFlow, in a separate process. --target does so
+    only if TensorFlow is installed and all code in the model is on an allow-list.
     """
     if list_targets:
         click.echo("\n".join(f"{name:<12}  {text}" for name, text in descriptions()))
         return Exit.CLEAN
     if in_place and output is not None:
-        raise UsageError(
-            "--in-place and -o contradict each other: the one replaces the input, the other leaves "
-            "it"
-        )
+        raise UsageError("--in-place and -o conflict: --in-place replaces the input, -o keeps it")
     if skip_existing and (in_place or overwrite):
         raise UsageError(
-            f"--skip-existing and {'--in-place' if in_place else '--overwrite'} contradict each "
-            "other: the one leaves what the other replaces"
+            f"--skip-existing and {'--in-place' if in_place else '--overwrite'} conflict: the "
+            "former keeps existing files, the latter replaces them"
         )
     if output == "-":
         raise UsageError(
-            "-o - would be a file called -: models are not written to stdout; name a file or a "
+            "-o - is not supported: models cannot be written to stdout; specify a file or a "
             "directory"
         )
-    if output is not None and output.endswith(("/", os.sep)) and not os.path.isdir(output):
-        raise UsageError(f"-o {output} is no directory that exists; make it first")
     loader, containers = target_and_containers(target) if target is not None else (None, ())
     asked = Options(
         to=checked_policy(to, "--to") if to is not None else None,
@@ -209,6 +213,7 @@ def command(
         loss_scale=LossScales(loss_scale),
         optimizer=Optimizers(optimizer),
         target=loader,
+        target_name=target,
         running=running_release(target),
         containers=containers,
         retrace=retrace,
@@ -216,6 +221,7 @@ def command(
     )
     destination = Destination(
         output=Path(output) if output is not None else None,
+        is_directory=output is not None and output.endswith(("/", os.sep)),
         in_place=in_place,
         backup=backup,
         overwrite=overwrite,
@@ -237,8 +243,8 @@ def command(
             report_option.check(report, discovery.inputs(listed) if listed else (), others)
             if asked != Options():
                 raise UsageError(
-                    "--plan carries out what was planned; options that plan (--to, --set, ...) "
-                    "cannot be added to it"
+                    "--plan applies a saved plan and cannot be combined with options that change "
+                    "the plan (--to, --set, ...)"
                 )
             results = _collect(
                 migrate_saved(plan, tuple(listed), destination, tools, jobs=jobs, parts=parts)
@@ -280,10 +286,8 @@ def _collect(results: Iterable[Result]) -> list[Result]:
     except BaseException:
         for one in found:
             if isinstance(one, Migration) and one.written is not None:
-                click.echo(
-                    f"policytool: {clean(one.plan.path)} was already written: "
-                    f"{clean(display_path(one.written.target))}",
-                    err=True,
+                messages.note(
+                    f"{one.plan.path} was already written: {display_path(one.written.target)}"
                 )
         raise
     return found
@@ -315,14 +319,14 @@ def _report(
     _troubles(found, debug=debug, refusals=format != "table")
     _summary(every, migrations, failures, quiet=quiet, verbose=verbose)
     changes = [migration for migration in migrations if migration.status is Status.PLANNED]
-    if failures or unwritten or any(migration.status is Status.REFUSED for migration in migrations):
+    if failures or unwritten or any(migration.status is Status.BLOCKED for migration in migrations):
         return Exit.FAILURE
     if any(migration.status is Status.MISSED for migration in migrations):
         return Exit.FINDINGS
     if check and changes:
         return Exit.FINDINGS
     if not migrations:
-        click.echo("policytool: no model found", err=True)
+        messages.error("no model found")
         return Exit.NO_MODEL
     return Exit.CLEAN
 
@@ -335,11 +339,7 @@ def _troubles(found: Migrations, *, debug: bool, refusals: bool) -> None:
     options.troubles(found.failures, debug=debug)
     for migration in found.migrations if refusals else ():
         for refusal in migration.plan.refusals:
-            click.echo(
-                f"policytool: {clean(migration.plan.path)} {clean(refusal.message)} "
-                f"[{refusal.code}]",
-                err=True,
-            )
+            messages.error(refusal.message, path=migration.plan.path, code=refusal.code)
 
 
 def _summary(
@@ -352,20 +352,16 @@ def _summary(
 ) -> None:
     passed_over = sum(result is None for result in every)
     if passed_over and not quiet:
-        click.echo(f"policytool: {left_out(passed_over, 'or weights alone')}", err=True)
+        messages.note(left_out(passed_over, weights=True))
     for migration in migrations:
         if migration.written is not None and migration.written.followed_link and not quiet:
-            click.echo(
-                f"policytool: {clean(migration.plan.path)} is a link; the file it leads to was "
-                f"replaced: {clean(str(migration.written.target))}",
-                err=True,
+            messages.note(
+                f"{migration.plan.path} is a link; its target was replaced: "
+                f"{migration.written.target}"
             )
     if (verbose or len(every) > 1) and not quiet:
         counts = {
             status: sum(migration.status is status for migration in migrations) for status in Status
         }
         said = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
-        click.echo(
-            f"policytool: {said or 'no model'}" + (f", {len(failures)} failed" if failures else ""),
-            err=True,
-        )
+        messages.note((said or "no model") + (f", {len(failures)} failed" if failures else ""))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from policytool.cli import completion, settings
+from policytool.cli import completion, messages, settings
 from policytool.cli.exit_codes import Exit
 from policytool.reports.layout import View, clean
 from policytool.support import limits
@@ -43,7 +43,10 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3
         match = re.fullmatch(r"([0-9]{1,15})([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
         if match is None or not int(match[1]):
             self.fail(
-                f"{value!r} is no size; expected a number with K, M, G or T after it, such as 8G",
+                (
+                    f"{value!r} is not a size; expected a number followed by K, M, G or T, such "
+                    "as 8G"
+                ),
                 parameter,
                 context,
             )
@@ -51,8 +54,23 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3
 
 
 def common(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options that mean the same in every command."""
+    """Add the options of commands that read models, which mean the same in each."""
+    return _with_options(function, (*_LOUDNESS, _DEBUG, _COLOR, _PROGRESS, *_SETTINGS))
 
+
+def common_without_progress(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the same options, but for that of a bar that the command does not have."""
+    return _with_options(function, (*_LOUDNESS, _DEBUG, _COLOR, *_SETTINGS))
+
+
+def display(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of commands that read no models."""
+    return _with_options(function, (_DEBUG, _COLOR, *_SETTINGS))
+
+
+def _with_options(
+    function: Callable[..., int], added: Sequence[Callable[..., Any]]
+) -> Callable[..., int]:
     @functools.wraps(function)
     def command(*, show_settings: bool, **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
         if show_settings:
@@ -60,31 +78,35 @@ def common(function: Callable[..., int]) -> Callable[..., int]:
             return Exit.CLEAN
         return function(**arguments)
 
-    for option in reversed(_COMMON):
+    for option in reversed(added):
         command = option(command)
     return command
 
 
-_COMMON: Final = (
-    click.option("-v", "--verbose", is_flag=True, help="Say more on stderr."),
-    click.option("-q", "--quiet", is_flag=True, help="Say nothing on stderr but failures."),
-    click.option("--debug", is_flag=True, help="Show the traceback of an unexpected error."),
-    click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
-        envvar="POLICYTOOL_COLOR",
-        help="When to colour; NO_COLOR is obeyed.",
-    ),
-    click.option(
-        "--progress",
-        type=click.Choice(["auto", "on", "off"]),
-        default="auto",
-        show_default=True,
-        envvar="POLICYTOOL_PROGRESS",
-        help="When to show progress.",
-    ),
+_LOUDNESS: Final = (
+    click.option("-v", "--verbose", is_flag=True, help="Print more on stderr."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
+)
+_DEBUG: Final = click.option(
+    "--debug", is_flag=True, help="Show the traceback of an unexpected error."
+)
+_COLOR: Final = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    envvar="POLICYTOOL_COLOR",
+    help="When to use colors; NO_COLOR disables them.",
+)
+_PROGRESS: Final = click.option(
+    "--progress",
+    type=click.Choice(["auto", "on", "off"]),
+    default="auto",
+    show_default=True,
+    envvar="POLICYTOOL_PROGRESS",
+    help="When to show progress on stderr.",
+)
+_SETTINGS: Final = (
     click.option(
         "--config",
         type=click.Path(),
@@ -92,11 +114,9 @@ _COMMON: Final = (
         expose_value=False,
         callback=settings.load,
         envvar="POLICYTOOL_CONFIG",
-        help="Settings file instead of the nearest policytool.toml.",
+        help="Use this settings file instead of the nearest policytool.toml.",
     ),
-    click.option(
-        "--show-settings", is_flag=True, help="Print what applies, and from where, and exit."
-    ),
+    click.option("--show-settings", is_flag=True, help="Print the settings in effect and exit."),
 )
 
 
@@ -134,7 +154,7 @@ class BoundOption(click.ParamType):  # type: ignore[type-arg]  # generic from Cl
         if limit.unit == limits.BYTES:
             return Bound(limit=limit, value=limit.check(Size().convert(text, parameter, context)))
         if not re.fullmatch(r"[0-9]{1,18}", text):
-            self.fail(f"{text!r} is no number of {limit.unit}", parameter, context)
+            self.fail(f"{text!r} is not a number of {limit.unit}", parameter, context)
         return Bound(limit=limit, value=limit.check(int(text)))
 
 
@@ -151,8 +171,7 @@ def limit_option(function: Callable[..., int]) -> Callable[..., int]:
         metavar="NAME=VALUE",
         envvar="POLICYTOOL_LIMIT",
         shell_complete=completion.limits,
-        help="Read what is beyond a bound, such as json-bytes=1GiB; `policytool limits` lists "
-        "them.",
+        help="Raise a limit, such as json-bytes=1GiB; `policytool limits` lists them.",
     )
     @functools.wraps(function)
     def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments
@@ -170,8 +189,8 @@ def jobs(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         metavar="N",
         envvar="POLICYTOOL_JOBS",
         callback=_bound_jobs,
-        help=f"How many processes {verb} the files; 1 {verb}s them in this one.  [default: one per "
-        "processor, for two files or more]",
+        show_default="one per CPU for two files or more",
+        help=f"Number of processes that {verb} files.",
     )
 
 
@@ -201,7 +220,7 @@ def format_option(names: Sequence[str]) -> Callable[[Callable[..., int]], Callab
         default=names[0],
         show_default=True,
         envvar="POLICYTOOL_FORMAT",
-        help="What stdout carries.",
+        help="Output format.",
     )
 
 
@@ -266,13 +285,11 @@ def troubles(
     reports could not be written.
     """
     for failure in failures:
-        click.echo(
-            f"policytool: {clean(failure.path)} {clean(failure.message)} [{failure.code}]", err=True
-        )
+        messages.error(failure.message, path=failure.path, code=failure.code)
         if debug and failure.details:
             click.echo("\n".join(clean(line) for line in failure.details.splitlines()), err=True)
     for sentence in unwritten:
-        click.echo(f"policytool: {sentence}", err=True)
+        messages.error(sentence)
 
 
 def about_hdf5(*, verbose: bool, quiet: bool) -> None:
@@ -288,7 +305,7 @@ def about_hdf5(*, verbose: bool, quiet: bool) -> None:
     if (verbose or _hdf5_defects.is_below_floor(version)) and (
         sentence := _hdf5_defects.warning(version)
     ):
-        click.echo(f"policytool: {sentence}", err=True)
+        messages.warning(sentence)
 
 
 def expand_stdin(paths: tuple[str, ...], *, null: bool) -> Iterator[str]:

@@ -7,33 +7,36 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from policytool.cli import completion, options
+from policytool.cli import (
+    completion,
+    options,
+    settings,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.releases import policy
 from policytool.releases.generations import GENERATIONS, Generation
-from policytool.reports.layout import Cell, Column, View, table, wrap
+from policytool.reports.layout import View, wrap
+from policytool.reports.page import Cell, Column, Row, Table, Tone
+from policytool.reports.tables import table_lines
 from policytool.support.errors import SpellingError
 
 if TYPE_CHECKING:
     from policytool.releases.policy import Policy
 
 
-@click.command("policies", context_settings={"help_option_names": ["-h", "--help"]})
+@settings.command("policies")
 @click.argument("name", required=False, shell_complete=completion.policies)
 @options.format_option(["table", "json"])
-@options.common
+@options.display
 def command(
     name: str | None,
     format: str,  # the option's name
     *,
-    verbose: bool,  # there is no more to say
-    quiet: bool,
-    debug: bool,
+    debug: bool,  # main() looks for it
     color: str,
-    progress: str,
 ) -> int:
     """
-    Explain dtype policies: all of them, or NAME with its spelling in every generation of Keras.
+    Explain all dtype policies, or NAME with its format in each release.
     """
     found = (
         [policy.policy_from_name(name)]
@@ -43,7 +46,7 @@ def command(
     view = options.view(color)
     if format == "json":
         text = json.dumps(
-            {"version": 1, "policies": [_facts(one, spellings=name is not None) for one in found]},
+            {"version": 1, "policies": [_facts(one, formats=name is not None) for one in found]},
             indent=2,
         )
     else:
@@ -53,34 +56,34 @@ def command(
 
 
 def _all(found: list[Policy], view: View) -> list[str]:
-    columns = [
+    columns = (
         Column(title="policy", minimum=26),
         Column(title="compute", minimum=8),
         Column(title="variable", minimum=8),
         Column(title="since", minimum=10),
         Column(title="until", minimum=9),
         Column(title="instead", minimum=8),
-    ]
+    )
     rows = []
     for one in found:
         life = policy.lifecycle(one)
         rows.append(
-            [
+            (
                 Cell(text=one.name),
                 Cell(text=one.compute_dtype or "input's"),
                 Cell(text=one.variable_dtype or "input's"),
                 Cell(text=life.introduced),
-                Cell(text=life.removed or "", style="bad"),
+                Cell(text=life.removed or "", tone=Tone.BAD),
                 Cell(text=life.replacement or ""),
-            ]
+            )
         )
     return [
-        *table(columns, rows, view),
+        *table_lines(Table(columns=columns, rows=tuple(Row(cells=cells) for cells in rows)), view),
         "",
         *wrap(
             "",
-            "Any dtype name is a policy. Quantised names are <mode>_from_<policy>. `policytool "
-            "policies NAME` shows how each generation spells one.",
+            "Any dtype name is a policy. Quantized names are <mode>_from_<policy>. `policytool "
+            "policies NAME` shows the format of a policy in each release.",
             view,
             "dim",
         ),
@@ -102,19 +105,18 @@ def _one(found: Policy, view: View) -> list[str]:
         ),
         f"since {life.introduced}"
         + (f", deprecated in {life.deprecated}" if life.deprecated else "")
-        + (f", raises from {life.removed} on" if life.removed else ""),
+        + (f", error since {life.removed}" if life.removed else ""),
     ]
     if found.quantization:
         facts.append(
-            f"quantised in mode {found.quantization.mode} from {found.quantization.source}"
+            f"quantized in mode {found.quantization.mode} from {found.quantization.source}"
         )
     if life.replacement:
-        facts.append(f"write instead: {life.replacement}")
+        facts.append(f"replacement: {life.replacement}")
     if found.name == "mixed_float16":
         facts.append(
-            "losses are scaled dynamically: by the policy itself in TF 2.0 to 2.3 and in the "
-            "experimental namespace until TF 2.8, "
-            "by the optimizer from TF 2.4 on"
+            "losses are scaled dynamically: by the policy in TF 2.0 to 2.3 and in the experimental "
+            "API up to TF 2.8, by the optimizer from TF 2.4 on"
         )
     lines = [view.paint(found.name, "title")]
     for fact in facts:
@@ -131,10 +133,10 @@ def _spelling(generation: Generation, found: Policy) -> tuple[str, str]:
     try:
         return json.dumps(generation.render(found)), ""
     except SpellingError as error:
-        return f"not writable: {error}", "dim"
+        return f"not supported: {error}", "dim"
 
 
-def _facts(found: Policy, *, spellings: bool) -> dict[str, Any]:
+def _facts(found: Policy, *, formats: bool) -> dict[str, Any]:
     life = policy.lifecycle(found)
     facts: dict[str, Any] = {
         "name": found.name,
@@ -149,10 +151,8 @@ def _facts(found: Policy, *, spellings: bool) -> dict[str, Any]:
         "removed": life.removed,
         "replacement": life.replacement,
     }
-    if spellings:
-        facts["spellings"] = {
-            generation.id: _render(generation, found) for generation in GENERATIONS
-        }
+    if formats:
+        facts["formats"] = {generation.id: _render(generation, found) for generation in GENERATIONS}
     return facts
 
 

@@ -25,18 +25,18 @@ _OPTIONS: Final = (
         "set",
         multiple=True,
         metavar="PATTERN=POLICY",
-        help="Decide for a layer path, or for paths that a regular expression matches in full.",
+        help="Set the policy of layers, by path or by a regular expression for the full path.",
     ),
     click.option(
         "--include-exceptions",
         is_flag=True,
-        help="With --to, change layers with a policy of their own too.",
+        help="With --to, also change layers with an explicit policy.",
     ),
     click.option(
         "--outputs",
         type=click.Choice([one.value for one in Outputs]),
         default=Outputs.KEEP.value,
         show_default=True,
-        help="Whether outputs stay float32 under a 16-bit policy.",
+        help="Keep outputs in float32 under a 16-bit policy, or change them like other layers.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Progress on a terminal's stderr, and what was passed over on the way."""
+"""Progress on a terminal's stderr, and which files were skipped on the way."""
 
 from __future__ import annotations
 
@@ -61,13 +61,11 @@ def steps(progress: str) -> Callable[[str], None]:
     return show
 
 
-def left_out(count: int, besides: str = "") -> str:
+def left_out(count: int, *, weights: bool = False) -> str:
     """
-    Return how many files were found that are no models, as a sentence; ``besides`` says what else
-    was passed over.
+    Return how many files were skipped because they are not models, as a sentence.
+
+    :param weights: whether files that contain only weights were skipped as well
     """
-    files = "file that is no model" if count == 1 else "files that are no models"
-    return (
-        f"{count:,} {files}{f', {besides},' if besides else ''} {'was' if count == 1 else 'were'} "
-        "passed over"
-    )
+    files = "file that is not a model" if count == 1 else "files that are not models"
+    return f"skipped {count:,} {files}{' with layers' if weights else ''}"

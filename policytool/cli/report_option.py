@@ -20,7 +20,6 @@ from policytool.cli.options import PIPE_WIDTH
 from policytool.commands.inspect import is_passed_over
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input, display_path
-from policytool.formats.tfjs import read as tfjs
 from policytool.reports import View
 from policytool.reports.layout import clean
 from policytool.support.errors import ModelFileError, ReportError, UsageError
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 Value_contra = TypeVar("Value_contra", contravariant=True)
 
-_MEANING: Final = "stdout is what --format says; name a file"
+_MEANING: Final = "stdout is reserved for --format; specify a file"
 
 
 class Renders(Protocol[Value_contra]):
@@ -71,7 +70,7 @@ def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], 
         multiple=True,
         metavar="FORMAT=FILE",
         callback=parse_all,
-        help=f"Write a further report to a file; FORMAT is one of {', '.join(formats)}.",
+        help=f"Also write a report to FILE. FORMAT is one of {', '.join(formats)}.",
     )
 
 
@@ -100,20 +99,16 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
     """
     if os.path.realpath(path) in {os.path.realpath(other) for other in needed}:
         raise UsageError(
-            f"{option} would replace a file that this call reads or writes; name another one"
+            f"{option} would replace a file that this call reads or writes; specify another one"
         )
     if _is_stdout(path):
         raise UsageError(f"{option}: {_MEANING}")
     if _is_model(path):
-        raise UsageError(
-            f"{option} would replace a model, a part of one, or what may be one; name another file"
-        )
+        raise UsageError(f"{option} would replace a model or a part of one; specify another file")
     if path.is_dir():
-        raise ReportError(f"{option} is a directory; name a file in it")
+        raise ReportError(f"{option} is a directory; specify a file in it")
     if not path.parent.is_dir():
-        raise ReportError(
-            f"{option} lies in no directory that exists; make {display_path(path.parent)} first"
-        )
+        raise ReportError(f"{option}: no such directory; create {display_path(path.parent)} first")
 
 
 def write_reports(
@@ -164,13 +159,13 @@ def _parse(value: str, formats: Sequence[str]) -> ReportFile:
     name, _, file = value.partition("=")
     if name not in formats or not file:
         raise click.BadParameter(
-            f"{value!r} is no FORMAT=FILE; FORMAT is one of {', '.join(formats)}, as in "
+            f"{value!r} is not FORMAT=FILE; FORMAT is one of {', '.join(formats)}, as in "
             "json=report.json."
         )
     if file == "-":
         raise click.BadParameter(f"{value!r}: {_MEANING}.")
     if file.endswith(("/", os.sep)):  # which Path forgets
-        raise click.BadParameter(f"{value!r} names a directory; name a file in it.")
+        raise click.BadParameter(f"{value!r} names a directory; specify a file in it.")
     return ReportFile(format=name, path=Path(file))
 
 
@@ -181,7 +176,7 @@ def _each_once(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:
         place = os.path.realpath(report.path)
         if place in seen:
             raise click.BadParameter(
-                f"{str(report.path)!r} is named twice; each report has a file of its own."
+                f"{str(report.path)!r} is specified twice; write each report to a separate file."
             )
         seen.add(place)
     return tuple(files)
@@ -202,7 +197,9 @@ def _is_model(path: Path) -> bool:
     if not real.is_file():
         return real.is_dir() and format_detection.is_model(real)
     try:
-        if tfjs.is_shard(real):
+        from policytool.formats.tfjs.read import is_shard  # only where a report may replace one
+
+        if is_shard(real):
             return True
         format_detection.document(real, display_path(real))
     except ModelFileError as error:

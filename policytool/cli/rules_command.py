@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from policytool import rules
-from policytool.cli import completion, options
+from policytool.cli import (
+    completion,
+    options,
+    settings,
+)
 from policytool.cli.exit_codes import Exit
 from policytool.reports import rule_reference
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import wrap
 from policytool.rules.finding import Severity
-from policytool.rules.selection.selectors import nearest
 from policytool.support.errors import UsageError
+from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,23 +30,19 @@ _STYLES: Final = {Severity.ERROR: "bad", Severity.WARNING: "half", Severity.NOTE
 _WIDE: Final = 120
 
 
-@click.command("rules", context_settings={"help_option_names": ["-h", "--help"]})
+@settings.command("rules")
 @click.argument("rule", required=False, metavar="[RULE]", shell_complete=completion.rules)
 @options.format_option(["table", "json"])
-@options.common
+@options.display
 def command(
     rule: str | None,
     format: str,  # the option's name
     *,
-    verbose: bool,  # there is no more to say
-    quiet: bool,
-    debug: bool,
+    debug: bool,  # main() looks for it
     color: str,
-    progress: str,
 ) -> int:
     """
-    Explain the rules of audit: all of them, or RULE by its id or name with its reasons, sources and
-    an example.
+    List the rules of audit, or explain RULE (an ID or a name) with reasons, sources and an example.
     """
     found = rules.RULES if rule is None else (rule_from_text(rule),)
     view = options.view(color)
@@ -64,16 +64,15 @@ def rule_from_text(text: str) -> Rule:
     """
     Return the rule of this id or name, however it is capitalised.
 
-    :raises UsageError: for any other text; the message has what is nearest to it.
+    :raises UsageError: for any other text; the message has the one that is like it.
     """
     by = {key: rule for rule in rules.RULES for key in (rule.id.lower(), rule.name)}
     asked = text.lower().replace("_", "-")
     if asked in by:
         return by[asked]
-    near = by[nearest(asked, by)]
-    hint = f"; the nearest is {near.id} {near.name}"
+    known = [word for rule in rules.RULES for word in (rule.id, rule.name)]
     raise UsageError(
-        f"no rule has the id or the name {text!r}{hint}; `policytool rules` lists all of them"
+        f"unknown rule {text!r}{did_you_mean(asked, known)} Run `policytool rules` for a list"
     )
 
 
@@ -83,14 +82,14 @@ def _all(found: Sequence[Rule], view: View) -> list[str]:
     there is not.
     """
     longest = max(len(rule.name) for rule in found)
-    column = "looks for" if view.width >= _WIDE else ""
+    column = "finding" if view.width >= _WIDE else ""
     title = f"  {'id':7}{'name':{longest + 2}}{'severity':10}{'fix':8}{column}"
     lines = [view.paint(title.rstrip(), "title")]
     for rule in found:
         fix = rule.fix.value if rule.fix else ""
         label = f"{rule.id:7}{rule.name:{longest + 2}}{rule.severity.value:10}{fix:8}"
         summary = rule_reference.plain(rule.summary) + (
-            f" Asked with {rule.needs.value}." if rule.needs else ""
+            f" Needs {rule.needs.value}." if rule.needs else ""
         )
         rows = (
             wrap(label, summary, view)
@@ -104,7 +103,7 @@ def _all(found: Sequence[Rule], view: View) -> list[str]:
             *rows[1:],
         ]
     hint = (
-        "`policytool rules ID` says why, with sources and an example. A safe fix computes the "
-        "same; an unsafe one changes numerics or how training goes on."
+        "`policytool rules ID` explains a rule, with sources and an example. A safe fix leaves "
+        "predictions unchanged; an unsafe fix changes numerics or training."
     )
     return [*lines, "", *wrap("", hint, view, "dim")]

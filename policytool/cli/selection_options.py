@@ -17,6 +17,7 @@ from policytool.rules.selection import selectors
 from policytool.rules.selection.patterns import PathPattern
 from policytool.rules.selection.suppressions import PerFileIgnore, Suppression
 from policytool.support.errors import UsageError
+from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,27 +101,28 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
     :raises UsageError: for unknown keys, wrong values, and where a key that is needed is not there.
     """
     if not isinstance(entry, dict):
-        raise UsageError(f"{what} is no table")
+        raise UsageError(f"{what} is not a table")
     unknown = sorted(entry.keys() - set(_SUPPRESS_KEYS))
     if unknown:
         raise UsageError(
-            f"{what} has the unknown key {unknown[0]!r}; known keys are {', '.join(_SUPPRESS_KEYS)}"
+            f"{what} has the unknown key {unknown[0]!r}"
+            f"{did_you_mean(unknown[0], _SUPPRESS_KEYS)} Known keys: {', '.join(_SUPPRESS_KEYS)}"
         )
     reason, path, layer, expires = (
         entry.get(key) for key in ("reason", "path", "layer", "expires")
     )
     if not isinstance(reason, str) or not reason.strip():
-        raise UsageError(f"{what} has no reason; say why the findings are let pass")
+        raise UsageError(f"{what} has no reason; explain why the findings are suppressed")
     if "rules" not in entry:
         raise UsageError(
-            f"{what} has no rules; name ids such as PT101, beginnings such as PT1, or names"
+            f"{what} has no rules; list rule IDs such as PT101, prefixes such as PT1, or names"
         )
     if not isinstance(path, str | None) or path == "":
-        raise UsageError(f"{what} has a path that is no pattern: {path!r}")
+        raise UsageError(f"{what} has a path that is not a pattern: {path!r}")
     if expires is not None and type(expires) is not date:  # a date with a time is a date too
         raise UsageError(
-            f"{what} has an expires that is no date; write it as in expires = 2030-12-31, without "
-            "quotes"
+            f"{what} has an expires that is not a date; write it without quotes, such as expires = "
+            "2030-12-31"
         )
     rules = _words(entry["rules"], f"{what} rules")
     return Suppression(
@@ -136,7 +138,7 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
 def _layer(layer: object, what: str) -> str | None:
     if not isinstance(layer, str | None) or layer == "":
         raise UsageError(
-            f"{what} has a layer that is no layer path and no regular expression: {layer!r}"
+            f"{what} has a layer that is neither a layer path nor a regular expression: {layer!r}"
         )
     try:
         re.compile(layer or "")
@@ -161,7 +163,7 @@ def _ignores(value: object, file: Path) -> list[PerFileIgnore]:
 def _suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
     if not isinstance(value, list):
         raise UsageError(
-            f"{file} has the key 'suppress' with a value that is no array of tables; write "
+            f"{file} has the key 'suppress' with a value that is not an array of tables; write "
             "[[suppress]]"
         )
     return tuple(
@@ -172,7 +174,7 @@ def _suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
 
 def _path(value: object, file: Path) -> str:
     if not isinstance(value, str) or not value:
-        raise UsageError(f"{file} has a baseline that is no file's name: {value!r}")
+        raise UsageError(f"{file} has a baseline that is not a file name: {value!r}")
     return str(_folder(file) / value)
 
 
@@ -194,7 +196,7 @@ _OPTIONS: Final = (
         shell_complete=completion.rules,
         metavar="RULES",
         envvar="POLICYTOOL_SELECT",
-        help="Ask these rules alone: ids, beginnings such as PT1, names, ALL.",
+        help="Run only these rules: rule IDs, prefixes such as PT1, names, or ALL.",
     ),
     click.option(
         "--ignore",
@@ -202,7 +204,7 @@ _OPTIONS: Final = (
         shell_complete=completion.rules,
         metavar="RULES",
         envvar="POLICYTOOL_IGNORE",
-        help="Do not ask these rules; the more specific word wins.",
+        help="Skip these rules; the more specific selector wins.",
     ),
     click.option(
         "--per-file-ignores",
@@ -210,24 +212,27 @@ _OPTIONS: Final = (
         type=PerFile(),
         metavar="GLOB:RULES",
         envvar="POLICYTOOL_PER_FILE_IGNORES",
-        help="Let findings of these rules pass in these files.",
+        help="Suppress findings of these rules in these files.",
     ),
     click.option(
         "--target",
         multiple=True,
-        shell_complete=completion.loaders,
-        metavar="LOADER",
+        shell_complete=completion.targets,
+        metavar="RELEASE",
         envvar="POLICYTOOL_TARGET",
-        help="A loader that is to take the models, such as keras3 or tf2.15; repeatable.",
+        help="Check compatibility with this release, such as keras3 or tf2.15; repeatable.",
     ),
     click.option(
         "--device",
         type=click.Choice([one.value for one in Device]),
         envvar="POLICYTOOL_DEVICE",
-        help="Where the models are to run.",
+        help="Check kernels and speed on this device.",
     ),
     click.option(
-        "--weights", is_flag=True, envvar="POLICYTOOL_WEIGHTS", help="Read the stored values too."
+        "--weights",
+        is_flag=True,
+        envvar="POLICYTOOL_WEIGHTS",
+        help="Also read and check the stored values.",
     ),
     click.option(
         "--fail-on",
@@ -235,32 +240,32 @@ _OPTIONS: Final = (
         default=Severity.WARNING.value,
         show_default=True,
         envvar="POLICYTOOL_FAIL_ON",
-        help="The least severity that makes the exit code 1.",
+        help="Exit 1 if any finding has this severity or higher.",
     ),
     click.option(
         "--no-models-ok",
         is_flag=True,
         envvar="POLICYTOOL_NO_MODELS_OK",
-        help="Exit with 0 where there is no model.",
+        help="Exit 0 instead of 4 if there is no model.",
     ),
     click.option(
         "--show-suppressed",
         is_flag=True,
         envvar="POLICYTOOL_SHOW_SUPPRESSED",
-        help="Show what was let pass too, with the reason.",
+        help="Also show suppressed findings, with the reasons.",
     ),
     click.option(
         "--baseline",
         type=click.Path(path_type=Path),
         metavar="FILE",
         envvar="POLICYTOOL_BASELINE",
-        help="Let pass what this file knows already.",
+        help="Ignore findings recorded in this baseline.",
     ),
     click.option(
         "--write-baseline",
         type=click.Path(path_type=Path),
         metavar="FILE",
         envvar="POLICYTOOL_WRITE_BASELINE",
-        help="Write what is found to this file, and let it pass from now on.",
+        help="Record all findings in this baseline, and ignore them.",
     ),
 )

@@ -17,6 +17,7 @@ import click
 
 from policytool.cli import messages, settings_file
 from policytool.support.errors import UsageError, short
+from policytool.support.suggestion import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,12 +85,31 @@ relative.
 
 class Command(click.Command):
     """
-    A command with keys whose values a file does not spell as the command line does, or that no
-    option stands for.
+    A command whose help has groups of options, examples and exit codes, and which may have settings
+    keys that are not options, or whose values in a file have another form.
     """
 
     structured: ClassVar[Mapping[str, FromFile]] = {}
     """By key, how its value is read."""
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in groups."""
+        from policytool.cli import help_pages  # not for a run
+
+        help_pages.write_options(self, context, formatter)
+
+    def format_epilog(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write examples and exit codes."""
+        from policytool.cli import help_pages  # not for a run
+
+        help_pages.write_epilog(str(self.name), formatter)
+
+
+def command(
+    name: str, cls: type[Command] = Command
+) -> Callable[[Callable[..., int]], click.Command]:
+    """Return the decorator that makes a function a command."""
+    return click.command(name, cls=cls, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 def load(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -111,9 +131,10 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
     for key, item in file.values.items():
         name, plain = key.replace("-", "_"), key.replace("_", "-")
         if name not in known:
+            names = sorted(name.replace("_", "-") for name in known)
             raise UsageError(
-                f"{file.path} has the unknown key {short(key)!r}; known keys are "
-                f"{', '.join(sorted(name.replace('_', '-') for name in known))}"
+                f"{file.path}: unknown key {short(key)!r}{did_you_mean(key, names)} Known keys: "
+                f"{', '.join(names)}"
             )
         _check(context, file, plain, item)
         if plain in structured:
@@ -129,7 +150,8 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
         )
         if not listed and not isinstance(item, str | int | float | bool):
             raise UsageError(
-                f"{file.path} has the key {key!r} with a value that is no text, number or boolean"
+                f"{file.path} has the key {key!r} with a value that is not a text, number or "
+                "boolean"
             )
         if name in own:
             _take(defaults, own[name], item)
@@ -185,8 +207,8 @@ def _refusal(context: click.Context, file: SettingsFile, setting: str) -> str:
     if len(command) > _LONGEST:
         command = f"{shell.command(('policytool', name, '--config', file.display_path))} ..."
     return (
-        f"{file.path} sets {setting}, which only a settings file named with --config may set. If "
-        f"you trust the file, run: {command}"
+        f"{file.path} sets {setting}, which only a settings file specified with --config may "
+        f"set. If you trust the file, run: {command}"
     )
 
 
@@ -204,8 +226,8 @@ def _check_value(file: SettingsFile, key: str, item: object, deep: int = 0) -> N
         )
     if isinstance(item, str) and "\0" in item:
         raise UsageError(
-            f"{file.path} has a NUL character in the key {short(key)!r} or its value; no option "
-            "takes one"
+            f"{file.path} has a NUL character in the key {short(key)!r} or its value; no "
+            "option allows this"
         )
     for one in (
         (*item, *item.values())

@@ -104,7 +104,8 @@ def _found_bytes(path: Path) -> bytes | None:
         return None
     except (IsADirectoryError, opening.NotRegularError) as error:
         raise UsageError(
-            f"{path} is not a regular file; remove it, or name another settings file with --config"
+            f"{path} is not a regular file; remove it, or specify another settings file with "
+            "--config"
         ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
@@ -115,7 +116,7 @@ def _tool_table(path: Path, data: bytes) -> Mapping[str, Any] | None:
     tool = _parse_toml(path, data).get("tool")
     table = tool.get("policytool") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
-        raise UsageError(f"[tool.policytool] in {path} should be a table")
+        raise UsageError(f"[tool.policytool] in {path} must be a table")
     return table
 
 
@@ -128,7 +129,7 @@ def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
             "", text
         ):  # for a key of n names, tomllib takes n * n steps and bytes
             raise UsageError(
-                f"{path} has a key of more than {_NAMES} names; settings need no such key"
+                f"{path} has a key of more than {_NAMES} names; settings never need such a key"
             )
         values = tomllib.loads(text)
     except (
@@ -137,5 +138,5 @@ def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
     ) as error:
         # text that is not UTF-8 or not TOML, a number of thousands of digits, a list in a list in a
         # list
-        raise UsageError(f"{path} is no valid TOML: {error}") from error
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
     return values

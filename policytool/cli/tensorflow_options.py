@@ -87,8 +87,8 @@ verify_option: Final = click.option(
     default=AUTO,
     envvar="POLICYTOOL_VERIFY",
     show_default="with --target, if TensorFlow can load the model",
-    help="Compare predictions before and after with TensorFlow, and write only what stays within "
-    "tolerance.",
+    help="Compare predictions before and after in TensorFlow, and write the result only if they "
+    "agree within the tolerance.",
 )
 
 
@@ -101,8 +101,8 @@ def _no_verify_reason(verify: object) -> str | None:
     if file is None:
         return None
     return (
-        f"{file.display_path} sets the target, and nobody named that file; --verify compares "
-        "predictions"
+        f"{file.display_path} sets the target, but was not specified with --config; use --verify "
+        "to compare predictions"
     )
 
 
@@ -137,15 +137,15 @@ def options(function: Callable[..., int]) -> Callable[..., int]:
         "--python",
         metavar="PYTHON",
         envvar=_VARIABLE,
-        help="The interpreter that has TensorFlow, instead of this one.",
+        help="Python interpreter with TensorFlow.",
     )
     return _with(function, option, lambda python: {"": python} if python else {})
 
 
 def two_sided(function: Callable[..., int]) -> Callable[..., int]:
     """
-    Add the options for a command that converts: ``--python`` may name an interpreter for each side,
-    and the source's does all else, too.
+    Add the options for a command that converts: ``--python`` may specify an interpreter for each
+    side, and the source's does all else, too.
     """
     option = click.option(
         "--python",
@@ -153,8 +153,8 @@ def two_sided(function: Callable[..., int]) -> Callable[..., int]:
         multiple=True,
         metavar="[SIDE=]PYTHON",
         envvar=_VARIABLE,
-        help="The interpreter that has TensorFlow, instead of this one; source=PYTHON and "
-        "target=PYTHON name one for each side of a conversion.",
+        help="Python interpreter with TensorFlow; source=PYTHON and target=PYTHON set one for each "
+        "side of a conversion.",
     )
     return _with(function, option, _by_side)
 
@@ -164,8 +164,8 @@ def _by_side(given: tuple[tuple[str, str], ...]) -> dict[str, str]:
     found = dict(given)
     if len(found) != len(given):
         raise UsageError(
-            "--python names an interpreter twice: give PYTHON, source=PYTHON and target=PYTHON at "
-            "most once each"
+            "--python specifies an interpreter twice: use PYTHON, source=PYTHON and "
+            "target=PYTHON at most once each"
         )
     return found
 
@@ -215,12 +215,12 @@ _CODE: Final = (
         "--custom-objects",
         multiple=True,
         metavar="MODULE[:NAME]",
-        help="Where the classes that a file names are defined, for TensorFlow.",
+        help="Module that defines the custom classes of the model.",
     ),
     click.option(
         "--trust",
         is_flag=True,
-        help="Load a model that holds or names something outside the allow-list, such as a Lambda.",
+        help="Load models with code outside the allow-list, such as a Lambda.",
     ),
 )
 _BOUNDS: Final = (
@@ -228,12 +228,12 @@ _BOUNDS: Final = (
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="End TensorFlow's process when one model takes longer.",
+        help="Time limit for TensorFlow for each model.",
     ),
     click.option(
         "--memory-limit",
         type=Size(),
         metavar="SIZE",
-        help="The memory that TensorFlow's process may have, such as 8G.",
+        help="Memory limit for TensorFlow, such as 8G.",
     ),
 )

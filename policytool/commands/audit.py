@@ -11,10 +11,11 @@ from policytool.commands.inspect import Failure, divide, failure_of
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input  # noqa: TC001  # TASK evaluates annotations
 from policytool.model import reading, rounded_weights
+from policytool.releases.releases import KERAS3, newest
 from policytool.releases.targets import libraries as libraries_of
-from policytool.releases.targets import target
+from policytool.releases.targets import target_and_containers
 from policytool.rules import AuditOptions, Device, Needs
-from policytool.rules.finding import Audited
+from policytool.rules.finding import Audited, fails
 from policytool.rules.selection import selectors
 from policytool.support.errors import ModelFileError, UsageError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from policytool.rules import Rule, RuleInput
+    from policytool.rules.finding import Finding, ModelCommand
     from policytool.rules.fixes import Mended
 
 
@@ -37,6 +39,9 @@ class Audit:
 
     rules: tuple[Rule, ...] = rules.RULES
     """Those that were asked; the rule of every finding is among them."""
+
+    releases: tuple[str, ...] = ()
+    """The releases that the models were checked for: the targets, or else the newest Keras."""
 
     mended: tuple[Mended, ...] = ()
     """
@@ -90,14 +95,39 @@ def audit_model(case: RuleInput, path: Path, options: AuditOptions) -> Audited:
     if any(rule.needs is Needs.WEIGHTS for rule in rules.chosen_rules(options)):
         case = _with_values(case, path, options)
     model = case.model
+    found = tuple(rules.findings(case, options))
     return Audited(
         path=model.path,
         format=model.format,
         generation=model.generation,
         layers=len(model.layers),
-        findings=tuple(rules.findings(case, options)),
+        findings=found,
+        commands=commands(case, path, found, options),
         signatures=model.signatures,
     )
+
+
+def commands(
+    case: RuleInput, path: Path, found: tuple[Finding, ...], options: AuditOptions
+) -> tuple[ModelCommand, ...]:
+    """Return the commands after which a model passes; nothing for one that passes already."""
+    failing = any(fails(finding, options.fail_on) for finding in found)
+    if not failing or not options.plans_commands:
+        return ()
+    from policytool.commands import model_command  # plans of conversions; few models need them
+
+    return model_command.plan_commands(case, path, found, options)
+
+
+def without_idle_commands(audited: Audited, options: AuditOptions) -> Audited:
+    """Return a model's result without commands if what failed is suppressed."""
+    failing = any(fails(finding, options.fail_on) for finding in audited.findings)
+    return audited if failing else replace(audited, commands=())
+
+
+def checked_releases(options: AuditOptions) -> tuple[str, ...]:
+    """Return the releases that models are checked for, by the names that were given."""
+    return options.names or (newest(KERAS3).id,)
 
 
 def audit_options(
@@ -116,14 +146,16 @@ def audit_options(
     """
     for name, several in (("targets", targets), ("select", select), ("ignore", ignore)):
         if isinstance(several, str):
-            raise UsageError(f"{name} is the text {several!r}; expected a list of such")
+            raise UsageError(f"{name} is the text {several!r}; expected a list of texts")
+    names = tuple(dict.fromkeys(targets))
     if device is not None and device not in set(Device):
-        raise UsageError(f"device {device!r} is none; expected {' or '.join(Device)}")
+        raise UsageError(f"unknown device {device!r}; expected {' or '.join(Device)}")
     return AuditOptions(
         rules=selectors.select_rules(
             selectors.selectors(select or (), "select"), selectors.selectors(ignore or (), "ignore")
         ),
-        targets=tuple(dict.fromkeys(target(name) for name in targets)),
+        targets=tuple(dict.fromkeys(target_and_containers(name)[0] for name in names)),
+        target_names=names,
         device=Device(device) if device is not None else None,
         weights=weights,
     )

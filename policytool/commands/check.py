@@ -43,7 +43,7 @@ _NO_CODE: Final = frozenset(
 """Why a SavedModel cannot be built anew; as a graph it still runs."""
 
 
-_LOST: Final = "was not checked: the process that read it {how}"
+_LOST: Final = "could not be checked: the process that read it {how}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,7 +164,7 @@ def _check_readable(wanted: CheckOptions) -> None:
             os.close(opening.open_regular(path))
         except FileNotFoundError as error:
             raise ModelFileError(
-                str(path), "not-found", f"does not exist; check what {option} names"
+                str(path), "not-found", f"does not exist; check the path in {option}"
             ) from error
         except OSError as error:
             raise ModelFileError(
@@ -203,9 +203,9 @@ def _check_differ(model: Input, sides: list[PreparedSide], wanted: CheckOptions)
         return
     if wanted.candidate.to is None and not wanted.candidate.assignments:
         message = (
-            f"{model.display_path} has the reference's policies ({one.policy}) as it is, and would "
-            "be "
-            "compared with itself; --to POLICY names the candidate"
+            f"{model.display_path} already has the policies of the reference "
+            f"({one.policy}) and would be compared with itself; set the policy of the "
+            "candidate with --to POLICY"
         )
         raise UsageError(message)
 
@@ -233,8 +233,8 @@ def _run(
     notes: list[CheckNote] = []
     if wanted.gradients and len({side.job.get("family") for side in sides}) > 1:
         raise UsageError(
-            "--gradients makes the steps of one Keras, and these two files are of Keras 2 and "
-            "Keras 3; check each by itself"
+            "--gradients cannot compare a Keras 2 model with a Keras 3 model; check each "
+            "model separately"
         )
     if any(side.is_graph for side in sides):
         answer = tools.worker.run({**job, **_graph(inputs, sides, wanted)})
@@ -252,7 +252,7 @@ def _run(
             notes.append(
                 CheckNote(
                     code="graph",
-                    message=f"the model runs as the graph that the file holds, because {error}",
+                    message=f"the model runs as the graph in the file, because {error}",
                 )
             )
             answer = _run_as_graph(error, {**job, **_graph(inputs, sides, wanted)}, tools)
@@ -304,21 +304,19 @@ def _graph(
     if inputs[0] is not inputs[1]:
         which = inputs[0] if sides[0].is_graph else inputs[1]
         message = (
-            "holds a graph without a Keras model, which is compared with TensorFlow's rewrite of "
-            "it (--to mixed_bfloat16) and with no other file"
+            "contains a graph without a Keras model, which can only be compared with "
+            "TensorFlow's rewrite of it; use --to mixed_bfloat16"
         )
         raise ModelFileError(which.display_path, "graph", message)
     if wanted.candidate.to is None:
         raise UsageError(
-            f"{inputs[0].display_path} runs as a graph, whose policy is none of the file's; name "
-            "one with "
-            "--to mixed_bfloat16 or --to mixed_float16"
+            f"{inputs[0].display_path} runs as a graph, to which the policies of the file "
+            "do not apply; set a policy with --to mixed_bfloat16 or --to mixed_float16"
         )
     if wanted.candidate.assignments or wanted.reference is not None:
         raise UsageError(
-            f"{inputs[0].display_path} runs as a graph, as it is and as TensorFlow rewrites it as "
-            "a "
-            "whole; --set and --reference are for layers"
+            f"{inputs[0].display_path} runs as a graph, which TensorFlow rewrites as a "
+            "whole; --set and --reference apply only to layers"
         )
     side = {"how": check_sides.GRAPH, "path": str(inputs[0].path.resolve()), "family": KERAS2}
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
@@ -339,8 +337,7 @@ def _unmeasured_notes(wanted: CheckOptions) -> list[CheckNote]:
         [
             CheckNote(
                 code="graph-alone",
-                message="the model runs as a graph, of which nothing is measured by "
-                f"{', '.join(asked)}",
+                message=f"the model runs as a graph, for which {', '.join(asked)} has no effect",
             )
         ]
         if asked
@@ -405,7 +402,7 @@ def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:
     return CheckSide(
         path=found.display_path,
         policy=side.policy,
-        policies=dict(Counter(layer.policy or "the loader's" for layer in floating)),
+        policies=dict(Counter(layer.policy or "(global)" for layer in floating)),
         kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},
         library=library,
         weights="random" if side.job.get("weights", "") is None else "file",

@@ -35,6 +35,9 @@ class Destination:
     output: Path | None = None
     """``-o``: a file, or a directory for as many as there are."""
 
+    is_directory: bool = False
+    """Whether ``output`` is a directory even if there is none yet: ``-o DIR/``."""
+
     in_place: bool = False
     backup: bool = True
     overwrite: bool = False
@@ -82,7 +85,7 @@ def target_of(
     if destination.output is None:
         return source.with_name(default_name(source, suffix, container))
     output = destination.output
-    if output.is_dir() and not format_detection.is_model(output):
+    if _is_directory(destination, output) and not format_detection.is_model(output):
         if container is not None and source.suffix not in SUFFIXES[container]:
             return output / default_name(source, suffix, container)
         inside = output / source.name
@@ -91,9 +94,8 @@ def target_of(
         )
     if several:
         raise UsageError(
-            f"-o {display_path(output)} is one file, and there are several inputs; name an "
-            "existing "
-            "directory"
+            f"-o {display_path(output)} is a file, but there are several inputs; specify an "
+            "existing directory"
         )
     return output
 
@@ -114,6 +116,10 @@ def without_outputs(inputs: Sequence[Input], suffix: str, destination: Destinati
         }
     )
     return [found for found in inputs if found.exact or found.path not in outputs]
+
+
+def _is_directory(destination: Destination, output: Path) -> bool:
+    return output.is_dir() or (destination.is_directory and not os.path.lexists(output))
 
 
 def places_of(
@@ -154,13 +160,13 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
     if destination.in_place:
         if written != plan.format:
             raise UsageError(
-                f"--in-place would put {written} where {plan.format} is; name the output with -o"
+                f"--in-place would replace {plan.format} with {written}; specify the output with -o"
             )
         return
     if _is_same(target, source):
         raise UsageError(
-            f"-o {display_path(target)} is the input itself; --in-place replaces it, and keeps the "
-            "original"
+            f"-o {display_path(target)} is the input itself; use --in-place to replace it "
+            "and keep a backup"
         )
     meant = {kind for kind, suffixes in SUFFIXES.items() if target.suffix in suffixes}
     if (
@@ -168,11 +174,10 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
         and written not in meant
         and (target.suffix != source.suffix or plan.conversion is not None)
     ):
-        expected = " or ".join(SUFFIXES.get(written, ("without a suffix",)))
+        expected = " or ".join(SUFFIXES.get(written, ("without an extension",)))
         raise UsageError(
-            f"-o {display_path(target)} would hold {written}, and Keras picks the reader by the "
-            "suffix; "
-            f"name it {expected}"
+            f"-o {display_path(target)} would contain {written}, but Keras detects the "
+            f"format by the file extension; name it {expected}"
         )
 
 

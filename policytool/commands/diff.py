@@ -58,14 +58,14 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
     sides: list[_Read] = []
     failures: list[Failure] = []
     for path in (a, b):
-        crash_guard.about(path, "was not read: the process that read it {how}")
+        crash_guard.about(path, "could not be read: the process that read it {how}")
         try:
             sides.append(_read(path))
         except ModelFileError as error:
             failures.append(Failure(path=error.path, code=error.code, message=error.message))
     if failures:
         return DiffOutcome(failures=tuple(failures))
-    crash_guard.about(f"{a} or {b}", "was not compared: the process that read both {how}")
+    crash_guard.about(f"{a} or {b}", "could not be compared: the process that read both {how}")
     try:
         return DiffOutcome(comparison=_compare_sides(sides, values=values, layer=layer))
     except ModelFileError as error:
@@ -95,7 +95,7 @@ def _read(path: str) -> _Read:
     found = next(iter(inputs(path)), None)
     if found is None or not found.exact:
         raise ModelFileError(
-            path, "no-model", "is a directory without a model of its own; name the model in it"
+            path, "no-model", "is a directory that is not a model; specify the model inside it"
         )
     return _Read(
         path=found.path,
@@ -107,7 +107,7 @@ def _compare_sides(sides: list[_Read], *, values: bool, layer: str | None) -> Co
     subjects = [side.subject for side in sides]
     keep = _pattern(layer, subjects) if layer is not None else None
     with ExitStack() as stack:
-        opened = Opened(reason="--no-values leaves them unread")
+        opened = Opened(reason="--no-values is set")
         if values:
             from policytool.formats.stored_values import open_values
 

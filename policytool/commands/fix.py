@@ -19,6 +19,7 @@ from policytool.commands.inspect import Failure, divide, failure_of
 from policytool.commands.migrate import MigrateRequest, Migration, Status, Work, apply_plan
 from policytool.formats.discovery import Input, display_path
 from policytool.migration import plan
+from policytool.releases.releases import release_name
 from policytool.rules import AuditOptions, fixes  # TASK evaluates annotations
 from policytool.rules.finding import Audited, Severity
 from policytool.rules.fixes import FixOutcome, Mended, Unmended
@@ -86,21 +87,30 @@ def attempt(found: Input, request: FixRequest) -> FixAttempt | Failure | None:
     crash_guard.about(found.display_path, auditing.TASK.lost)
     try:
         case = auditing.read_model(found)
-        audited = auditing.audit_model(case, found.path, request.audit_options)
+        unplanned = replace(request.audit_options, plans_commands=False)
+        audited = auditing.audit_model(case, found.path, unplanned)
     except ModelFileError as error:
         return failure_of(found, error)
     before = suppress(audited, request.passing)
     if not any(finding.remedy is not None for finding in before.findings):
-        return FixAttempt(audited=audited)
+        return FixAttempt(audited=_with_commands(audited, case, found, request))
     crash_guard.about(found.display_path, TASK.lost)
     mended, migration = _fix(case, found.path, before, request.options)
-    if mended.outcome is not FixOutcome.MENDED:
+    if mended.outcome is FixOutcome.PLANNED:
         return FixAttempt(audited=audited, mended=mended, migration=migration)
+    if mended.outcome is not FixOutcome.FIXED:
+        return FixAttempt(audited=_with_commands(audited, case, found, request), mended=mended)
     try:
         after = auditing.audit_input(found, request.audit_options)
     except ModelFileError as error:  # someone else may have removed it meanwhile
         return Failure(path=error.path, code=error.code, message=error.message)
     return FixAttempt(audited=after, mended=_with_remaining(mended, before, after))
+
+
+def _with_commands(audited: Audited, case: RuleInput, found: Input, request: FixRequest) -> Audited:
+    """Return the result of a model that stays as it is, with the command that makes it pass."""
+    options = request.audit_options
+    return replace(audited, commands=auditing.commands(case, found.path, audited.findings, options))
 
 
 def _fix(
@@ -117,7 +127,7 @@ def _fix(
             merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
     if isinstance(planned, str):
         left = _all_left(merged, planned)
-        return Mended(path=audited.path, outcome=FixOutcome.LEFT, left=left), None
+        return Mended(path=audited.path, outcome=FixOutcome.UNCHANGED, left=left), None
     done = Mended(
         path=audited.path,
         outcome=FixOutcome.PLANNED,
@@ -136,7 +146,7 @@ def _fix(
         return Mended(path=audited.path, outcome=FixOutcome.FAILED, left=left), None
     backup = done_by.written.backup if done_by.written is not None else None
     shown = display_path(backup) if backup is not None else None
-    return replace(done, outcome=FixOutcome.MENDED, backup=shown), None
+    return replace(done, outcome=FixOutcome.FIXED, backup=shown), None
 
 
 def places(found: Input, request: FixRequest) -> frozenset[Path]:
@@ -149,7 +159,10 @@ TASK: Final = Task(
     module=__name__,
     attempt=attempt,
     shown=lambda found: found.display_path,
-    lost="has no report: the process that mended it {how}; the file is whole, mended or as it was",
+    lost=(
+        "has no result: the process that fixed it {how}; the file is intact, either "
+        "fixed or unchanged"
+    ),
     time=limits.WRITE_SECONDS,
     grace=WRITE_GRACE,
     places=places,
@@ -186,9 +199,9 @@ def _plan_fixes(
     """
     merged = fixes.merge_remedies(audited.findings, unsafe=options.unsafe)
     if merged.options is None:
-        return merged, "nothing is left to be done"
+        return merged, "there is nothing to fix"
     if case.loaded is None:
-        return merged, "it holds no policy that could be changed"
+        return merged, "it contains no policy that can be changed"
     destination = Destination(in_place=True, backup=options.backup, write=False)
     try:
         migration.check_migratable(case.document)
@@ -200,16 +213,17 @@ def _plan_fixes(
         return merged, str(error)
     except ModelFileError as error:
         return merged, error.message
-    if result.status is Status.REFUSED:
+    if result.status is Status.BLOCKED:
         return merged, "; ".join(refusal.message for refusal in result.plan.refusals)
     if result.status is Status.UNCHANGED:
-        return merged, "migrate finds nothing to change in it"
+        return merged, "migrate has nothing to change"
     if result.plan.conversion is not None:
         return (
             merged,
             (
-                f"the model would be written anew for {result.plan.conversion.target}, which --fix "
-                "never does; migrate does it"
+                "the model needs a conversion for "
+                f"{release_name(result.plan.conversion.target)}, which --fix never does; use "
+                "migrate"
             ),
         )
     held = fixes.holding_back(result.plan, options.targets, unsafe=options.unsafe)
@@ -240,7 +254,7 @@ def _with_remaining(mended: Mended, before: Audited, after: Audited) -> Mended:
     there = {_identity(finding) for finding in after.findings}  # no fix renames a layer
     still = {finding for finding in before.findings if _identity(finding) in there}
     stays = (
-        Unmended(finding=finding, reason="migrate did what mends it, and it is found as before")
+        Unmended(finding=finding, reason="migrate applied the fix, but the finding remains")
         for finding in mended.gone
         if finding in still
     )
@@ -275,8 +289,8 @@ gone for good, and a note lost nothing.
 def _vanished_message(rule: str, count: int) -> str:
     """Say that something is gone which nothing mended: what it was about may have been lost."""
     return (
-        f"{rule} is no longer found ({count} finding{'s' if count > 1 else ''}), and nothing that "
-        "was done is its remedy"
+        f"{rule} is gone ({count} finding{'s' if count > 1 else ''}), but no applied "
+        "fix explains this"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.commands.batch.task import Task
@@ -14,7 +14,7 @@ from policytool.model.model import Layer, Model  # noqa: TC001  # TASK evaluates
 from policytool.support.errors import ModelFileError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 NO_MODEL: Final = frozenset(
     {
@@ -83,6 +83,9 @@ class Selection:
 
     depth: int | None = None
     """How many levels below the model to keep."""
+
+    every_release: bool = False
+    """Whether to show the verdicts of all releases."""
 
 
 def attempt(found: Input, _request: None = None) -> Model | Failure | None:
@@ -173,6 +176,16 @@ class Selected:
 
     inspection: Inspection
     layers: tuple[tuple[Layer, ...], ...]
+    every_release: bool = False
+    """Whether to show every release's verdict, and not only those of current ones."""
+
+    is_selection: bool = False
+    """Whether layers were selected by name or policy, so that each is shown."""
+
+    fixes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """
+    By a model's path, the arguments of ``migrate`` after which the newest Keras loads it, planned.
+    """
 
 
 def select(inspection: Inspection, selection: Selection) -> Selected:
@@ -184,6 +197,8 @@ def select(inspection: Inspection, selection: Selection) -> Selected:
     return Selected(
         inspection=inspection,
         layers=tuple(select_layers(model, selection) for model in inspection.models),
+        every_release=selection.every_release,
+        is_selection=selection.layer is not None or selection.only is not None,
     )
 
 

@@ -65,7 +65,7 @@ class Status(StrEnum):
     its name only once it is whole.
     """
 
-    REFUSED = "refused"
+    BLOCKED = "blocked"
 
     MISSED = "missed"
     """The predictions were too far from the original's, and nothing was written."""
@@ -145,7 +145,7 @@ def migrate_loaded(
     """
     document = loaded.document
     if not loaded.sites:
-        message = "holds no layer that could be changed: its metadata leads to none"
+        message = "contains no layer that can be changed: its metadata does not refer to any"
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     plan = _make_plan(loaded, request)
     run = (
@@ -165,9 +165,10 @@ def migrate_loaded(
 
 
 def _make_plan(loaded: LoadedModel, request: MigrateRequest) -> Plan:
-    container = container_of(request.destination.output)
+    destination = request.destination
+    container = None if destination.is_directory else container_of(destination.output)
     if request.options.target is None:
-        _check_container(loaded.document, container, request.destination.output)
+        _check_container(loaded.document, container, destination.output)
         return planning.plan(loaded, request.options)
     from policytool.migration.convert import conversion_plan
 
@@ -187,10 +188,15 @@ def _check_container(document: Document, container: str | None, output: Path | N
     if output.suffix == PurePath(document.path).suffix:
         return
     suffixes = SUFFIXES.get(own)
-    name = f"end its name in {suffixes[0]}" if suffixes else "give it a name without a suffix"
+    name = (
+        f"use the file extension {suffixes[0]}"
+        if suffixes
+        else "use a name without a file extension"
+    )
     raise UsageError(
-        f"{output.name} says {TITLES[container]}, and {document.path} is another container "
-        f"({TITLES[own]}), which migrate changes only for a --target: {name}, or add --target"
+        f"{output.name} is {TITLES[container]}, but {document.path} has another file "
+        f"format ({TITLES[own]}), which migrate changes only with --target; {name}, "
+        "or add --target"
     )
 
 
@@ -202,7 +208,7 @@ def places(found: Input, request: MigrateRequest) -> frozenset[Path]:
 
 
 LOST: Final = (
-    "has no report: the process that migrated it {how}; what it was to write is whole, or as it was"
+    "has no result: the process that migrated it {how}; the output is either complete or unchanged"
 )
 TASK: Final = Task(
     module=__name__,
@@ -255,7 +261,7 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
             refusal for refusal in (distrusted,) if refusal is not None
         )
         return replace(
-            done, plan=replace(plan, refusals=refusals), status=Status.REFUSED, target=target
+            done, plan=replace(plan, refusals=refusals), status=Status.BLOCKED, target=target
         )
     check_target(plan, source, target, destination)
     if destination.skip_existing and os.path.lexists(target):
@@ -266,7 +272,7 @@ def apply_plan(work: Work, destination: Destination, *, several: bool = False) -
         return replace(
             done,
             plan=replace(plan, refusals=(_overflows(plan, counts),)),
-            status=Status.REFUSED,
+            status=Status.BLOCKED,
             target=target,
             counts=counts,
         )
@@ -301,6 +307,8 @@ def _changing_parts(work: Work) -> Mapping[str, Json]:
 
 def _write(work: Work, target: Path, destination: Destination) -> Written:
     plan, source, run = work.plan, work.source, work.run
+    if destination.is_directory:
+        target.parent.mkdir(parents=True, exist_ok=True)
     options = WriteOptions(
         overwrite=destination.overwrite,
         in_place=destination.in_place,
@@ -361,17 +369,20 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
         lacking = (
             "is a SavedModel without Keras metadata"
             if document.format == "savedmodel"
-            else "is weights alone"
+            else "contains only weights"
         )
         message = (
-            f"{lacking}: it holds no layers that could be converted; convert the Keras model that "
-            "it was saved from"
+            f"{lacking}: it contains no layers that can be converted; convert the Keras "
+            "model that it was saved from"
             if converts
-            else f"{lacking}: it holds no policy that could be changed"
+            else f"{lacking}: it contains no policy that can be changed"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     if document.format not in REWRITTEN:
-        message = f"is a model that is only read; migrate rewrites {', '.join(sorted(REWRITTEN))}"
+        message = (
+            "is a model that policytool only reads; migrate supports "
+            f"{', '.join(sorted(REWRITTEN))}"
+        )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
 
 
@@ -383,9 +394,9 @@ def _overflows(plan: Plan, counts: Mapping[tuple[str, ...], Counts]) -> Refusal:
     total = sum(count.overflow for count in counts.values())
     narrow = worst.through or worst.after
     message = (
-        f"{worst.path or 'the optimizer'} has {found.overflow} values in {'/'.join(worst.tensor)} "
-        f"that {narrow} cannot hold and that would become infinite "
-        f"({total} in all); mixed_{narrow} keeps variables in float32, and --allow-overflow writes "
-        "the infinities"
+        f"{worst.path or 'the optimizer'} has {found.overflow} values in "
+        f"{'/'.join(worst.tensor)} that overflow {narrow} and would become infinite "
+        f"({total} in total); use mixed_{narrow} to keep variables in float32, or "
+        "--allow-overflow to write infinities"
     )
     return Refusal(code="overflow", message=message, path=worst.path)

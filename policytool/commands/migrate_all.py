@@ -126,7 +126,7 @@ def migrate_one(
             return done
         case Failure() as failure:
             raise ModelFileError(failure.path, failure.code, failure.message)
-    raise ModelFileError(path, "no-model", "is no model")
+    raise ModelFileError(path, "no-model", "is not a model")
 
 
 def the_one_model(
@@ -144,9 +144,7 @@ def the_one_model(
     models = [found for found, result in zip(candidates, read, strict=True) if result is not None]
     if len(models) > 1:
         listed = join_first([found.display_path for found in models], 10)
-        raise UsageError(
-            f"there are {len(models)} models here ({listed}); name the one that is meant{several}"
-        )
+        raise UsageError(f"found {len(models)} models ({listed}); specify one of them{several}")
     for result in read:
         # it would be again, and only after as long
         if isinstance(result, Failure) and result.code in LOST:

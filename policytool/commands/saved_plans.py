@@ -133,16 +133,16 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
     try:
         if not isinstance(value, dict) or value["version"] != VERSION:
             raise UsageError(
-                f"--plan {file} is no plan of version {VERSION}; expected what migrate --dry-run "
-                "--format json prints"
+                f"--plan {file} is not a plan of version {VERSION}; expected the output of "
+                "migrate --dry-run --format json"
             )
         if not isinstance(value["plans"], list):
             raise TypeError("a list was expected")
         return tuple(_plan(item) for item in value["plans"])
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"--plan {file} is no plan: {type(error).__name__} at {error}; expected what migrate "
-            "--dry-run --format json prints"
+            f"--plan {file} is not a plan: {type(error).__name__} at {error}; expected "
+            "the output of migrate --dry-run --format json"
         ) from error
 
 
@@ -160,7 +160,7 @@ def pair(found: tuple[Plan, ...], paths: tuple[str, ...]) -> list[SavedPlan]:
     missing = [path for path in paths if path not in named]
     if missing:
         raise UsageError(
-            f"the saved plan has none for {missing[0]}; it has plans for "
+            f"the saved plan does not cover {missing[0]}; it covers "
             f"{', '.join(list(named)[:5]) or 'no file'}"
         )
     return [SavedPlan(plan=named[path], path=Path(path)) for path in paths]
@@ -176,21 +176,21 @@ def _check(document: Document, plan: Plan) -> None:
         raise ModelFileError(
             document.path,
             "plan-stale",
-            f"is {document.format}, and the plan was made for {plan.format}; plan again",
+            (f"is {document.format}, but the plan was made for {plan.format}; run --dry-run again"),
         )
     if plan.refusals:  # a refused plan says why
         raise ModelFileError(
             document.path,
-            "plan-refused",
-            f"has a plan that was refused: {plan.refusals[0].message}",
+            "plan-blocked",
+            f"has a plan that is blocked: {plan.refusals[0].message}",
         )
     for edit in plan.edits:
         if _value_at(document, edit.address) != edit.before:
             raise ModelFileError(
                 document.path,
                 "plan-stale",
-                f"has another value at {edit.address.part} {edit.address.pointer} than the plan "
-                "found; plan again",
+                f"has a different value at {edit.address.part} {edit.address.pointer} than in "
+                "the plan; run --dry-run again",
             )
     nodes = (node.variable for node in document.nodes.values() if node.variable is not None)
     stored = {
@@ -201,15 +201,18 @@ def _check(document: Document, plan: Plan) -> None:
             raise ModelFileError(
                 document.path,
                 "plan-stale",
-                f"does not store {'/'.join(cast.tensor)} as {cast.before}, as the plan found it; "
-                "plan again",
+                f"does not store {'/'.join(cast.tensor)} as {cast.before}, as in the plan; "
+                "run --dry-run again",
             )
     for slot in plan.state or ():
         if slot.source is not None and slot.source not in stored:
             raise ModelFileError(
                 document.path,
                 "plan-stale",
-                f"does not store {'/'.join(slot.source)}, as the plan found it; plan again",
+                (
+                    f"does not store {'/'.join(slot.source)}, which is in the plan; run --dry-run "
+                    "again"
+                ),
             )
 
 
@@ -232,8 +235,8 @@ def _check_policies(before: Model, after: Model) -> None:
         raise ModelFileError(
             before.path,
             "plan-invalid",
-            f"has a plan that gives {lost} a policy that no release knows; it was edited, plan "
-            "again",
+            f"has a plan with an unknown policy for {lost}, so the plan was edited; run "
+            "--dry-run again",
         )
 
 
@@ -247,16 +250,13 @@ def _value_at(document: Document, address: Address) -> Any:  # noqa: ANN401  # J
         return ABSENT
 
 
-_READ: Final = (
-    "path",
-    "format",
-    "generation",
-    "suffix",
-    "base_policy",
-    "casts",
-    "state",
-    "refusals",
-)
+_READ: Final = {
+    **{name: name for name in ("path", "format", "suffix", "base_policy", "casts", "state")},
+    "generation": "written_by",
+    "refusals": "blockers",
+}
+"""A plan's fields to their keys in the report."""
+
 _DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64", None})
 
 
@@ -271,18 +271,18 @@ def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
     """
     if isinstance(item, dict) and item.get("conversion") is not None:
         raise UsageError(
-            f"--plan has a conversion of {item['path']}, which is made of the file each time: run "
+            f"--plan contains a conversion of {item['path']}, which cannot be saved; run "
             f"migrate --target {item['conversion']['target']} again"
         )
     edits = [{**edit, "address": edit} for edit in item["edits"]]
-    plan = codec.read(Plan, {**{name: item[name] for name in _READ}, "edits": edits})
+    plan = codec.read(Plan, {**{name: item[key] for name, key in _READ.items()}, "edits": edits})
     if (
         not {dtype for one in plan.casts for dtype in (one.before, one.after, one.through)}
         <= _DTYPES
     ):
         raise TypeError("a float dtype was expected")
-    unexplained = item["status"] == "refused" and not plan.refusals
-    refusal = Refusal(code="refused", message="it was refused when it was made", path=None)
+    unexplained = item["status"] == "blocked" and not plan.refusals
+    refusal = Refusal(code="blocked", message="it was blocked when it was created", path=None)
     return replace(
         plan,
         retrace=item.get("retrace") is True and plan.format == "savedmodel",

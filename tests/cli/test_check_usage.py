@@ -39,19 +39,19 @@ def test_a_directory_stands_for_its_one_model() -> None:
     """As the working directory does where none is named."""
     found = check("one")
     assert found.code == 3
-    assert "one/a.h5 no-such-python cannot be run" in found.err
+    assert "one/a.h5: no-such-python cannot be run" in found.err
 
 
 def test_a_directory_with_several_models_needs_a_name() -> None:
     """The sentence lists them, and offers no glob, which check does not take."""
     found = check("two")
     assert (found.code, found.out) == (2, "")
-    assert "there are 2 models here (two/a.h5, two/b.h5); name the one that is meant\n" in found.err
+    assert "Found 2 models (two/a.h5, two/b.h5). Specify one of them.\n" in found.err
 
 
 def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
     """It is no failure to read one."""
-    assert (check("none").code, check("none").err) == (4, "policytool: no model found\n")
+    assert (check("none").code, check("none").err) == (4, "error: No model found.\n")
 
 
 @pytest.mark.parametrize("option", ["--inputs", "--weights"])
@@ -59,13 +59,13 @@ def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
     """With the option that names it."""
     found = check("one/a.h5", option, "missing.npz")
     assert found.code == 3
-    assert f"missing.npz does not exist; check what {option} names [not-found]" in found.err
+    assert f"missing.npz: does not exist. Check the path in {option}. [not-found]" in found.err
 
 
 @pytest.mark.parametrize(
     ("file", "code", "told"),
     [
-        ("nowhere/x.npz", 3, "make nowhere first"),
+        ("nowhere/x.npz", 3, "Create nowhere first"),
         ("one/a.h5", 2, "would replace a file that this call reads"),
         ("two/b.h5", 2, "would replace a model"),
     ],

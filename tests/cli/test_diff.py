@@ -328,7 +328,7 @@ def test_weights_alone_are_read_with_the_other_files_config(weights: str) -> Non
     )
     dense = next(layer for layer in found.layers if layer.path.endswith("dense_a"))
     assert [pair.presence for pair in dense.variables] == [Presence.BOTH, Presence.BOTH]
-    assert "variables-alone" in {note.code for note in found.notes}
+    assert "variables-only" in {note.code for note in found.notes}
     assert not differences(found)
 
 
@@ -588,10 +588,7 @@ def test_a_graph_that_was_not_read_is_a_note() -> None:
     found = comparing.compare_models(one, other, Opened())
     assert not found.differs
     assert [note.message for note in found.notes if note.code == "no-graph"] == [
-        (
-            "B has no graph that was read: the dtypes that the other file's computes in are not "
-            "compared"
-        )
+        ("B has no readable graph: the traced dtypes of the other file are not compared")
     ]
 
 
@@ -657,7 +654,7 @@ def test_a_directory_of_models_is_no_model() -> None:
     """It must be one model; the sentence says so."""
     ended = run("diff", FIXTURES / "tf2.15", MIXED_H5)
     assert ended.code == Exit.FAILURE
-    assert "name the model in it" in ended.err
+    assert "Specify the model inside it" in ended.err
 
 
 @pytest.mark.parametrize("file", ["keras_metadata.pb", "variables/variables.index"])
@@ -676,7 +673,7 @@ def test_identical_models_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     assert ended.code == Exit.CLEAN
     assert ended.out == (
         "fixtures/tf2.15/default_float32.h5 and fixtures/tf2.15/default_float32.keras hold the "
-        "same: 5 layers; all 4 variables have equal bytes\n"
+        "same: 5 layers; all 4 variables are byte-identical\n"
     )
 
 

@@ -52,7 +52,7 @@ def fix(*arguments: str) -> Ended:
 
 def of(ended: Ended, path: str) -> Any:
     """Return what became of a model."""
-    return next(done for done in ended.json["mended"] if done["path"] == path)
+    return next(done for done in ended.json["fixes"] if done["path"] == path)
 
 
 def test_a_safe_fix_is_migrate_in_place() -> None:
@@ -63,10 +63,10 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
     assert ended.code == 0, ended.err
     assert of(ended, "a.h5") == {
         "path": "a.h5",
-        "outcome": "mended",
+        "outcome": "fixed",
         "arguments": [],
-        "gone": [{"rule": "PT101", "path": "mlp/dense_a", "detail": ""}],
-        "left": [],
+        "resolved": [{"rule": "PT101", "path": "mlp/dense_a", "detail": ""}],
+        "remaining": [],
         "warnings": [],
         "backup": "a.h5.bak",
     }
@@ -76,14 +76,14 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
     assert "mended: mlp/dense_a" not in run("audit", "--fix", "a.h5").out
 
 
-def test_the_report_says_what_was_mended() -> None:
+def test_the_report_says_what_was_fixed() -> None:
     """For people too, at the terminal and in Markdown."""
     for form in ("table", "markdown"):
         copied(OLD, f"{form}.h5")
         ended = run("audit", "--fix", "--format", form, f"{form}.h5")
         assert ended.code == 0
         assert "PT101" in ended.out
-        assert "mended: " in ended.out
+        assert "PT101 fixed" in ended.out
         assert "mlp/dense" in ended.out
 
 
@@ -109,7 +109,7 @@ def test_models_of_other_formats_are_mended(source: Path) -> None:
     before = policytool.inspect(name)
     ended = fix("--fail-on", "note")
     assert ended.code == 0, ended.err
-    assert of(ended, name)["outcome"] == "mended"
+    assert of(ended, name)["outcome"] == "fixed"
     assert any(file.endswith(".bak") for file in {path.name for path in Path().rglob("*")})
     assert [(layer.path, layer.policy) for layer in policytool.inspect(name).layers] == [
         (layer.path, layer.policy) for layer in before.layers
@@ -124,9 +124,9 @@ def test_unsafe_fixes_are_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch)
     before = files()
     ended = fix()
     assert ended.code == 1
-    assert of(ended, "a.keras")["outcome"] == "left"
-    assert {one["reason"] for one in of(ended, "a.keras")["left"]} == {
-        "it changes numerics, or how training goes on; --unsafe-fixes carries it out"
+    assert of(ended, "a.keras")["outcome"] == "unchanged"
+    assert {one["reason"] for one in of(ended, "a.keras")["remaining"]} == {
+        "it changes numerics or training; use --unsafe-fixes to apply it"
     }
     assert files() == before
     ended = fix("--unsafe-fixes")
@@ -145,9 +145,7 @@ def test_a_diff_shows_and_writes_nothing() -> None:
     ended = run("audit", "--diff", "--report", "json=out.json")
     assert ended.code == 1
     assert ended.out == run("migrate", "--diff", "--in-place", "a.h5").out
-    assert (
-        "b.h5 PT101 would not be mended (1 finding): it would lose what training used" in ended.err
-    )
+    assert "b.h5: PT101 would not be fixed (1 finding): it would change training" in ended.err
     assert '"outcome": "planned"' in Path("out.json").read_text(encoding="utf-8")
     Path("out.json").unlink()
     assert files() == before
@@ -158,7 +156,7 @@ def test_a_loss_scale_that_training_used_is_not_dropped_by_a_safe_fix() -> None:
     copied(LOSING, "a.h5")
     ended = fix()
     assert ended.code == 1
-    assert of(ended, "a.h5")["left"][0]["reason"].startswith("it would lose what training used")
+    assert of(ended, "a.h5")["remaining"][0]["reason"].startswith("it would change training")
     assert list(files()) == ["a.h5"]
     ended = fix("--unsafe-fixes")
     assert ended.code == 0
@@ -170,8 +168,8 @@ def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
     copied(OLD, "a.h5")
     ended = fix("--target", "tf2.3")
     assert ended.code == 1
-    assert of(ended, "a.h5")["left"][0]["reason"].startswith(
-        "tf2.3 loads it as it is, and would not any more"
+    assert of(ended, "a.h5")["remaining"][0]["reason"].startswith(
+        "TF 2.3 loads the original, but would fail to load the result"
     )
     assert fix("--target", "tf2.15").code == 0
 
@@ -183,9 +181,9 @@ def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
     Path("a.h5.bak").write_bytes(b"mine")
     ended = fix()
     assert ended.code == 3
-    assert "a.h5 was not mended: its backup a.h5.bak exists already" in ended.err
+    assert "a.h5: not fixed: its backup a.h5.bak already exists" in ended.err
     assert of(ended, "a.h5")["outcome"] == "failed"
-    assert of(ended, "b.h5")["outcome"] == "mended"
+    assert of(ended, "b.h5")["outcome"] == "fixed"
     assert (Path("a.h5").read_bytes(), Path("a.h5.bak").read_bytes()) == (OLD.read_bytes(), b"mine")
     assert fix("--overwrite").code == 0
     assert Path("a.h5.bak").read_bytes() == OLD.read_bytes()
@@ -196,8 +194,8 @@ def test_what_is_let_pass_is_not_mended() -> None:
     copied(OLD, "a.h5")
     before = files()
     assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
-    assert fix("--baseline", "known.json").json["mended"] == []
-    assert fix("--per-file-ignores", "a.h5:PT1").json["mended"] == []
+    assert fix("--baseline", "known.json").json["fixes"] == []
+    assert fix("--per-file-ignores", "a.h5:PT1").json["fixes"] == []
     assert {name: data for name, data in files().items() if name != "known.json"} == before
 
 
@@ -209,13 +207,13 @@ def test_a_renamed_file_of_a_baseline_is_not_mended() -> None:
     copied(DICTS, "c.keras")
     before = files()
     ended = fix("--baseline", "known.json", "--verbose")
-    assert (ended.code, ended.json["mended"]) == (0, [])
+    assert (ended.code, ended.json["fixes"]) == (0, [])
     assert {one["by"] for model in ended.json["models"] for one in model["suppressed"]} == {
         "baseline"
     }
     assert files() == before
     copied(OLD, "a.h5")
-    assert of(fix("--baseline", "known.json"), "b.h5")["outcome"] == "mended"
+    assert of(fix("--baseline", "known.json"), "b.h5")["outcome"] == "fixed"
 
 
 def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,9 +228,9 @@ def test_a_refused_whole_does_its_safe_part(monkeypatch: pytest.MonkeyPatch) -> 
     ended = fix("--unsafe-fixes")
     assert ended.code == 1
     done = of(ended, "a.h5")
-    assert done["outcome"] == "mended"
-    assert [one["rule"] for one in done["gone"]] == ["PT101"]
-    assert "matches no layer" in done["left"][0]["reason"]
+    assert done["outcome"] == "fixed"
+    assert [one["rule"] for one in done["resolved"]] == ["PT101"]
+    assert "matches no layer" in done["remaining"][0]["reason"]
 
 
 def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +242,7 @@ def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     assert run("migrate", "--in-place", "--no-backup", "a.h5").code == 0
     ended = fix("a.h5")
     assert ended.code == 1
-    assert of(ended, "a.h5")["left"][0]["reason"] == "migrate finds nothing to change in it"
+    assert of(ended, "a.h5")["remaining"][0]["reason"] == "migrate has nothing to change"
 
 
 def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,10 +253,10 @@ def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     copied(OLD, "a.h5")
     ended = fix()
     assert ended.code == 1
-    assert of(ended, "a.h5")["outcome"] == "mended"
+    assert of(ended, "a.h5")["outcome"] == "fixed"
     assert (
-        of(ended, "a.h5")["left"][0]["reason"]
-        == "migrate did what mends it, and it is found as before"
+        of(ended, "a.h5")["remaining"][0]["reason"]
+        == "migrate applied the fix, but the finding remains"
     )
 
 
@@ -270,11 +268,8 @@ def test_what_vanishes_without_having_been_mended_is_no_success(
     copied(LOSING, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
     done = of(fix("--unsafe-fixes"), "a.h5")
-    assert [one["rule"] for one in done["gone"]] == ["PT101"]
-    assert (
-        "PT201 is no longer found (1 finding), and nothing that was done is its remedy"
-        in done["warnings"]
-    )
+    assert [one["rule"] for one in done["resolved"]] == ["PT101"]
+    assert "PT201 is gone (1 finding), but no applied fix explains this" in done["warnings"]
 
 
 def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +278,7 @@ def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     copied(OLD, "a.h5")
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT202"}
     done = of(fix(), "a.h5")
-    assert [one["rule"] for one in done["gone"]] == ["PT101"]
+    assert [one["rule"] for one in done["resolved"]] == ["PT101"]
     assert not [warning for warning in done["warnings"] if "PT202" in warning]
 
 
@@ -297,8 +292,8 @@ def test_a_safe_fix_that_would_change_numerics_is_held_back(
     )
     copied(OLD, "a.h5")
     assert (
-        of(fix(), "a.h5")["left"][0]["reason"]
-        == "it would change more than spellings; --unsafe-fixes carries it out"
+        of(fix(), "a.h5")["remaining"][0]["reason"]
+        == "it would change more than the policy format; use --unsafe-fixes to apply it"
     )
     assert Path("a.h5").read_bytes() == OLD.read_bytes()
 
@@ -309,7 +304,7 @@ def test_a_safe_fix_may_store_the_same_values_wider(monkeypatch: pytest.MonkeyPa
     copied(FIXTURES / "tf2.15/global_bfloat16.h5", "a.h5")
     ended = fix()
     assert ended.code == 0, ended.err
-    assert [one["rule"] for one in of(ended, "a.h5")["gone"]] == ["PT403"]
+    assert [one["rule"] for one in of(ended, "a.h5")["resolved"]] == ["PT403"]
     stored = {
         variable.dtype
         for layer in policytool.inspect("a.h5").layers
@@ -388,7 +383,7 @@ def test_remedies_that_contradict_each_other_are_left(
     )
     found = merge_remedies((SAFE, first, second), unsafe=True)
     assert found.taken == (SAFE,)
-    assert {left.reason for left in found.left} == {f"the remedies contradict each other: {words}"}
+    assert {left.reason for left in found.left} == {f"the fixes conflict: {words}"}
     alone = merge_remedies((first, second), unsafe=True)
     assert (alone.options, alone.arguments) == (None, ())
 
@@ -400,8 +395,8 @@ def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
     assert found.options is None
     assert [left.finding for left in found.left] == [SAFE, saving]
     assert found.left[0].reason == (
-        "it would drop the loss scale that PT201 is about; --unsafe-fixes keeps that in the "
-        "optimizer"
+        "it would drop the loss scale that PT201 reports; --unsafe-fixes moves it "
+        "into the optimizer"
     )
     assert merge_remedies((SAFE, saving), unsafe=True).left == ()
 
@@ -412,5 +407,5 @@ def test_what_needs_tensorflow_is_never_done() -> None:
     assert found.options is None
     assert (
         found.left[0].reason
-        == "it needs TensorFlow, which audit never starts; migrate with --retrace does it"
+        == "it needs TensorFlow, which audit never starts; use migrate --retrace"
     )

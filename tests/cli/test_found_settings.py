@@ -107,7 +107,7 @@ def test_the_allow_list_is_that_of_the_security_page() -> None:
     row = next(
         line
         for line in (ROOT / "docs/security.md").read_text(encoding="utf-8").splitlines()
-        if "merely found" in line
+        if "found automatically" in line and line.startswith("|")
     )
     assert all(f"`{key}`" in row for key in ISSUE)
 
@@ -124,9 +124,9 @@ def test_every_other_option_is_refused(command: str, key: str, value: str, proje
     ended = run(command, "--show-settings")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
-        f"policytool: {project / FILE} sets {key!r}, which only a settings file named with "
-        "--config may set. "
-        f"If you trust the file, run: policytool {command} --config {FILE} --show-settings\n"
+        f"error: {project / FILE} sets {key!r}, which only a settings file specified with "
+        f"--config may set. If you trust the file, run: policytool {command} --config {FILE} "
+        "--show-settings\n"
     )
     assert content() == before
     if key != "limit":  # whose NAME=VALUE is checked when it is used
@@ -144,7 +144,7 @@ def test_a_new_option_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     found("brand-new = false\n")
     assert (
-        "sets 'brand-new', which only a settings file named with --config may set"
+        "sets 'brand-new', which only a settings file specified with --config may set"
         in run("rules", "--show-settings").err
     )
 
@@ -363,13 +363,19 @@ def test_a_long_word_is_not_compared_whole() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[[suppress]]\nrules = ['ALL']\nreason = 'r'", "2 by 'suppress'"),
+        ("[[suppress]]\nrules = ['ALL']\nreason = 'r'", "3 by 'suppress'"),
         ("[per-file-ignores]\n'*.h5' = 'PT101'", "1 by 'per-file-ignores'"),
-        ("baseline = 'known.json'", "2 by 'baseline'"),
+        ("baseline = 'known.json'", "3 by 'baseline'"),
         ("select = ['PT3']", " not checked because of 'select'"),
         ("ignore = ['PT101']", "1 rule not checked because of 'ignore'"),
-        ("fail-on = 'never'", "'fail-on' is 'never', so these do not fail"),
-        ("fail-on = 'error'", "'fail-on' is 'error', so these do not fail"),
+        (
+            "fail-on = 'never'",
+            ("'fail-on' is 'never', so these findings do not affect the exit code"),
+        ),
+        (
+            "fail-on = 'error'",
+            ("'fail-on' is 'error', so these findings do not affect the exit code"),
+        ),
     ],
 )
 def test_a_file_that_hides_findings_is_named(text: str, words: str) -> None:
@@ -378,7 +384,7 @@ def test_a_file_that_hides_findings_is_named(text: str, words: str) -> None:
     assert run("audit", "a.h5").err == ""
     found(text)
     ended = run("audit", "a.h5")
-    assert ended.err.startswith(f"policytool: {FILE} hides findings: ")
+    assert ended.err.startswith(f"warning: {FILE} hides findings: ")
     assert words in ended.err
     assert len(ended.err.splitlines()) == 1
     assert run("audit", "a.h5", "-q").err == ""
@@ -391,7 +397,7 @@ def test_a_file_that_hides_findings_is_named(text: str, words: str) -> None:
         "fail-on = 'note'",
         "fail-on = 'warning'",
         "select = ['ALL']",
-        "[[suppress]]\nrules = ['PT5']\nreason = 'r'",
+        "[[suppress]]\nrules = ['PT6']\nreason = 'r'",
         "[per-file-ignores]\n'b.h5' = 'ALL'",
         "ignore = ['PT501']",
         "format = 'markdown'",
@@ -443,7 +449,7 @@ def test_only_a_regular_file_is_read(kind: str, name: str, project: Path) -> Non
                 server.bind(name)
     ended = run_process("inspect", "a.h5", cwd=project)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith(f"policytool: {project / name} ")
+    assert ended.err.startswith(f"error: {project / name} ")
     assert len(ended.err.splitlines()) == 1
 
 
@@ -495,7 +501,7 @@ def test_nested_tables_are_wrong_usage(text: str, table: str) -> None:
     Path(name).write_text(table + inner if table else text, encoding="utf-8")
     ended = run("audit", "a.h5")
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("policytool: ")
+    assert ended.err.startswith("error: ")
     assert len(ended.err.splitlines()) == 1
 
 

@@ -72,8 +72,8 @@ def test_devices_without_an_end_are_read_up_to_the_limit(
     ended = run_bounded(command, MIXED_H5, option, "/dev/zero", "--limit", "json-bytes=1MiB")
     assert ended.code == code
     assert (
-        "has at least 1025 KiB, more than the 1 MiB of json-bytes; --limit json-bytes=2MiB allows "
-        "more"
+        "has at least 1025 KiB, more than the 1 MiB of json-bytes. Raise the limit "
+        "with --limit json-bytes=2MiB"
     ) in ended.err
 
 
@@ -149,8 +149,8 @@ def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
         ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=endless)
     assert ended.code == 2
     sentence = (
-        "the list of paths on stdin cannot be read: it has at least 1025 KiB, more than the 1 MiB "
-        "of list-bytes; --limit list-bytes=2MiB allows more"
+        "The list of paths on stdin cannot be read: it has at least 1025 KiB, more "
+        "than the 1 MiB of list-bytes. Raise the limit with --limit list-bytes=2MiB"
     )
     assert sentence in ended.err
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as source:
@@ -167,7 +167,7 @@ def test_a_list_that_does_not_end_is_waited_for_so_long() -> None:
     os.close(reading)
     os.close(writing)
     assert ended.code == 2
-    assert f"the list of paths on stdin cannot be read: {LATE}" in ended.err
+    assert f"The list of paths on stdin cannot be read: {LATE}" in ended.err
 
 
 def test_a_list_comes_through_a_slow_pipe() -> None:
@@ -190,7 +190,7 @@ def test_a_report_to_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     ended = run_bounded("inspect", MIXED_H5, "--report", f"json={tmp_path / 'pipe'}")
     assert ended.code == 3
-    assert "could not be written: nobody reads it; start its reader first" in ended.err
+    assert "could not be written: it has no reader. Start the reader first" in ended.err
     assert ended.out
 
 
@@ -208,9 +208,8 @@ def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> N
     os.close(writing)
     assert ended.code == 3
     assert (
-        "could not be written: its reader took nothing for the 1 seconds of pipe-seconds"
-        in ended.err
-    )
+        "could not be written: its reader read nothing for the 1 seconds of pipe-seconds"
+    ) in ended.err
 
 
 def test_a_report_goes_through_a_descriptor() -> None:
@@ -282,4 +281,4 @@ def test_hdf5_that_is_replaced_while_it_is_opened_is_noticed(
     monkeypatch.setattr(h5py, "File", replaced)
     ended = run("inspect", path)
     assert ended.code == 3
-    assert "it was replaced while it was opened" in ended.err
+    assert "it was replaced while policytool opened it" in ended.err

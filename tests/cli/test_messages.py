@@ -147,7 +147,7 @@ def test_options(option: str) -> None:
     values = {
         "--report": f"json=gone/{EVIL}/x",
         "--write-baseline": f"gone/{EVIL}",
-        "-o": f"{EVIL}/",
+        "-o": f"{EVIL}.yaml",
         "--layer": f"({EVIL}",
     }
     ended = run(command, option, values.get(option, EVIL), "a.h5")

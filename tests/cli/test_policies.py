@@ -15,8 +15,8 @@ SAID: Final = {
     "float32": "computes in float32, stores variables in float32",
     "mixed_float16": "losses are scaled dynamically",
     "mixed_bfloat16": "and casts them before use",
-    "int8_from_mixed_bfloat16": "quantised in mode int8 from mixed_bfloat16",
-    "infer_float32_vars": "write instead:",
+    "int8_from_mixed_bfloat16": "quantized in mode int8 from mixed_bfloat16",
+    "infer_float32_vars": "replacement:",
 }
 """By policy, a part of what is said of it."""
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from policytool.reports import REPORTERS
 from policytool.reports.differences import DIFFERENCE_REPORTERS
+from policytool.reports.inspection import REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS
 from policytool.support.files.atomic import Draft
 from tests.conftest import FIXED_SCALE_H5, UNPACKED, run
@@ -101,7 +101,14 @@ def test_a_diff_replaces_neither_of_its_files() -> None:
 def test_several_reports_leave_stdout_to_format() -> None:
     """Each file has its own format, and stdout the one that is asked for."""
     ended = run(
-        "inspect", "--format", "tree", "--report", "json=a.json", "--report", "csv=deep.csv", "a.h5"
+        "inspect",
+        "--format",
+        "table",
+        "--report",
+        "json=a.json",
+        "--report",
+        "csv=deep.csv",
+        "a.h5",
     )
     assert "├─ dense_a" in ended.out
     assert json.loads(Path("a.json").read_text(encoding="utf-8"))["models"][0]["path"] == "a.h5"
@@ -111,7 +118,7 @@ def test_several_reports_leave_stdout_to_format() -> None:
 def test_files_are_utf8_whatever_stdout_is() -> None:
     """A name in Japanese is written as it is, and one that is no text at all is escaped."""
     h5_model(Path("b.h5"), sequential(dense("層一"), dense("\ud800")))
-    for form in ("json", "csv", "table", "tree", "markdown"):
+    for form in ("json", "csv", "table", "markdown"):
         assert run("inspect", "-q", "--report", f"{form}={form}", "b.h5").code == 0
         text = Path(form).read_bytes().decode()
         assert "\\ud800" in text or "&#92;ud800" in text
@@ -164,8 +171,8 @@ def test_a_model_that_someone_saves_meanwhile_is_not_replaced(
     ended = run("inspect", "--report", "json=report.json", "a.h5")
     assert ended.code == 3
     assert (
-        ended.err == "policytool: --report json=report.json would replace a model, "
-        "and was not written\n"
+        ended.err == "error: --report json=report.json would replace a model, and was not "
+        "written.\n"
     )
     assert (project / "report.json").read_bytes() == (project / "a.h5").read_bytes()
     assert sorted(path.name for path in project.iterdir()) == ["a.h5", "report.json"]
@@ -230,14 +237,14 @@ def test_a_closed_pipe_costs_no_report(project: Path) -> None:
         (
             "inspect",
             "json",
-            "'json' is no FORMAT=FILE; FORMAT is one of table, tree, markdown, csv, json",
+            "'json' is not FORMAT=FILE. FORMAT is one of table, markdown, csv, json",
         ),
-        ("inspect", "json=", "is no FORMAT=FILE"),
-        ("inspect", "xml=x", "'xml=x' is no FORMAT=FILE"),
-        ("inspect", "diff=x", "'diff=x' is no FORMAT=FILE"),
+        ("inspect", "json=", "is not FORMAT=FILE"),
+        ("inspect", "xml=x", "'xml=x' is not FORMAT=FILE"),
+        ("inspect", "diff=x", "'diff=x' is not FORMAT=FILE"),
         ("migrate", "tree=x", "FORMAT is one of table, "),
-        ("inspect", "json=-", "stdout is what --format says; name a file"),
-        ("inspect", "json=new/", "names a directory; name a file in it"),
+        ("inspect", "json=-", "stdout is reserved for --format. Specify a file"),
+        ("inspect", "json=new/", "names a directory. Specify a file in it"),
         ("inspect", "json=a.h5", "would replace a file that this call reads or writes"),
         ("migrate", "json=./a.h5", "would replace a file that this call reads or writes"),
     ],
@@ -255,7 +262,7 @@ def test_one_file_is_not_named_twice() -> None:
     for other in ("x", "./x", "link"):
         code, said = refused("inspect", "--report", "json=x", "--report", f"csv={other}", "a.h5")
         assert code == 2
-        assert "is named twice" in said
+        assert "is specified twice" in said
 
 
 @pytest.mark.parametrize(
@@ -292,7 +299,7 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     )
     code, said = refused("migrate", "--report", f"json={name}", "a.h5")
     assert code == 2
-    assert "would replace a model, a part of one, or what may be one; name another file" in said
+    assert "would replace a model or a part of one. Specify another file" in said
 
 
 def test_neither_a_plan_nor_an_output_is_replaced() -> None:
@@ -313,8 +320,8 @@ def test_an_output_that_only_the_plan_knows_is_not_replaced() -> None:
 @pytest.mark.parametrize(
     ("report", "words"),
     [
-        ("json=no/x", "lies in no directory that exists; make no first"),
-        ("json=d", "is a directory; name a file in it"),
+        ("json=no/x", "no such directory. Create no first"),
+        ("json=d", "is a directory. Specify a file in it"),
     ],
 )
 def test_a_file_that_cannot_be_made_is_exit_code_3(report: str, words: str) -> None:
@@ -339,7 +346,7 @@ def test_stdout_is_not_replaced(project: Path) -> None:
         ]
         done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, check=False, cwd=ROOT)
     assert done.returncode == 2
-    assert b"stdout is what --format says" in done.stderr
+    assert b"stdout is reserved for --format" in done.stderr
 
 
 # What fails
@@ -371,9 +378,8 @@ def test_a_full_disk_leaves_the_old_report_and_the_others(
         monkeypatch.setattr(Draft, "publish", full(publish))
     ended = run("inspect", "--report", "json=old.json", "--report", "csv=new.csv", "a.h5")
     assert ended.code == 3
-    assert (
-        ended.err
-        == "policytool: --report json=old.json could not be written: No space left on device\n"
+    assert ended.err == (
+        "error: --report json=old.json could not be written: No space left on device.\n"
     )
     assert ended.out == run("inspect", "a.h5").out
     assert Path("old.json").read_text(encoding="utf-8") == "old"

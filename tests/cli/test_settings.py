@@ -119,7 +119,7 @@ def test_two_files_in_one_directory_are_an_error(project: Path) -> None:
     (project / "policytool.toml").write_text("", encoding="utf-8")
     (project / "pyproject.toml").write_text("[tool.policytool]\n", encoding="utf-8")
     words = refused()
-    assert "both hold settings; keep one of them" in words
+    assert "both hold settings. Keep one of them" in words
     assert "policytool.toml" in words
     assert "pyproject.toml" in words
 
@@ -134,20 +134,20 @@ def test_pyproject_of_another_tool_beside_our_file_is_no_error(project: Path) ->
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"fromat = 'json'\n", "unknown key 'fromat'; known keys are "),
+        (b"fromat = 'json'\n", "unknown key 'fromat'. Did you mean 'format'? Known keys: "),
         (b"show-settings = true\n", "unknown key 'show-settings'"),
         (b"config = 'x.toml'\n", "unknown key 'config'"),
         (b"help = true\n", "unknown key 'help'"),
         (b"[inspect]\nformat = 'json'\n", "unknown key 'inspect'"),
-        (b"format = ['json']\n", "'format' with a value that is no text, number or boolean"),
-        (b"format = 2024-01-01\n", "'format' with a value that is no text, number or boolean"),
+        (b"format = ['json']\n", "'format' with a value that is not a text, number or boolean"),
+        (b"format = 2024-01-01\n", "'format' with a value that is not a text, number or boolean"),
         (b"format = 'xml'\n", "'xml' is not one of 'table', "),
-        (b"report = 'xml=x'\n", "'xml=x' is no FORMAT=FILE"),
-        (b"report = [1]\n", "'report' with a value that is no text, number or boolean"),
+        (b"report = 'xml=x'\n", "'xml=x' is not FORMAT=FILE"),
+        (b"report = [1]\n", "'report' with a value that is not a text, number or boolean"),
         (b"depth = 'deep'\n", "'deep' is not a valid integer"),
         (b"depth = -1\n", "-1 is not in the range"),
-        (b"format = \n", "is no valid TOML"),
-        (b"format = '\xff'\n", "is no valid TOML"),
+        (b"format = \n", "is not valid TOML"),
+        (b"format = '\xff'\n", "is not valid TOML"),
     ],
     ids=lambda value: value.decode("utf-8", "replace").strip() if isinstance(value, bytes) else "",
 )
@@ -180,7 +180,7 @@ def test_pyproject_that_is_no_table_is_no_bug_of_ours(text: str, project: Path) 
 def test_broken_pyproject_is_refused(text: bytes, project: Path) -> None:
     """A pyproject that is no TOML may hold our settings, so it is not passed over."""
     (project / "pyproject.toml").write_bytes(text)
-    assert "pyproject.toml is no valid TOML" in refused()
+    assert "pyproject.toml is not valid TOML" in refused()
 
 
 def test_missing_named_file_is_refused() -> None:

@@ -27,16 +27,16 @@ pytestmark = [
 ]
 
 CLOSED: Final = (
-    "policytool: stdout is closed, so the report has no destination; redirect stdout to a file or "
-    "to /dev/null\n"
+    "error: Stdout is closed, so the report has no destination. Redirect stdout "
+    "to a file or to /dev/null.\n"
 )
 GONE: Final = (
-    "policytool: the working directory cannot be used (No such file or directory); change to "
-    "another directory\n"
+    "error: The working directory cannot be used (No such file or directory). "
+    "Change to another directory.\n"
 )
 FULL: Final = (
-    "policytool: reading or writing failed (No space left on device), and the report on stdout may "
-    "be incomplete\n"
+    "error: Reading or writing failed (No space left on device), and the report "
+    "on stdout may be incomplete.\n"
 )
 
 

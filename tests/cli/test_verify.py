@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 from collections.abc import Callable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = FIXTURES / "tf2.15/default_float32.h5"
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
-RESULT: Final = "model.keras3.15.keras"
+RESULT: Final = "model.keras3.keras"
 VERIFIED: Final = "verified: tf_keras 2.21.0 and Keras 3.15.1 predict the same on 16 rows"
 
 Make = Callable[..., FakeInterpreter]
@@ -68,10 +69,10 @@ def converted(*more: str | Path, path: str = "model.h5") -> Ended:
 
 
 def last(ended: Ended) -> str:
-    """Return the last sentence of the report, which may be wrapped."""
-    lines = ended.out.splitlines()
-    start = max(number for number, line in enumerate(lines) if not line.startswith("   "))
-    return " ".join(" ".join(lines[start:]).split())
+    """Return the end of the first sentence, which may be wrapped: what was verified."""
+    sentence = " ".join(ended.out.split("\n  original ")[0].split())
+    found = re.search(r"(?:not )?verified: .*", sentence)
+    return found[0] if found is not None else sentence
 
 
 def verified(ended: Ended) -> dict[str, Any]:
@@ -110,9 +111,9 @@ def test_other_predictions_are_not_written(fake: Make, place: Path) -> None:
     assert ended.json["plans"][0]["status"] == "missed"
     found = verified(ended)
     assert found["outcome"] == "missed"
-    assert found["reason"].startswith("a is off by 0.005 of its largest value")
+    assert found["reason"].startswith("a differs by 0.005 of its largest value")
     assert [path.name for path in place.iterdir()] == ["model.h5"]
-    assert "--no-verify writes the result" in last(converted("--python", python.path))
+    assert "Use --no-verify to write the result" in last(converted("--python", python.path))
     assert converted("--python", python.path, "--no-verify").code == 0
 
 
@@ -160,7 +161,7 @@ def test_one_process_per_side_serves_all_models(fake: Make) -> None:
         *("--python", f"source={one.path}", "--python", f"target={two.path}"),
     )
     assert ended.code == 0
-    assert ended.out.count(VERIFIED) == 5
+    assert " ".join(ended.out.split()).count(VERIFIED) == 5
     for interpreter, side in ((one, "the source"), (two, "the result")):
         assert interpreter.log("script") == ["installed.py", "__main__.py"]
         assert interpreter.log("which") == [side] * 5
@@ -192,8 +193,10 @@ def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.code == 0
     assert verified(ended) == {
         "outcome": "not-verified",
-        "reason": "this environment has no TensorFlow; install policytool[check], or name an "
-        "interpreter with --python",
+        "reason": (
+            "this environment has no TensorFlow; install policytool[check], or specify an "
+            "interpreter with --python"
+        ),
         "releases": [],
         "samples": 0,
     }
@@ -208,9 +211,15 @@ def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"tensorflow": "2.21.0", "tf_keras": "2.21.0"}, "has TensorFlow without Keras 3"),
         ({**NEWEST, "keras": "2.15.0"}, "has TensorFlow without Keras 3"),
         ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "has TensorFlow without tf-keras"),
-        ("Usage: no Python", "does not say what it has installed; is it a Python?"),
-        ("[1]", "does not say what it has installed; is it a Python?"),
-        ('{"keras": 3}', "does not say what it has installed; is it a Python?"),
+        (
+            "Usage: no Python",
+            ("does not report its installed packages; check that it is a Python interpreter"),
+        ),
+        ("[1]", ("does not report its installed packages; check that it is a Python interpreter")),
+        (
+            '{"keras": 3}',
+            ("does not report its installed packages; check that it is a Python interpreter"),
+        ),
     ],
 )
 def test_a_library_is_missing(
@@ -242,7 +251,13 @@ def test_what_may_be_there_is_tried(installed: Mapping[str, str | None], fake: M
     ("python", "reason"),
     [
         ("/nonexistent/python", "/nonexistent/python cannot be run (No such file or directory)"),
-        ("/bin/false", "/bin/false does not say what it has installed; is it a Python?"),
+        (
+            "/bin/false",
+            (
+                "/bin/false does not report its installed packages; check that it is a "
+                "Python interpreter"
+            ),
+        ),
     ],
 )
 def test_an_interpreter_that_is_none(python: str, reason: str) -> None:
@@ -285,7 +300,8 @@ def test_a_comparison_that_takes_too_long(
     ended = converted("--python", python.path)
     assert ended.code == 0
     assert last(ended) == (
-        "not verified: the process with TensorFlow was ended after 0.2 s; --timeout allows more"
+        "not verified: the process with TensorFlow was ended after 0.2 s; raise the limit with "
+        "--timeout"
     )
     assert (place / RESULT).exists()
     assert last(converted("--python", python.path, "--overwrite", "--timeout", "30")) == VERIFIED
@@ -313,6 +329,17 @@ def test_a_result_that_its_own_release_cannot_use_is_not_written(
     )
 
 
+def test_a_class_without_its_code_says_nothing_of_the_result(fake: Make) -> None:
+    """A SavedModel is revived without the code of its classes, and an archive is not."""
+    python = fake(result=failed("not-loadable", "Keras 3.15.1 cannot load the result: no Scale"))
+    shutil.copytree(FIXTURES / "tf2.15/autocast_false", "own")
+    ended = converted("--python", python.path, path="own")
+    assert (ended.code, last(ended)) == (
+        0,
+        "not verified: Keras 3.15.1 cannot load the result: no Scale",
+    )
+
+
 def test_a_source_that_cannot_be_loaded_says_nothing_of_the_result(fake: Make) -> None:
     """The newest tf_keras does not load each old file."""
     python = fake(source=failed("not-loadable", "tf_keras 2.21.0 cannot load the source: no"))
@@ -333,7 +360,7 @@ def test_code_in_the_file_is_not_run(fake: Make, place: Path) -> None:
     ended = run(*call)
     assert ended.code == 0, ended
     assert last(ended).startswith("not verified: mlp/dense_a ")
-    assert "--trust allows everything in the file" in last(ended)
+    assert "allow everything in the file with --trust" in last(ended)
     assert python.log("which") == []
     assert run(*call, "--verify", "--overwrite").code == 3
     assert last(run(*call, "--trust", "--overwrite")).startswith("verified: tf_keras 2.21.0")
@@ -345,7 +372,9 @@ def test_a_large_model_is_compared_if_somebody_asks(
     """From 1 GiB of weights on."""
     monkeypatch.setattr(verification, "_MOST", 1)
     python = fake()
-    assert "and from 1 GiB on only --verify compares" in last(converted("--python", python.path))
+    assert "from 1 GiB on, predictions are compared only with --verify" in last(
+        converted("--python", python.path)
+    )
     assert python.log("which") == []
     assert last(converted("--python", python.path, "--verify", "--overwrite")) == VERIFIED
 
@@ -356,7 +385,7 @@ def test_an_architecture_predicts_nothing(fake: Make) -> None:
     ended = converted("--python", fake().path, path="model.json")
     assert (ended.code, last(ended)) == (
         0,
-        "not verified: the file holds no weights to predict with (json)",
+        "not verified: the file contains no weights (json)",
     )
 
 
@@ -420,12 +449,14 @@ def test_a_found_file_starts_nothing(fake: Make, monkeypatch: pytest.MonkeyPatch
     assert last(converted()) == "not verified: verify = false in policytool.toml"
     settings.write_text('target = "keras3"\nverify = "auto"\n', encoding="utf-8")
     ended = run("migrate", "model.h5", "--overwrite")
-    assert last(ended).startswith("not verified: policytool.toml sets the target, and nobody named")
+    assert last(ended).startswith(
+        "not verified: policytool.toml sets the target, but was not specified"
+    )
     for value in ("true", "1", '"yes"', "[true]"):
         settings.write_text(f"verify = {value}\n", encoding="utf-8")
         ended = converted("--overwrite")
         assert (ended.code, ended.out) == (2, "")
-        assert "which only a settings file named with --config may set" in ended.err
+        assert "which only a settings file specified with --config may set" in ended.err
     assert python.log("script") == []
     settings.write_text('target = "keras3"\n', encoding="utf-8")
     assert last(run("migrate", "model.h5", "--overwrite", "--verify")) == VERIFIED

@@ -1,0 +1,162 @@
+"""The groups of options, the examples and the exit codes in the help of each command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Selection": (
+        *("layer", "only", "depth", "select", "ignore", "per_file_ignores", "device", "weights"),
+        *("baseline", "write_baseline", "fail_on", "no_models_ok"),
+    ),
+    "Policy": (
+        *("to", "set", "include_exceptions", "outputs", "loss_scale", "optimizer", "target"),
+        *("list_targets", "allow_weight_rewrite", "retrace"),
+    ),
+    "Fix": ("fix", "unsafe_fixes"),
+    "Output": ("output", "in_place", "plan", "dry_run", "diff", "check"),
+    "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
+    "Inputs": ("inputs", "batches", "batch_size", "seed", "save_inputs"),
+    "Measurement": (
+        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "timing"),
+        "values",
+    ),
+    "TensorFlow": (
+        *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
+    ),
+    "Reporting": (
+        *("format", "report", "releases", "variables", "all", "all_layers", "show_suppressed"),
+        *("color", "progress", "verbose", "quiet"),
+    ),
+}
+"""Group to its options; all others are in the group General."""
+
+_MOVED: Final[Mapping[tuple[str, str], str]] = {
+    ("audit", "target"): "Selection",
+    ("audit", "diff"): "Fix",
+    ("check", "device"): "TensorFlow",
+    ("check", "weights"): "Inputs",
+    ("check", "reference"): "Policy",
+}
+"""Options that mean something else in a command, and their group in it."""
+
+GENERAL: Final = "General"
+
+EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "inspect": (
+        ("policytool inspect model.h5", "one model"),
+        ("policytool inspect 'runs/**/*.keras' --only mixed", "only layers with a mixed policy"),
+        ("git diff --name-only | policytool inspect -", "a list of paths on stdin"),
+    ),
+    "audit": (
+        ("policytool audit models/ --target keras3", "check whether models load in Keras 3"),
+        ("policytool audit model.h5 --fix --diff", "preview the safe fixes"),
+        ("policytool audit models/ --write-baseline known.json", "record the current findings"),
+    ),
+    "migrate": (
+        ("policytool migrate old.h5 --target keras3", "convert for the newest Keras"),
+        ("policytool migrate model.h5 --to mixed_bfloat16 --dry-run", "preview another policy"),
+        ("policytool migrate exported/ --to float32 --retrace", "re-export a SavedModel"),
+    ),
+    "check": (
+        ("policytool check model.keras --to mixed_float16", "compare mixed_float16 with float32"),
+        ("policytool check old.h5 new.keras", "compare two files"),
+        ("policytool check model.h5 --inputs batch.npz --timing", "use your own inputs"),
+    ),
+    "diff": (
+        ("policytool diff old.h5 new.keras", "compare policies, configs and values"),
+        ("policytool diff a.keras b.keras --layer 'encoder/.*'", "compare only some layers"),
+    ),
+    "policies": (
+        ("policytool policies", "list all policies"),
+        ("policytool policies mixed_float16", "show one policy in the format of each release"),
+    ),
+    "rules": (
+        ("policytool rules", "list all rules"),
+        ("policytool rules PT101", "explain one rule"),
+    ),
+    "limits": (("policytool limits", "list all limits"),),
+    "completion": (
+        ('eval "$(policytool completion bash)"', "in ~/.bashrc"),
+        ('eval "$(policytool completion zsh)"', "in ~/.zshrc, after compinit"),
+        (
+            "policytool completion fish > ~/.config/fish/completions/policytool.fish",
+            "install for fish",
+        ),
+    ),
+}
+"""Command to example calls, each with its purpose."""
+
+_OK, _USAGE = ("0", "success"), ("2", "wrong usage")
+_FAILURE = ("3", "a file could not be read or written, or an extra is not installed")
+_NO_MODEL = ("4", "no model found")
+
+_CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "inspect": (_OK, _USAGE, _FAILURE, _NO_MODEL),
+    "audit": (
+        ("0", "no findings at or above the --fail-on severity"),
+        ("1", "at least one such finding"),
+        _USAGE,
+        _FAILURE,
+        _NO_MODEL,
+    ),
+    "migrate": (
+        _OK,
+        ("1", "predictions exceed the tolerance, or --check found a change"),
+        _USAGE,
+        ("3", "a model could not be read, converted or written"),
+        _NO_MODEL,
+    ),
+    "check": (
+        ("0", "all errors are within the tolerances"),
+        ("1", "an error exceeds its tolerance"),
+        _USAGE,
+        _FAILURE,
+        _NO_MODEL,
+    ),
+    "diff": (("0", "the models are equal"), ("1", "the models differ"), _USAGE, _FAILURE),
+}
+
+
+def group(command: str, option: str) -> str:
+    """Return the group of a command's option."""
+    listed = next((title for title, names in _GROUPS.items() if option in names), GENERAL)
+    return _MOVED.get((command, option), listed)
+
+
+def write_options(
+    command: click.Command, context: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Write a command's options, group by group."""
+    rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_GROUPS, GENERAL)}
+    for parameter in command.get_params(context):
+        row = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if row is not None:
+            rows[group(str(command.name), str(parameter.name))].append(row)
+    for title, found in rows.items():
+        if found:
+            with formatter.section(f"{title} options"):
+                formatter.write_dl(found)
+
+
+def write_epilog(command: str, formatter: click.HelpFormatter) -> None:
+    """Write the examples of a command, and its exit codes if it has special ones."""
+    with formatter.section("Examples"):
+        for call, purpose in EXAMPLES[command]:
+            formatter.write(f"{'':{formatter.current_indent}}# {purpose}\n")
+            formatter.write(f"{'':{formatter.current_indent}}{call}\n")
+    if command in _CODES:
+        with formatter.section("Exit codes"):
+            formatter.write_dl(list(_CODES[command]))
+
+
+def grouped_options() -> frozenset[str]:
+    """Return the options that a group names."""
+    return frozenset(
+        {*(name for names in _GROUPS.values() for name in names), *(name for _, name in _MOVED)}
+    )

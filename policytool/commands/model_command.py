@@ -1,0 +1,294 @@
+"""
+The one command of a model that fails its audit: planned, and its result audited, before it is
+printed.
+
+``migrate`` plans each attempt as it would carry it out, and the rules look at the planned document.
+Only values that the plan casts are read, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from policytool import rules
+from policytool.commands import migrate
+from policytool.commands.destinations import Destination, default_name, target_of
+from policytool.commands.migrate import MigrateRequest, Status
+from policytool.formats import creating
+from policytool.formats.discovery import display_path
+from policytool.migration.plan import WEIGHT_REWRITE
+from policytool.migration.planning.options import Assignment, LossScales, Options
+from policytool.migration.planning.planned_document import apply_edits
+from policytool.model import reading
+from policytool.releases.targets import running_release, target_and_containers
+from policytool.rules import Needs, RuleInput
+from policytool.rules.finding import Finding, Fix, ModelCommand, Remedy, fails
+from policytool.rules.safety import external_data, oversized_dataset
+from policytool.support.errors import ModelFileError, SpellingError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from policytool.commands.migrate import Migration
+    from policytool.formats.document import Document
+    from policytool.rules import AuditOptions
+    from policytool.rules.finding import Severity
+
+_NEWEST: Final = "keras3"
+"""The target of a model that is audited for none."""
+
+_UNPLANNED: Final = frozenset({Needs.WEIGHTS, Needs.BASELINE})
+"""The options of rules that look at more than a planned document has: only a remedy helps."""
+
+_UNREADABLE: Final = frozenset({external_data.RULE.id, oversized_dataset.RULE.id})
+"""The rules about stored values that no command copies."""
+
+_ARCHIVE: Final = "keras"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Attempt:
+    """One call of ``migrate``."""
+
+    target: str | None = None
+    allow_weight_rewrite: bool = False
+    remedies: tuple[Remedy, ...] = ()
+    output: Path | None = None
+    """``-o``; None for the name that migrate gives."""
+
+    def options(self) -> Options:
+        """Return what migrate is asked for."""
+        loader, containers = target_and_containers(self.target) if self.target else (None, ())
+        scaled = any(remedy.keep_loss_scale for remedy in self.remedies)
+        return Options(
+            to=next((remedy.to for remedy in self.remedies if remedy.to is not None), None),
+            assignments=tuple(Assignment(pattern=path, policy=name) for path, name in self._sets()),
+            loss_scale=LossScales.KEEP if scaled else LossScales.DROP,
+            target=loader,
+            running=running_release(self.target),
+            containers=containers,
+            allow_weight_rewrite=self.allow_weight_rewrite,
+        )
+
+    @property
+    def suffix(self) -> str:
+        """
+        What the output's name says. Plans are made without the target's given name, as those of the
+        rules are, so that each is made once.
+        """
+        return replace(self.options(), target_name=self.target).suffix
+
+    def arguments(self) -> tuple[str, ...]:
+        """Return the words that follow ``policytool migrate PATH``."""
+        options = self.options()
+        together = Remedy(
+            fix=Fix.UNSAFE,
+            assignments=self._sets(),
+            to=options.to,
+            keep_loss_scale=options.loss_scale is LossScales.KEEP,
+            target=self.target,
+        )
+        rewrite = ("--allow-weight-rewrite",) if self.allow_weight_rewrite else ()
+        output = ("-o", display_path(self.output)) if self.output is not None else ()
+        return (*together.arguments, *rewrite, *output)
+
+    @property
+    def fix(self) -> Fix:
+        """Whether predictions and training stay as they are."""
+        changes = self.allow_weight_rewrite or any(one.fix is Fix.UNSAFE for one in self.remedies)
+        return Fix.UNSAFE if changes else Fix.SAFE
+
+    def _sets(self) -> tuple[tuple[str, str], ...]:
+        pairs = (pair for remedy in self.remedies for pair in remedy.assignments)
+        return tuple(dict.fromkeys(pairs))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Outcome:
+    """What an attempt comes to."""
+
+    attempt: _Attempt
+    reason: str | None = None
+    """Why migrate would not carry it out; None if it would."""
+
+    refusals: tuple[str, ...] = ()
+    """The codes of the reason."""
+
+    left: tuple[Finding, ...] = ()
+    """The findings with which the result fails."""
+
+    exists: bool = False
+    """Whether the output is there already."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the result passes the audit."""
+        return self.reason is None and not self.left
+
+
+def plan_commands(
+    case: RuleInput, source: Path, findings: Sequence[Finding], options: AuditOptions
+) -> tuple[ModelCommand, ...]:
+    """Return a command for each target for which a model fails; nothing for a model that passes."""
+    if not any(fails(finding, options.fail_on) for finding in findings):
+        return ()
+    if not options.names:
+        return (_Planner(case, source, options).command(None),)
+    found: dict[tuple[tuple[str, ...] | None, str | None], ModelCommand] = {}
+    for name in options.names:
+        single = replace(options, targets=(target_and_containers(name)[0],), target_names=(name,))
+        planner = _Planner(case, source, single)
+        if planner.failing:
+            command = planner.command(name)
+            found.setdefault((command.arguments, command.reason), command)
+    return tuple(found.values())
+
+
+class _Planner:
+    """Looks for the command of one model and one target."""
+
+    def __init__(self, case: RuleInput, source: Path, options: AuditOptions) -> None:
+        self._case = case
+        self._source = source
+        self._options = options
+        self._outcomes: dict[_Attempt, _Outcome] = {}
+        self.failing = _failing(rules.findings(case, options), options.fail_on)
+
+    def command(self, target: str | None) -> ModelCommand:
+        """Return the first command whose result passes, or why there is none."""
+        tried: list[_Outcome] = []
+        for attempt in self._attempts(target):
+            outcome = self._outcome(attempt)
+            if outcome.passes:
+                overwrite = ("--overwrite",) if outcome.exists else ()
+                arguments = (*attempt.arguments(), *overwrite)
+                return ModelCommand(target=target, arguments=arguments, fix=attempt.fix)
+            tried.append(outcome)
+        return ModelCommand(target=target, reason=_no_command(tried))
+
+    def _attempts(self, target: str | None) -> Iterator[_Attempt]:
+        """Yield the calls to try, those that change least first."""
+        remedies = [found.remedy for found in self.failing if found.remedy is not None]
+        if any(remedy.fix is Fix.SAFE for remedy in remedies):
+            yield _Attempt()
+        mended = tuple(remedy for remedy in remedies if not remedy.retrace)
+        if target is None and mended:
+            yield _Attempt(remedies=mended)
+        plain = _Attempt(target=target or _NEWEST)
+        yield from self._with_remedies(plain)
+        if set(self._outcome(plain).refusals) == {WEIGHT_REWRITE}:
+            yield from self._with_remedies(replace(plain, allow_weight_rewrite=True))
+        if self._outcome(plain).left and self._case.document.format != _ARCHIVE:
+            yield from self._with_remedies(replace(plain, output=self._archive(plain)))
+
+    def _archive(self, attempt: _Attempt) -> Path:
+        """Return the name of an archive: Keras 3 restores optimizers from nothing else."""
+        name = default_name(self._source, attempt.suffix, _ARCHIVE)
+        return self._source.with_name(name)
+
+    def _with_remedies(self, attempt: _Attempt) -> Iterator[_Attempt]:
+        """Yield an attempt, and with the remedies of what it leaves."""
+        yield attempt
+        outcome = self._outcome(attempt)
+        rules_left = {finding.rule for finding in outcome.left}
+        remedies = tuple(
+            finding.remedy
+            for finding in (*self.failing, *outcome.left)
+            if finding.rule in rules_left and finding.remedy is not None
+        )
+        if remedies:
+            yield replace(attempt, remedies=remedies)
+
+    def _outcome(self, attempt: _Attempt) -> _Outcome:
+        """Return what one call of migrate would come to, found out once."""
+        if attempt not in self._outcomes:
+            self._outcomes[attempt] = self._find_outcome(attempt)
+        return self._outcomes[attempt]
+
+    def _find_outcome(self, attempt: _Attempt) -> _Outcome:
+        loaded = self._case.loaded
+        options = attempt.options()
+        try:
+            migrate.check_migratable(self._case.document, converts=options.target is not None)
+            if loaded is None:
+                return _Outcome(attempt=attempt, reason="it holds no layers")
+            destination = Destination(output=attempt.output, write=False)
+            request = MigrateRequest(options=options, destination=destination, parts=False)
+            planned = migrate.migrate_loaded(loaded, self._source, request)
+        except (UsageError, ModelFileError, SpellingError) as error:
+            return _Outcome(attempt=attempt, reason=str(error))
+        refusals = planned.plan.refusals
+        if planned.status is Status.UNCHANGED:
+            return _Outcome(attempt=attempt, left=self.failing)
+        if planned.status is not Status.PLANNED or planned.target is None:
+            return _Outcome(
+                attempt=attempt,
+                reason=refusals[0].message if refusals else str(planned.status),
+                refusals=tuple(refusal.code for refusal in refusals),
+            )
+        conversion = planned.plan.conversion
+        container = conversion.content.container if conversion is not None else None
+        output = target_of(
+            self._source, attempt.suffix, destination, several=False, container=container
+        )
+        left = self._left(planned, attempt)
+        return _Outcome(attempt=attempt, left=left, exists=os.path.lexists(output))
+
+    def _left(self, planned: Migration, attempt: _Attempt) -> tuple[Finding, ...]:
+        """Return the findings with which a planned result fails."""
+        loaded = reading.load_model(_result(self._case.document, planned))
+        result = RuleInput(model=loaded.model, document=loaded.document, loaded=loaded)
+        seen = replace(self._options, weights=False, signatures={})
+        left = _failing(rules.findings(result, seen), self._options.fail_on)
+        found = {finding.rule for finding in left}
+        stays = (
+            finding
+            for finding in self.failing
+            if finding.remedy not in attempt.remedies
+            and (_is_unplanned(finding) or (_sets_dtypes(finding) and finding.rule not in found))
+        )
+        return (*left, *stays)
+
+
+def _is_unplanned(finding: Finding) -> bool:
+    """Return whether a planned document does not show if a finding stays."""
+    return finding.rule in _UNREADABLE or rules.BY_ID[finding.rule].needs in _UNPLANNED
+
+
+def _sets_dtypes(finding: Finding) -> bool:
+    """
+    Return whether a remedy changes what layers compute in: a conversion that does so unasked, as
+    Keras 3's wrappers do, changes predictions, and fails where these are compared.
+    """
+    return finding.remedy is not None and bool(finding.remedy.assignments)
+
+
+def _result(document: Document, planned: Migration) -> Document:
+    """Return the document that a plan would write."""
+    plan = planned.plan
+    if plan.conversion is None:
+        return apply_edits(document, plan.edits, plan.casts)
+    path = PurePath(planned.target) if planned.target is not None else PurePath(document.path)
+    return creating.document(plan.conversion.content, path.as_posix())
+
+
+def _failing(findings: Iterable[Finding], fail_on: Severity) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if fails(finding, fail_on))
+
+
+def _no_command(tried: Sequence[_Outcome]) -> str:
+    """Return why no command helps, by the attempt that leaves least."""
+    converted = [outcome for outcome in tried if outcome.attempt.target is not None]
+    done = [outcome for outcome in converted if outcome.reason is None]
+    if not done:
+        return str(converted[0].reason)
+    nearest = min(done, key=lambda outcome: len(outcome.left))
+    first = nearest.left[0]
+    others = sorted({finding.rule for finding in nearest.left} - {first.rule})
+    more = f" (as well as {', '.join(others)})" if others else ""
+    arguments = " ".join(("migrate", *nearest.attempt.arguments()))
+    return f"{first.rule} is still found after {arguments}{more}: {first.message}"

@@ -1,0 +1,36 @@
+"""The conversion that ``inspect`` suggests for a model that the newest Keras fails to load."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from policytool.commands import migrate
+from policytool.commands.destinations import Destination
+from policytool.migration.planning.options import options_from_arguments
+from policytool.releases.releases import KERAS3, newest
+
+if TYPE_CHECKING:
+    from policytool.commands.inspect import Selected
+    from policytool.formats.discovery import Input
+
+
+def with_fix(selected: Selected, found: Input) -> Selected:
+    """
+    Return what was selected of one model, with the command that converts it if the newest Keras
+    fails to load it: planning takes as long as reading, so that several models have none.
+    """
+    (model,) = selected.inspection.models
+    newest_keras = newest(KERAS3).id
+    if not any(one.loader == newest_keras and one.reason is not None for one in model.loaders):
+        return selected
+    options = options_from_arguments(None, {}, target=KERAS3)
+    request = migrate.MigrateRequest(
+        options=options, destination=Destination(write=False), parts=False
+    )
+    done = migrate.attempt(found, request)
+    if not isinstance(done, migrate.Migration) or done.status is not migrate.Status.PLANNED:
+        return selected
+    if not any(one.loader == newest_keras and one.loads for one in done.plan.loaders_after):
+        return selected
+    return replace(selected, fixes={model.path: ("--target", KERAS3)})

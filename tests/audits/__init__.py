@@ -1,0 +1,1 @@
+"""What a user does with an audit: run the command that it prints, and audit the result."""

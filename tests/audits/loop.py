@@ -1,0 +1,122 @@
+"""
+Audit models, run the command that each audit prints, and audit the result.
+
+    python -m tests.audits.loop [--target keras3] [--show] FOLDER...
+
+Works on a copy of each folder, so that the commands write beside copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from policytool.cli.main import run as run_main
+from policytool.commands import audit as auditing
+from policytool.formats import discovery
+from policytool.rules.finding import Audited, Severity, fails
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from policytool.formats.discovery import Input
+    from policytool.rules import AuditOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What became of one model."""
+
+    path: str
+    outcome: str
+    """``passes``, ``fixed``, ``failed`` (the command), ``still`` fails, or ``blocked``."""
+
+    details: tuple[str, ...] = ()
+    """The command and what followed; of a blocked model the rules, then the reason."""
+
+
+def turns(folder: Path, target: str | None, work: Path) -> Iterator[Turn]:
+    """Yield what becomes of each model in a copy of a folder."""
+    copy = work / folder.name
+    shutil.copytree(folder, copy, symlinks=True)
+    options = auditing.audit_options(targets=[target] if target is not None else [])
+    for found in list(discovery.inputs([str(copy)])):
+        audited = auditing.attempt(found, options)
+        if isinstance(audited, Audited):
+            yield _turn(found, audited, options, copy)
+
+
+def _turn(found: Input, audited: Audited, options: AuditOptions, copy: Path) -> Turn:
+    path = found.path.relative_to(copy).as_posix()
+    failing = _failing(audited)
+    if not failing:
+        return Turn(path=path, outcome="passes")
+    (command,) = audited.commands
+    if command.arguments is None:
+        rules = " ".join(sorted({text.split()[0] for text in failing}))
+        return Turn(path=path, outcome="blocked", details=(rules, str(command.reason)))
+    said = " ".join(command.arguments)
+    before = set(found.path.parent.iterdir())
+    code, text = _run("migrate", str(found.path), *command.arguments)
+    written = [one for one in found.path.parent.iterdir() if one not in before]
+    try:
+        if code != 0 or len(written) != 1:
+            return Turn(path=path, outcome="failed", details=(said, text))
+        after = auditing.attempt(discovery.one(str(written[0])), options)
+        left = _failing(after) if isinstance(after, Audited) else (str(after),)
+        return Turn(path=path, outcome="still" if left else "fixed", details=(said, *left))
+    finally:
+        for one in written:
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
+
+
+def _failing(audited: Audited) -> tuple[str, ...]:
+    return tuple(
+        f"{finding.rule} {finding.message}"
+        for finding in audited.findings
+        if fails(finding, Severity.WARNING)
+    )
+
+
+def _run(*arguments: str) -> tuple[int, str]:
+    """Return the exit code of the command line, and what it printed."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            code = run_main(list(arguments))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return code, output.getvalue()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print how many models there are of each outcome, and which are not as they should be."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--target")
+    parser.add_argument("--show", action="store_true", help="list blocked models too")
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as work:
+        for folder in asked.folders:
+            found = list(turns(folder, asked.target, Path(work)))
+            counts = Counter(turn.outcome for turn in found)
+            print(f"{folder}: {len(found)} models, {dict(counts)}")
+            blocked = Counter(turn.details[0] for turn in found if turn.outcome == "blocked")
+            for rules, count in blocked.most_common():
+                print(f"  blocked {count:4} {rules}")
+            for turn in found:
+                if turn.outcome in {"failed", "still"} or (
+                    asked.show and turn.outcome == "blocked"
+                ):
+                    print(f"  {turn.outcome} {turn.path}: {' | '.join(turn.details)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The help of every command: its groups of options, its examples, and where a mistake leads."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+import pytest
+
+from policytool.cli import help_pages
+from policytool.cli.main import COMMANDS, cli
+from tests.conftest import run
+
+
+def command(name: str) -> click.Command:
+    """Return a command by its name."""
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_every_option_and_examples(name: str) -> None:
+    """Each option is in one group, and the examples are those of the command."""
+    shown = run(name, "--help").out
+    for parameter in command(name).params:
+        if isinstance(parameter, click.Option):
+            assert shown.count(f" {parameter.opts[-1]} ") + shown.count(
+                f" {parameter.opts[-1]}\n"
+            ), parameter.name
+    assert "\nExamples:\n" in shown
+    assert all(call in shown for call, _ in help_pages.EXAMPLES[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [(name, call) for name, calls in help_pages.EXAMPLES.items() for call, _ in calls],
+)
+def test_examples_are_calls_that_the_command_accepts(name: str, call: str) -> None:
+    """Options and values of each example are those of the command."""
+    words = shlex.split(call.replace('"$(', "").replace(')"', "").partition(" > ")[0])
+    start = words.index("policytool")
+    assert words[start + 1] == name
+    with command(name).make_context(name, words[start + 2 :]) as context:
+        assert not context.args
+
+
+def test_groups_name_options_that_exist() -> None:
+    """A renamed option would silently move to the group General."""
+    names = {parameter.name for name in COMMANDS for parameter in command(name).params}
+    assert help_pages.grouped_options() <= names
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (("inspekt",), "Unknown command 'inspekt'. Did you mean 'inspect'?"),
+        (("inspect", "--fromat", "json"), "Unknown option '--fromat'. Did you mean '--format'?"),
+        (("rules", "PT1O1"), "Unknown rule 'PT1O1'. Did you mean 'PT101'?"),
+        (
+            ("policies", "mixed_flaot16"),
+            "Unknown policy 'mixed_flaot16'. Did you mean 'mixed_float16'?",
+        ),
+        (("audit", "--target", "keras4"), "Unknown target 'keras4'. Did you mean 'keras3'?"),
+        (("inspect", "--limit", "layer=3"), "Unknown limit 'layer'. Did you mean 'layers'?"),
+    ],
+)
+def test_a_mistake_gets_a_suggestion(words: tuple[str, ...], suggestion: str) -> None:
+    """In one line on stderr, with exit code 2."""
+    ended = run(*words)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {suggestion}")
+    assert ended.err.count("\n") == 1

@@ -1,0 +1,141 @@
+"""The one command of a model that fails its audit, or why there is none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+import policytool
+from policytool.releases.targets import descriptions
+from policytool.rules.finding import Fix, ModelCommand
+from tests.conftest import run
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def commands(name: str, *targets: str) -> tuple[ModelCommand, ...]:
+    """Return the commands of a fixture for some targets."""
+    return policytool.audit(FIXTURES / name, targets=targets).commands
+
+
+def test_a_model_that_passes_has_none() -> None:
+    """Notes alone do not fail it."""
+    assert commands("keras3.15/mha.keras", "keras3") == ()
+    assert commands("tf2.15/custom_layer.h5", "tf2.15") == ()
+
+
+def test_an_edit_comes_before_a_conversion() -> None:
+    """Where policies alone stand in the way, the file stays what it is otherwise."""
+    (command,) = commands("tf2.3/global_mixed_float16.h5", "keras3.6")
+    assert command == ModelCommand(target="keras3.6", arguments=(), fix=Fix.SAFE)
+
+
+def test_a_conversion_has_the_target_by_the_name_that_was_given() -> None:
+    """And --allow-weight-rewrite where nothing else computes the same."""
+    (command,) = commands("tf2.15/rnn.h5", "keras3")
+    assert command.arguments == ("--target", "keras3", "--allow-weight-rewrite")
+    assert command.fix is Fix.UNSAFE
+
+
+def test_what_a_conversion_leaves_is_fixed_in_the_same_call() -> None:
+    """A 16-bit output gets its --set."""
+    (command,) = commands("tf2.15/per_layer", "keras3")
+    assert command.arguments is not None
+    assert command.arguments[::2] == (*["--set"] * 4, "--target")
+    assert command.fix is Fix.UNSAFE
+
+
+def test_a_savedmodel_whose_graph_would_stay_is_converted() -> None:
+    """Signatures compute as they were traced, so the model goes into an archive."""
+    (command,) = commands("tf2.15/per_layer", "tf2.15")
+    assert command.arguments is not None
+    assert command.arguments[-2] == "-o"
+    assert command.arguments[-1].endswith("fixtures/tf2.15/per_layer.tf2.15.keras")
+
+
+def test_each_target_has_its_own() -> None:
+    """What makes a model pass for one may make it fail for another."""
+    found = commands("tf2.5/tf_op_layers.h5", "keras3", "tf2.3", "tf2.15")
+    assert [command.target for command in found] == ["keras3", "tf2.3"]
+    assert len({command.arguments for command in found}) == 2
+
+
+def test_a_command_for_several_targets_is_there_once() -> None:
+    """With the first of them."""
+    (command,) = commands("tf2.3/global_mixed_float16.h5", "keras3", "keras3.6")
+    assert command.target == "keras3"
+
+
+def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
+    """So that the command works when it is run again."""
+    source = tmp_path / "m.h5"
+    shutil.copy(FIXTURES / "tf2.15/rnn.h5", source)
+    for last in ("--allow-weight-rewrite", "--overwrite"):
+        (command,) = policytool.audit(source, targets=["keras3"]).commands
+        assert command.arguments is not None
+        assert command.arguments[-1] == last
+        assert run("migrate", source, *command.arguments).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("keras3.15/loops.export", "is a SavedModel without Keras metadata"),
+        ("tf2.15/weights_only.weights.h5", "contains only weights"),
+        ("tf2.3/exp_mf16_none.h5", "PT203 is still found after migrate --target keras3"),
+        ("keras2.3.1/lambda.h5", "net/double (Lambda) contains Python bytecode"),
+        ("attacks/models/external_storage.h5", "PT606 is still found"),
+        ("attacks/models/shape_bomb.h5", "PT610 is still found"),
+    ],
+)
+def test_what_no_command_fixes_has_a_reason(name: str, reason: str) -> None:
+    """In place of a command."""
+    (command,) = commands(name, "keras3")
+    assert command.arguments is None
+    assert command.fix is None
+    assert str(command.reason).startswith(reason)
+
+
+def test_without_a_target_it_is_for_the_newest_keras() -> None:
+    """Which one warning speaks of."""
+    audited = policytool.audit(FIXTURES / "tf2.15/tf_op_layers.h5")
+    assert [one.rule for one in audited.findings if one.severity == "warning"] == ["PT505"]
+    (command,) = audited.commands
+    assert command == ModelCommand(target=None, arguments=("--target", "keras3"), fix=Fix.SAFE)
+
+
+def test_suppressed_findings_need_no_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that passes because of a suppression has no command in the report."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(FIXTURES / "tf2.15/rnn.h5", tmp_path / "m.h5")
+    for option, count in (("*.keras:PT505", 1), ("*.h5:PT505", 0)):
+        ended = run("audit", "m.h5", "--format", "json", "--per-file-ignores", option)
+        (model,) = json.loads(ended.out)["models"]
+        assert len(model["commands"]) == count
+
+
+@pytest.mark.parametrize("target", [name for name, _ in descriptions()])
+def test_audit_has_every_target_of_migrate(target: str, tmp_path: Path) -> None:
+    """The releases that were not measured too, and the printed command makes the model pass."""
+    source = tmp_path / "m.keras"
+    shutil.copy(FIXTURES / "keras3.15/default_float32.keras", source)
+    ended = run("audit", source, "--target", target, "--format", "json")
+    (model,) = json.loads(ended.out)["models"]
+    assert ended.code == bool(model["commands"])
+    for command in model["commands"]:
+        assert run("migrate", source, *command["arguments"], "--dry-run").code == 0
+
+
+def test_an_archive_is_no_model_for_tf_2_14() -> None:
+    """Its own archives apart, whose layout no other release writes."""
+    audited = policytool.audit(FIXTURES / "tf2.12/default_float32.keras", targets=["tf2.14"])
+    (finding,) = audited.findings
+    assert (finding.rule, finding.detail) == ("PT501", "tf2.14 container")
+    assert audited.commands[0].arguments == ("--target", "tf2.14")
