@@ -14,18 +14,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import policytool
-from policytool import formats, reports
+from policytool import formats
 from policytool.formats.creating import Creator
 from policytool.formats.rewriting import Rewriter
 from policytool.migration.planning import keep
 from policytool.migration.planning.keep import KeepRule
 from policytool.releases import generations
 from policytool.releases.generations import Generation
-from policytool.reports import Reporter, checks, differences, findings, plans
-from policytool.reports.checks import CheckReporter
-from policytool.reports.differences import DifferenceReporter
-from policytool.reports.findings import FindingReporter
-from policytool.reports.plans import PlanReporter
+from policytool.reports import Reporter, checks, differences, findings, inspection, plans
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.paths import PACKAGE, ROOT
 from tests.helpers.source_tree import SourceTree, cycles, room
@@ -70,8 +66,8 @@ HOMES: Final = {
 }
 """Third-party library to the modules, or packages, that may import it."""
 
-SHARED: Final = {"json_writing", "layout", "rule_reference", "shell"}
-"""Modules of ``reports`` that all reports use, and the command line."""
+PAGES: Final = 2
+"""The first reporters of each command render its page: as text and as Markdown."""
 
 BANNED: Final = {"tensorflow", "keras", "tf_keras", "pickle", "marshal", "shelve"}
 """What executes things from files, or takes seconds to import."""
@@ -217,11 +213,11 @@ def test_nothing_evaluates_text() -> None:
     ("package", "constant", "kind", "listed"),
     [
         (generations, "GENERATION", Generation, generations.GENERATIONS),
-        (reports, "REPORTER", Reporter, reports.REPORTERS),
-        (plans, "REPORTER", PlanReporter, plans.PLAN_REPORTERS),
-        (differences, "REPORTER", DifferenceReporter, differences.DIFFERENCE_REPORTERS),
-        (findings, "REPORTER", FindingReporter, findings.FINDING_REPORTERS),
-        (checks, "REPORTER", CheckReporter, checks.CHECK_REPORTERS),
+        (inspection, "REPORTER", Reporter, inspection.REPORTERS[PAGES:]),
+        (plans, "REPORTER", Reporter, plans.PLAN_REPORTERS[PAGES:]),
+        (differences, "REPORTER", Reporter, differences.DIFFERENCE_REPORTERS[PAGES:]),
+        (findings, "REPORTER", Reporter, findings.FINDING_REPORTERS[PAGES:]),
+        (checks, "REPORTER", Reporter, checks.CHECK_REPORTERS[PAGES:]),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
     ids=[
@@ -243,8 +239,7 @@ def test_packages_list_every_member(
     """
     declared = []
     for info in pkgutil.iter_modules(package.__path__):
-        shared = package is reports and info.name in SHARED
-        if not (info.name.startswith("_") or info.ispkg or shared):
+        if not (info.name.startswith("_") or info.ispkg):
             member = getattr(importlib.import_module(f"{package.__name__}.{info.name}"), constant)
             assert isinstance(member, kind)
             declared.append(member)

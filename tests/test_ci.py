@@ -256,7 +256,7 @@ def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None
     """With what policytool says; there is then no report of an earlier run to upload."""
     (runner.work / "policytool.sarif").write_text("{}", encoding="utf-8")
     done = runner.run("Audit", args="--no-such-option")
-    assert "No such option" in done.stderr
+    assert "Unknown option" in done.stderr
     assert runner.outputs() == {"exit-code": "2"}
     assert runner.run("Result").returncode == 2
 
@@ -277,7 +277,7 @@ def test_an_input_of_the_action_makes_no_further_output(runner: Runner, sarif: s
     """A path of several lines ends the step before anything runs."""
     done = runner.run("Audit", paths="models/model.h5", sarif=sarif)
     assert done.returncode == 2
-    assert done.stderr == "policytool: the input sarif has a line break; name a path of one line\n"
+    assert done.stderr == "error: The input sarif has a line break. Name a path of one line.\n"
     assert not (runner.files / "output").exists()
 
 

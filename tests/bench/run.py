@@ -489,32 +489,32 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 ABOUT: Final = """\
-Whole processes against whole processes: the time is the wall clock from the start of the child to
-its end, the memory its peak resident set (`wait4`). Baseline and policytool alternate; times and
+Complete processes are compared: time is wall-clock time from the start of the child process to its
+end, and memory is its peak resident set (`wait4`). Baseline and policytool alternate; times and
 memory are medians, the ratio is the median of the pairs' ratios. The files are in the page cache
 and all modules have byte code, as after an installation; variables such as
-`PYTHONDONTWRITEBYTECODE` are taken away. `load_model` is measured {with_keras} times, the rest
-{runs} times, the start {starts} times. What the children print goes to `/dev/null`.
+`PYTHONDONTWRITEBYTECODE` are unset. `load_model` is measured {with_keras} times, the rest
+{runs} times, the start {starts} times. Output goes to `/dev/null`.
 
 - The model is EfficientNetV2-L with random weights; the thin network has its depth and an eighth of
   its width.
 - The script with `load_model` is `tests/bench/keras_load.py`: it loads without compiling, and
   prints each layer's policy. The SavedModel is that of tf_keras, with traces; `inspect` reads its
-  graph and says what each layer and signature computes in.
+  graph and shows the compute dtypes of each layer and signature.
 - `tests/bench/shortest.py` reads the same facts with the same libraries: the JSON config, and name,
   shape and dtype of every variable. For `.keras` it opens the weights over a window on the raw
-  file. Its target is one and a half times its time and 100 ms.
-- `migrate` changes the policy of every layer. Its write is the time until the new file is on the
-  disk (`tests/bench/migrate_once.py`), against `cp` followed by `sync` of the copy; what is still
-  to be written of earlier runs is waited for first. Reading back compares every tensor.
+  file. The target is 1.5 times that plus 100 ms.
+- `migrate` changes the policy of every layer. Write time runs until the new file is on disk
+  (`tests/bench/migrate_once.py`), compared with `cp` followed by `sync`. Pending writes from
+  earlier runs are flushed first. Reading back compares every tensor.
 - `check` is measured in the child's process (`tests/bench/check_once.py`), after loading and
   tracing: EfficientNetV2-B0, a batch of 8, five times in turn with the two `predict` calls of the
   same process. The memory is the peak of a process that does only that, against that of one that
   only predicts.
-- The small models are copies of eight fixtures in equal parts: HDF5, `.keras`, SavedModels,
-  architectures. The memory is that of the largest process.
-- The peak memory of policytool has to be independent of the weights' size; a tenth more than for
-  the thin network is let pass."""
+- The small models are equal numbers of copies of eight fixtures: HDF5, `.keras`,
+  SavedModels, architectures. The memory is that of the largest process.
+- The peak memory of policytool must not depend on the size of the weights; 10 % more than for the
+  thin network is accepted."""
 
 
 def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:

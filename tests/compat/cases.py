@@ -32,7 +32,7 @@ OP_LAYERS: Final = frozenset({"TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambd
 
 LOADED_OTHERWISE: Final[tuple[tuple[str, Callable[[str, Case, Record], bool]], ...]] = (
     (
-        "a custom model's constructor makes its layers again, under the loader's global policy",
+        "a custom model's constructor makes its layers again, under the global policy",
         lambda library, case, record: (
             library == TF_KERAS and case.name == "subclassed" and record["path"] != "net"
         ),
@@ -64,7 +64,7 @@ LOADED_OTHERWISE: Final[tuple[tuple[str, Callable[[str, Case, Record], bool]], .
     ),
     (
         (
-            "Keras 3 writes the policy of a Sequential and does not read it: the loader's global "
+            "Keras 3 writes the policy of a Sequential and does not read it: the global "
             "policy decides"
         ),
         lambda library, case, record: library == KERAS and record["class_name"] == "Sequential",
@@ -87,7 +87,7 @@ def verdict(case: Case, library: str) -> Verdict | None:
 
 def left_to_the_loader(case: Case) -> list[Layer]:
     """Return the layers whose policy is the loader's."""
-    return [layer for layer in report(case.path).layers if layer.source is Source.LOADER]
+    return [layer for layer in report(case.path).layers if layer.source is Source.GLOBAL]
 
 
 def under_another_policy(library: str) -> list[Case]:

@@ -84,7 +84,7 @@ def main() -> None:
             f"not with {sys.version.split()[0]}"
         )
     if directory.exists() and any(directory.iterdir()) and not (directory / MARKER).exists():
-        sys.exit(f"{directory} is not empty and was not made by this file; name another directory")
+        sys.exit(f"{directory} is not empty and was not made by this file; use another directory")
     try:
         make(directory)
     except subprocess.CalledProcessError as error:

@@ -116,6 +116,20 @@ def shown_attention(
     return keras.Model(given, list(y) if scores else y), _ids()
 
 
+def squared_softmax(keras: Any) -> Built:
+    """Return a Softmax whose input has as many rows, steps and channels: its mask fits."""
+    given = keras.Input((4,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(9, 4, mask_zero=True)(given)
+    return keras.Model(given, keras.layers.Softmax()(x)), _ids()[:, 1:5]
+
+
+def unrolled_backwards(keras: Any) -> Built:
+    """Return a Bidirectional that takes its mask as it is, and its steps turned around."""
+    given, x = _embedded(keras, "ids")
+    layer = keras.layers.LSTM(3, unroll=True, return_sequences=True)
+    return keras.Model(given, keras.layers.Bidirectional(layer)(x)), _ids()
+
+
 def casting_attention(keras: Any) -> Built:
     """Return an attention that casts its query, whose mask Keras 2 loses by that."""
     given = keras.Input((STEPS,), dtype="int32", name="ids")
@@ -137,6 +151,8 @@ MODELS: Final[dict[str, Callable[[Any], Built]]] = {
     "masked_decoders": decoders,
     "masked_steps_joined": joined_steps,
     "masked_beside_states": given_states,
+    "masked_softmax": squared_softmax,
+    "masked_unrolled_backwards": unrolled_backwards,
     "masked_nested": nested,
     "masked_rescaling": partial(passed_on, make=lambda layers: layers.Rescaling(2.0)),
     "masked_normalization": partial(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.compat
 
 CONFIGS: Final = Path(__file__).with_name("configs.py")
-_APART: Final = "an activation that is a layer becomes a layer of its own"
+_APART: Final = "an activation that is a layer becomes a separate layer"
 _PREFIX: Final = (
     "Keras 2 calls the backward layer backward_ and its name, and so it is called afterwards"
 )

@@ -106,7 +106,7 @@ def test_devices_are_set_up_once(tried: Callable[[str, Any], Any]) -> None:
     assert found["again"] == []
     assert found["other"] == [
         "devices",
-        "3 CPU devices were asked for, and this process has had 2 since its first job",
+        "3 CPU devices were requested, but this process has had 2 since its first job",
     ]
     assert (found["soft"], found["tf32"]) == (False, False)
 

@@ -56,31 +56,31 @@ GIVEN: Final[dict[str, Any]] = {
 WRONG: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "missing": (
         {"tokens": GIVEN["tokens"]},
-        "holds tokens, and the model takes segments, series, tokens",
+        "contains tokens, but the model expects segments, series, tokens",
     ),
     "extra": (
         {**GIVEN, "more": GIVEN["tokens"]},
-        "holds more, segments, series, tokens, and the model takes segments, series, tokens",
+        "contains more, segments, series, tokens, but the model expects segments, series, tokens",
     ),
     "rank": (
         {**GIVEN, "series": GIVEN["series"][:, 0]},
-        "input series takes the shape (any, any, 4), and the file has (20, 4)",
+        "input series expects the shape (any, any, 4), but the file has (20, 4)",
     ),
     "shape": (
         {**GIVEN, "tokens": GIVEN["tokens"][:, :3]},
-        "input tokens takes the shape (any, 12), and the file has (20, 3)",
+        "input tokens expects the shape (any, 12), but the file has (20, 3)",
     ),
     "dtype": (
         {**GIVEN, "segments": GIVEN["segments"] + 0.5},
-        "input segments takes int32, and the file has float64",
+        "input segments expects int32, but the file has float64",
     ),
     "range": (
         {**GIVEN, "tokens": GIVEN["tokens"] + 1},
-        "input tokens comes to words, which takes ids from 0 to 49, and the file has 1 to 50",
+        ("input tokens reaches words, which accepts IDs from 0 to 49, but the file has 1 to 50"),
     ),
     "negative": (
         {**GIVEN, "segments": GIVEN["segments"] - 1},
-        "input segments comes to kinds, which takes ids from 0 to 1, and the file has -1 to 0",
+        ("input segments reaches kinds, which accepts IDs from 0 to 1, but the file has -1 to 0"),
     ),
     "rows": (
         {**GIVEN, "segments": GIVEN["segments"][:7]},
@@ -311,7 +311,7 @@ def test_open_dimensions_get_the_smallest_size_that_works(
         "name": "series",
         "shape": [8, 8, 4],
         "dtype": "float32",
-        "how": "normal values, and -1 where a sequence has ended",
+        "how": "normally distributed values, and -1 after the end of a sequence",
     }
 
 
@@ -324,11 +324,11 @@ def test_a_batch_size_that_the_model_fixes_wins(
     assert told["stateful", "drawn"]["batch_size"] == 4
     assert told["stateful", "drawn"]["told"]["notes"] == []
     assert told["stateful", "asked"]["told"]["notes"] == [
-        "the model takes batches of 4 alone, not of 6"
+        "the model accepts only batches of 4, not of 6"
     ]
     assert told["stateful", "six"]["refused"] == [
         "inputs-file",
-        "the model takes batches of 4 alone, and the file has 6 rows of input series",
+        ("the model accepts only batches of 4, but the file has 6 rows for input series"),
     ]
 
 
@@ -341,7 +341,8 @@ def test_given_rows_are_all_fed(asked: Callable[[str], Answers], family: str) ->
     told = answers.told["nested", "given"]
     assert told["batches"] == [8, 8, 4]
     assert told["specs"] == [[None, 12], [None, 5, 4], [None, 12]]
-    assert told["told"]["notes"] == ["y of the file is passed over: it is no input"]
+    note = "ignored array `y` in the inputs file: the model has no such input"
+    assert told["told"]["notes"] == [note]
     assert [entry["how"] for entry in told["told"]["inputs"]] == [
         "given, cast from int64",
         "given, cast from float64",

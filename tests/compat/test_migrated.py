@@ -131,7 +131,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
                 assert isinstance(result, Migration), result
                 if result.status is Status.WRITTEN:
                     files.append(Migrated(case=case, to=to, path=str(target)))
-                elif result.status is Status.REFUSED:
+                elif result.status is Status.BLOCKED:
                     refused.append((case, str(to), result.plan.refusals[0].message))
     return Written(tuple(files), tuple(refused))
 

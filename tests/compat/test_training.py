@@ -58,7 +58,7 @@ def compiled() -> list[Compiled]:
         if "compiled" in row:
             loaded = reading.load_model(format_detection.document(FIXTURES / file, file))
             evidence = training_incompatibilities.evidence(
-                loaded.document, keras3=loaded.origins[-1].id.startswith("keras3")
+                loaded.document, loaded.placed, keras3=loaded.origins[-1].id.startswith("keras3")
             )
             assert evidence is not None
             found.append(Compiled(file=file, format=loaded.document.format, evidence=evidence))

@@ -43,6 +43,7 @@ LOST: Final = frozenset(
         ("nadam", "keras", "tf_keras"),
         ("nadam", "tf_keras", "keras"),
         ("nadam_in_hdf5", "tf_keras", "keras"),
+        ("nadam_scaled", "keras", "tf_keras"),
     }
 )
 """
@@ -50,7 +51,7 @@ By case, the library that wrote a file and the target: what a warning says is lo
 a training step, tf_keras multiplies Nadam's product of momentums once for each weight.
 """
 
-NO_NADAM: Final = "no state of Nadam is the same there"
+NO_NADAM: Final = "Nadam"
 
 
 def _weights(trained: Dialogue, library: str, file: Path | str) -> list[list[float]]:
@@ -101,6 +102,18 @@ def test_training_goes_on_in_the_other_format(trained: Dialogue, tmp_path: Path,
         done = policytool.migrate(source, target="tf_keras", output=output, verify=False)
         assert _LOST not in {note.code for note in done.plan.notes}
         expected, found = (_weights(trained, "tf_keras", file) for file in (source, output))
+        assert expected == found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_goes_on_in_an_older_release(trained: Dialogue, tmp_path: Path, name: str) -> None:
+    """A wrapper that scales losses holds fewer variables of Adafactor and Nadam."""
+    for source in trained.saved[name].get("keras", ()):
+        output = tmp_path / "model.keras"
+        done = policytool.migrate(source, target="keras3.10", output=output, verify=False)
+        assert done.status is Status.WRITTEN
+        assert _LOST not in {note.code for note in done.plan.notes}
+        expected, found = (_weights(trained, "keras", file) for file in (source, output))
         assert expected == found
 
 

@@ -38,6 +38,9 @@ class TrainedCase:
     freezes: bool = False
     """Whether a layer is not trained."""
 
+    scales: bool = False
+    """Whether a wrapper scales the loss."""
+
 
 CASES: Final[dict[str, TrainedCase]] = {
     **{name: TrainedCase(name) for name in ALL},
@@ -46,6 +49,10 @@ CASES: Final[dict[str, TrainedCase]] = {
     "nadam_in_hdf5": TrainedCase("Nadam", {}, libraries=("tf_keras",), formats=("h5",)),
     "adafactor_in_hdf5": TrainedCase("Adafactor", {}, libraries=("tf_keras",), formats=("h5",)),
     "adam_frozen": TrainedCase("adam", freezes=True),
+    **{  # tf_keras does not load an Adafactor in a wrapper
+        f"{name.lower()}_scaled": TrainedCase(name, {}, libraries=("keras",), scales=True)
+        for name in ("Adafactor", "Adam", "Nadam")
+    },
 }
 
 
@@ -90,6 +97,8 @@ def _save(keras: Any, name: str, folder: Path) -> list[str]:
         if case.config is None
         else getattr(keras.optimizers, case.optimizer)(**case.config)
     )
+    if case.scales:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     model.compile(optimizer, "mse")
     model.fit(*_batch(1), epochs=3, batch_size=4, shuffle=False, verbose=0)
     files = [str(folder / f"{keras.__name__}-{name}.{kind}") for kind in case.formats]

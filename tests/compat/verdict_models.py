@@ -40,6 +40,7 @@ _ARGUMENTS: Final[dict[str, tuple[Any, ...]]] = {
     "Activation": ("relu",),
     "RepeatVector": (2,),
 }
+_WITHOUT_FUNCTION: Final = "CategoricalGeneralizedCrossEntropy"
 WIDTH: Final = 8
 
 
@@ -86,6 +87,8 @@ def compiled(keras: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     yield from ((f"loss_{name}", {**plain, "loss": name}) for name in LOSSES)
     yield from ((f"metric_{name}", {**plain, "metrics": [name]}) for name in METRICS)
     yield "loss_object", {**plain, "loss": keras.losses.Huber()}
+    if hasattr(keras.losses, _WITHOUT_FUNCTION):
+        yield "loss_nameless", {**plain, "loss": getattr(keras.losses, _WITHOUT_FUNCTION)()}
     yield "metric_object", {**plain, "metrics": [keras.metrics.MeanIoU(2)]}
     yield "loss_own", {**plain, "loss": _own_loss}
     yield "metric_own", {**plain, "metrics": [_own_loss]}
@@ -116,6 +119,13 @@ def models(keras: Any) -> Iterator[tuple[str, Any]]:
             zeros = np.zeros((2, WIDTH), "float32")
             model.fit(zeros, zeros, verbose=0)
             yield f"{name}_trained", model
+    for name in OPTIMIZERS:
+        made = getattr(keras.optimizers, name, None)
+        if made is not None:
+            model = make(keras)
+            model.trainable = False
+            model.compile(made(), "mean_squared_error")
+            yield f"frozen_{name}", model
 
 
 def save(keras: Any, folder: Path) -> None:

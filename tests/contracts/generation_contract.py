@@ -153,5 +153,5 @@ class GenerationContract:
     )
     def test_refuses_what_is_no_policy(self, value: Any) -> None:
         """What no release writes is refused with a sentence that says what was expected."""
-        with pytest.raises(SpellingError, match=r"expected|no release"):
+        with pytest.raises(SpellingError, match=r"expected|unknown policy"):
             self.generation.parse(value)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from policytool import reports
 from policytool.commands import inspect as inspection
 from policytool.reports import View
+from policytool.reports.inspection import REPORTERS
 from policytool.support.version import VERSION
 from tests.helpers.paths import FIXTURES, ROOT
 
@@ -68,9 +68,9 @@ class ReporterContract:
         monkeypatch.chdir(ROOT)
 
     @property
-    def reporter(self) -> Reporter:
+    def reporter(self) -> Reporter[Selected]:
         """The reporter of this name."""
-        return next(reporter for reporter in reports.REPORTERS if reporter.name == self.name)
+        return next(reporter for reporter in REPORTERS if reporter.name == self.name)
 
     def test_same_input_gives_same_bytes(self) -> None:
         """Rendering twice, and reading twice, give one text."""

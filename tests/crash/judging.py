@@ -187,6 +187,6 @@ def wrong(
         and found is not State.ORIGINAL
         and not separate
         and "nothing was changed" not in said
-        and "could not be taken back" not in said
+        and "could not be undone" not in said
     ):
         yield f"failed and left {found}: {said[-300:]}"

@@ -186,10 +186,10 @@ def test_what_is_left_is_judged(found: dict[str, bytes], expected: State | str) 
         ("nothing was changed", 3, State.ORIGINAL, 0),
         ("nothing was changed", 3, State.NEW, 1),
         ("writing failed", 3, State.NEW, 1),
-        ("it could not be taken back", 3, State.NEW, 0),
+        ("it could not be undone", 3, State.NEW, 0),
         ("this is a bug", 70, State.ORIGINAL, 1),
         ("Traceback", 1, State.ORIGINAL, 1),
-        ("interrupted", 130, State.NEW, 0),
+        ("interrupted.", 130, State.NEW, 0),
         ("", -11, State.ORIGINAL, 1),
     ],
 )
@@ -262,9 +262,8 @@ def test_a_full_disk_below_stdout_is_no_bug() -> None:
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
         (
-            "policytool: reading or writing failed (No space left on device), and the report on "
-            "stdout "
-            "may be incomplete"
+            "error: Reading or writing failed (No space left on device), and the report "
+            "on stdout may be incomplete."
         )
     ]
 

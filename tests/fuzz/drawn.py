@@ -34,7 +34,7 @@ UNHURRIED: Final = (
 COMMANDS: Final = st.one_of(
     st.builds(
         lambda name: ("inspect", "--format", name),
-        st.sampled_from(("table", "tree", "markdown", "csv", "json")),
+        st.sampled_from(("table", "markdown", "csv", "json")),
     ),
     st.builds(
         lambda name, loader: ("audit", "--format", name, "--target", loader),

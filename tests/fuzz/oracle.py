@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ENDINGS: Final = frozenset({0, 1, 3, 4})
 USAGE: Final = 2
-_TOLD: Final = re.compile(r"policytool: \S.* \[([a-z0-9-]+)\]")
+_TOLD: Final = re.compile(r"error: \S.* \[([a-z0-9-]+)\]")
 _CONTROL: Final = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 SECONDS: Final = 30
 BYTES: Final = 2**30
@@ -49,7 +49,9 @@ def judged(ended: Ended, arguments: Sequence[str | Path], *, usage: bool = False
                 f"{stream[max(0, found.start() - 80) : found.start()]!r}: {shown}"
             )
     lines = ended.err.splitlines()
-    if ended.code != USAGE and any(not line.startswith("policytool: ") for line in lines):
+    if ended.code != USAGE and any(
+        not line.startswith(("error: ", "warning: ", "note: ")) for line in lines
+    ):
         raise BrokenError(f"a line on stderr that is no sentence of the tool's: {shown}")
     if "json" in arguments and "--diff" not in arguments and ended.out:
         _check_json(ended.out, shown)

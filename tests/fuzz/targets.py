@@ -243,7 +243,7 @@ def _arguments(number: int, path: Path, other: Path | None) -> tuple[str | Path,
             "inspect",
             path,
             "--format",
-            _pick(("table", "tree", "markdown", "csv", "json"), number),
+            _pick(("table", "markdown", "csv", "json"), number),
             "--variables",
         )
     if kind < 5:

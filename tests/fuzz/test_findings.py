@@ -79,7 +79,7 @@ def test_infer_with_float32_variables_is_the_models_affair(tmp_path: Path) -> No
         ("audit", path, "--target", "tf2.4"),
     ):
         assert oracle.command(*arguments)
-    assert "it takes its first input's dtype" in run("migrate", path, "--dry-run").out
+    assert "it uses the dtype of its first input" in run("migrate", path, "--dry-run").out
 
 
 @pytest.mark.parametrize("mode", ["int8_from_float32", "int8_from_int8", "gptq/4/128_from_float32"])

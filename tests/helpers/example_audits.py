@@ -21,6 +21,7 @@ from policytool.rules.finding import (
     Audited,
     Finding,
     Fix,
+    ModelCommand,
     Remedy,
     Severity,
     Suppressed,
@@ -60,12 +61,12 @@ def _finds_nothing(_case: RuleInput, _question: AuditOptions) -> Iterator[Findin
 
 SPELLED: Final = Rule(
     id="PT198",
-    name="spelled-oddly",
+    name="unusual-format",
     severity=Severity.WARNING,
     fix=Fix.SAFE,
     check=_finds_nothing,
     doc="""
-A policy that ``Keras 3`` spells otherwise.
+Policies have a format that ``Keras 3`` does not read.
 
 It names :class:`policytool.releases.policy.Policy`, <angles>, a*star* and snake_case; see
 https://example.org/a_b?c=d, and
@@ -98,10 +99,10 @@ NUMBERS: Final = replace(
 REMARK: Final = replace(
     SPELLED,
     id="PT598",
-    name="not-judged",
+    name="unknown-compatibility",
     severity=Severity.NOTE,
     fix=None,
-    doc="What the table of loaders cannot judge.\n\nSource: docs/loaders.md.\n",
+    doc="Compatibility cannot be determined.\n\nSource: docs/compatibility.md.\n",
 )
 RULES: Final = (SPELLED, NUMBERS, REMARK)
 
@@ -124,13 +125,13 @@ def suppressed(*found: Suppressed) -> tuple[Suppressed, ...]:
 def _spelled() -> Iterator[Finding]:
     for number, name in enumerate(("mlp", "mlp/dense_a", "mlp/dense_b")):
         yield SPELLED.finding(
-            f"{name} spells mixed_float16 as TF 2.3 did",
+            f"{name} has mixed_float16 in the format of TF 2.3",
             path=name,
             address=Address(part="model_config", pointer=f"/config/layers/{number}"),
             remedy=Remedy(fix=Fix.SAFE),
         )
     yield SPELLED.finding(
-        "the optimizer spells its policy as TF 2.3 did",
+        "the optimizer has its policy in the format of TF 2.3",
         remedy=Remedy(fix=Fix.SAFE, keep_loss_scale=True),
     )
 
@@ -164,7 +165,9 @@ def made() -> Audit:
     layers = ("mlp/dense_1", "mlp/dense_2")
     let_pass = [
         SPELLED.finding(
-            f"{path} spells mixed_float16 as TF 2.3 did", path=path, remedy=Remedy(fix=Fix.SAFE)
+            f"{path} has mixed_float16 in the format of TF 2.3",
+            path=path,
+            remedy=Remedy(fix=Fix.SAFE),
         )
         for path in layers
     ]
@@ -176,6 +179,14 @@ def made() -> Audit:
             generation="tf2.3",
             layers=9,
             findings=(*_spelled(), *_numbers(), remark),
+            commands=(
+                ModelCommand(
+                    target="keras3",
+                    arguments=("--set", "mlp/norm=float32", "--target", "keras3"),
+                    fix=Fix.UNSAFE,
+                ),
+                ModelCommand(target="tf2.3", reason=f"PT398 is still found: {NASTY} overflows"),
+            ),
         ),
         Audited(
             path="models/clean.keras", format="keras", generation="keras3.4+", layers=2, findings=()
@@ -187,7 +198,7 @@ def made() -> Audit:
             layers=1,
             findings=(
                 SPELLED.finding(
-                    f"{NASTY} is spelled oddly", path=NASTY, remedy=Remedy(fix=Fix.SAFE)
+                    f"{NASTY} has an unusual format", path=NASTY, remedy=Remedy(fix=Fix.SAFE)
                 ),
             ),
         ),
@@ -219,7 +230,7 @@ def made() -> Audit:
             format="keras",
             generation=None,
             layers=1,
-            findings=(REMARK.finding("mlp is judged by nobody", path="mlp"),),
+            findings=(REMARK.finding("mlp was not checked", path="mlp"),),
         ),
     )
     failures = (
@@ -230,13 +241,13 @@ def made() -> Audit:
         ),
     )
     keep = SPELLED.finding(
-        "the optimizer spells its policy as TF 2.3 did",
+        "the optimizer has its policy in the format of TF 2.3",
         remedy=Remedy(fix=Fix.UNSAFE, keep_loss_scale=True),
     )
     mended = (
         Mended(
             path="models/mlp.h5",
-            outcome=FixOutcome.MENDED,
+            outcome=FixOutcome.FIXED,
             arguments=("--target", "keras3"),
             gone=tuple(let_pass),
             left=(
@@ -275,6 +286,16 @@ def findings(draw: st.DrawFn) -> Finding:
 
 
 @st.composite
+def commands(draw: st.DrawFn) -> ModelCommand:
+    """Draw a command, or the reason why there is none, whose texts are anything."""
+    target = draw(st.sampled_from([None, "keras3", "tf2.14"]))
+    if draw(st.booleans()):
+        return ModelCommand(target=target, reason=draw(_TEXTS))
+    arguments = draw(st.lists(_TEXTS, max_size=3).map(tuple))
+    return ModelCommand(target=target, arguments=arguments, fix=draw(st.sampled_from(Fix)))
+
+
+@st.composite
 def audits(draw: st.DrawFn) -> Audit:
     """Draw an audit of a few models, whose names and messages are anything."""
     passed = st.builds(
@@ -290,13 +311,14 @@ def audits(draw: st.DrawFn) -> Audit:
         generation=st.none(),
         layers=st.integers(0, 9),
         findings=st.lists(findings(), max_size=4).map(tuple),
+        commands=st.lists(commands(), max_size=2).map(tuple),
         suppressed=st.lists(passed, max_size=2).map(lambda found: suppressed(*found)),
     )
     failures = st.builds(Failure, path=_TEXTS, code=st.just("truncated"), message=_TEXTS)
     mended = st.builds(
         Mended,
         path=_TEXTS,
-        outcome=st.sampled_from([FixOutcome.MENDED, FixOutcome.PLANNED]),
+        outcome=st.sampled_from([FixOutcome.FIXED, FixOutcome.PLANNED]),
         gone=st.lists(findings(), max_size=2).map(tuple),
         left=st.lists(st.builds(Unmended, finding=findings(), reason=_TEXTS), max_size=2).map(
             tuple

@@ -48,7 +48,7 @@ DRAWN: Final = CheckInputs(
             name="image",
             shape=(8, 224, 224, 3),
             dtype="float32",
-            how="values from 0 to 255, as pixels have them",
+            how="pixel values from 0 to 255",
         ),
     ),
 )
@@ -61,7 +61,7 @@ GIVEN: Final = CheckInputs(
         CheckInput(name="ids", shape=(32, 128), dtype="int32", how="ids of the file"),
         CheckInput(name="mask", shape=(32, 128), dtype="bool", how="mask of the file"),
     ),
-    notes=("labels of the file is passed over: it is no input",),
+    notes=("labels of the file is ignored: it is not an input",),
 )
 
 
@@ -214,7 +214,7 @@ SIDES: Final = {
         policy="mixed_float16",
         policies={"mixed_float16": 18, "float32": 3},
         kept={
-            "net/probabilities": "it makes the model's output, which stays in float32",
+            "net/probabilities": "it computes the output of the model, which stays in float32",
             "net/unit": "its squares leave float16's range",
             "net/unit_1": "its squares leave float16's range",
         },
@@ -356,7 +356,12 @@ def _given() -> Checks:
     return check(
         one,
         notes=(
-            CheckNote(code="tf32", message="the reference of the column TF32 is the one without"),
+            CheckNote(
+                code="tf32",
+                message=(
+                    "the TF32 column compares the reference with TF32 to the reference without it"
+                ),
+            ),
         ),
         **sides,
     )
@@ -519,7 +524,7 @@ def _graph() -> Checks:
     side = CheckSide(
         path="exported", policy="mixed_bfloat16", policies={}, library="tensorflow 2.21.0"
     )
-    message = "the model runs as the graph that the file holds, because its classes are not at hand"
+    message = "the model runs as the graph in the file, because its classes are not available"
     return check(
         *runs,
         notes=(CheckNote(code="graph", message=message),),

@@ -51,17 +51,18 @@ ABOUT: Final = """\
 
 Written by `make load`.
 
-{count} models in one directory, every fourth of them broken, are named to each command with `--jobs
-{jobs}`. The good ones are the fixtures of every release and format. Of the broken ones some end the
-process that reads them (a preloaded library does, tests/load/crash.c), and some never let it go
-(tests/helpers/endless.py). Every file has to be in the report, as a model or as a failure.
+{count} models in one directory, a quarter of them broken, are passed to each command with
+`--jobs {jobs}`. The valid ones are the fixtures of every release and format. Some of the broken
+ones crash the process that reads them (through a preloaded library, tests/load/crash.c), and some
+make it hang (tests/helpers/endless.py). The report must contain every file, as a model or as a
+failure.
 
 {made}
 
 ## Memory over time
 
-The resident memory of the command's process, and the largest of the processes that read, in MiB:
-the largest sample in each eighth of the run.
+Resident memory in MiB of the main process and the largest worker: the peak sample in each eighth of
+the run.
 
 {table}
 
@@ -275,16 +276,14 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
             f"{len(whole)}"
         )
     return (
-        "`migrate --to mixed_bfloat16 -o DIR` was sent SIGINT, as by Ctrl-C, when "
-        f"{total * 2 // 5} of {total} outputs were there: exit {first.code} after "
-        f"{first.seconds:.0f} s, {len(before)} outputs, each the same bytes as without an "
-        "interrupt, and nothing else in the directory. "
-        f"{told} of them are named on stderr: all but what each process may have finished and not "
-        "yet said. "
-        f"The same with `--skip-existing`: exit {second.code} after {second.seconds:.0f} s, "
-        f"{total - kept} outputs made, {kept} left as they were, "
-        "and in the end the same files as without an interrupt. Files over which a library goes in "
-        "circles are left out of this."
+        "`migrate --to mixed_bfloat16 -o DIR` received SIGINT, as from Ctrl-C, when "
+        f"{total * 2 // 5} of {total} outputs existed: exit {first.code} after "
+        f"{first.seconds:.0f} s, {len(before)} outputs, each byte-identical to the output of an "
+        f"uninterrupted run, and nothing else in the directory. {told} of them are listed on "
+        "stderr: all except those that a process may have finished but not yet reported. The "
+        f"same with `--skip-existing`: exit {second.code} after {second.seconds:.0f} s, "
+        f"{total - kept} outputs created, {kept} unchanged, and finally the same files as "
+        "without an interrupt. This test excludes files over which a library loops endlessly."
     )
 
 
@@ -320,8 +319,10 @@ def page(count: int, work: Path) -> str:
     return ABOUT.format(
         count=count,
         jobs=JOBS,
-        made=f"They are: {kinds}. Directories without a model are named too, and hold nothing to "
-        "report.",
+        made=(
+            f"They are: {kinds}. Directories without a model are passed as well and produce no "
+            "report."
+        ),
         table="\n".join([_HEADS, *rows]),
         reported="\n".join(told),
         resumed=resumed(

@@ -1,0 +1,105 @@
+"""
+Models that no command fixes for the newest Keras: the library itself shows the reason that the
+audit gives.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import policytool
+from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.compat
+
+PROGRAM: Final = """
+import json, sys
+import keras, numpy
+found = {}
+for path in sys.argv[1:]:
+    try:
+        model = keras.saving.load_model(path)
+    except Exception as error:
+        found[path] = str(error)
+    else:
+        found[path] = type(model.optimizer).__name__
+found["hard_sigmoid"] = float(keras.activations.hard_sigmoid(numpy.array([-1.0], "float32"))[0])
+print("\\n" + json.dumps(found))
+"""
+
+BLOCKED: Final = {
+    "tf2.15/weights_only.h5": ("only weights", "No model config found in the file"),
+    "keras3.15/loops.export": (
+        "SavedModel without Keras metadata",
+        "File format not supported",
+    ),
+    "keras2.3.1/lambda.h5": ("bytecode", "whose `function` is a Python lambda"),
+    "keras3.15/lambda.keras": ("__lambda__", "whose `function` is a Python lambda"),
+    "keras2.3.1/sequential_unbuilt_input.h5": (
+        "input shape",
+        "Model expected 0 layers, found 2 saved layers",
+    ),
+    "keras3.15/subclassed.h5": ("not in its config", "Unknown layer: 'Net'"),
+    "tf2.3/string_lookup": ("vocabulary", "File format not supported"),
+}
+"""Fixture to a part of the audit's reason, and of the library's error."""
+
+UNSCALED: Final = "tf2.3/exp_mf16_none.h5"
+"""A model that loads once it is converted, and whose optimizer scales no losses."""
+
+
+def reason(name: str) -> str:
+    """Return why no command fixes a fixture."""
+    (command,) = policytool.audit(FIXTURES / name, targets=["keras3"]).commands
+    assert command.arguments is None, name
+    return str(command.reason)
+
+
+@pytest.fixture(scope="module")
+def answers(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what the newest Keras makes of the fixtures, and of the one that was converted."""
+    converted = tmp_path_factory.mktemp("converted") / "unscaled.keras"
+    policytool.migrate(FIXTURES / UNSCALED, target="keras3", output=converted)
+    paths = [*(str(FIXTURES / name) for name in BLOCKED), str(converted)]
+    done = subprocess.run(
+        [str(compat_python), "-c", PROGRAM, *paths],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=SECONDS,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found | {UNSCALED: found[str(converted)]}
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_the_library_fails_to_load_what_no_command_fixes(
+    name: str, answers: dict[str, Any]
+) -> None:
+    """With an error that fits the reason."""
+    said, error = BLOCKED[name]
+    assert said in reason(name)
+    assert error in answers[str(FIXTURES / name)]
+
+
+def test_an_architecture_whose_function_differs_has_no_weights_to_rewrite(
+    answers: dict[str, Any],
+) -> None:
+    """hard_sigmoid(-1) is 0.3 in Keras 2, and weights would have to make up for it."""
+    assert "the file has no weights" in reason("tf2.12/rnn.json")
+    assert answers["hard_sigmoid"] == pytest.approx(1 / 3)
+
+
+def test_an_optimizer_that_never_scaled_losses_scales_none(answers: dict[str, Any]) -> None:
+    """The converted model loads, and trains as unscaled as before."""
+    assert reason(UNSCALED).startswith("PT203 is still found")
+    assert answers[UNSCALED] == "SGD"
