@@ -19,20 +19,20 @@ _TITLE: Final = """# The models of keras.applications
 
 Written by `make docs` from `fixtures/applications.json`, which `fixtures/applications.py` writes.
 Each model has random weights, images of 96 x 96 pixels and 10 classes without a last activation.
-Its batch normalisations have small factors and the statistics of the inputs, as training would give
-them: with others the deepest models make of a rounding a difference as large as their output. It is
-saved as HDF5 and as `.keras`, and converted for the other library from each container that its own
-release reads back with the same predictions; then the other library predicts with the result.
+Its batch normalizations have small factors and the statistics of the inputs, as after training:
+otherwise the deepest models amplify rounding errors to the size of their outputs. Each model is
+saved as HDF5 and as `.keras`, and converted for the other library from each format that its own
+release loads with the same predictions; then the other library predicts with the result.
 
-Cells are differences of the logits in ulp of the largest. *Own* is how far the release is from
-itself where oneDNN computes in another order, which is what the model makes of roundings.
-ResNetRS420 is deeper than Python's recursion limit lets a loader walk: its own function raises that
-limit, and `sys.setrecursionlimit` does before it is loaded. A number in brackets is a reason below.
+Cells are differences of the logits in ulp of the largest value. *Own* is the difference of the
+release from itself if oneDNN computes in a different order; it shows the effect of rounding.
+ResNetRS420 exceeds Python's recursion limit on loading: its constructor raises this limit, and
+`sys.setrecursionlimit` does so before the model is loaded. A number in parentheses refers to a
+reason below.
 
-Those with a star have the weights that they are made with, and were given inputs from -1 to 1:
-where the model brings pixels to a scale itself, little of such inputs is left, and roundings count
-for more; and *own* says nothing of those. The normalisations of Inception have no factors to make
-small.
+Models with a star have their default initial weights and inputs from -1 to 1: if the model rescales
+pixels itself, such inputs become very small and rounding matters more; *own* does not apply to
+them. The normalizations of Inception have no factors.
 """
 
 
@@ -62,7 +62,7 @@ def applications_page() -> str:
         ]
         lines += [f"{number}. {text}" for text, number in reasons.items()]
         if without:
-            lines += ["", f"{release} has no {', '.join(without)}."]
+            lines += ["", f"{generation_words(release)} has no {', '.join(without)}."]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -83,7 +83,7 @@ def _cell(text: str, reasons: dict[str, int]) -> str:
     said = (
         text
         if text.startswith(("refused", "failed", "not tried"))
-        else f"its own release does not read it back: {text}"
+        else f"the release that wrote it cannot read it back: {text}"
     )
     # The layer that is named differs from model to model.
     words = said.split(": ")

@@ -69,21 +69,21 @@ _INTRODUCTION: Final = """\
 # Published attacks
 
 Written by `make docs` from `fixtures/attacks.json`, where `fixtures/attacks.py --measure` recorded
-what releases did with files that it wrote, and from what `audit` and `check` say of the files now.
-Each file does its harm by making a file where it is loaded, by removing a directory there, by
-reading another file there into the model or its outputs, or by asking for memory; each was loaded
-in an empty directory, in a process of bounded memory and time. *Refused* means that the harm did
-not come about: a release may refuse a file because it knows the attack, or because it cannot read
-the file at all. Releases that did harm only because safe mode was switched off (`safe_mode=False`)
-do not count for the advisories.
+the effect of its files on each release, and from the current results of `audit` and `check`. The
+harm of each file is to create a file on loading, to remove a directory, to read another file into
+the model or its outputs, or to request too much memory. Each file was loaded in an empty directory,
+in a process with limited memory and time. *Prevented* means that the harm did not happen: a release
+may reject a file because it detects the attack, or because it cannot read the file at all. Releases
+in which the harm happened only without safe mode (`safe_mode=False`) do not count for the
+advisories.
 
-Most files without an advisory use functions and ops of TensorFlow as designed: its [security
-policy](https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md) says that models are
-programs. Some of them fail to load after the harm.
+Most files without an advisory use functions and ops of TensorFlow as designed: according to its
+[security policy](https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md), models are
+programs. Some of them fail to load after the harm is done.
 
-None of policytool's commands does any of it: `tests/test_attacks.py` runs them over all files under
-`strace`. `check`, `--verify` and `--retrace` refuse them before TensorFlow starts, unless `--trust`
-is given.
+None of policytool's commands has these effects: `tests/test_attacks.py` runs them on all files
+under `strace`. `check`, `--verify` and `--retrace` reject the files before TensorFlow starts,
+unless `--trust` is set.
 """
 
 
@@ -111,7 +111,7 @@ def attacks_page() -> str:
         "",
         "## What did no harm",
         "",
-        "On no release that was asked, and why:",
+        "Not demonstrated in any tested release, with reasons:",
         "",
         *(f"- `{name}`: {note}." for name, note in notes),
     ]

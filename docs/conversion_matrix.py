@@ -21,23 +21,23 @@ CONVERSIONS: Final = FIXTURES / "conversions.json"
 LOADS: Final = FIXTURES / "loads.json"
 
 _WORDS: Final = {"loads": "load", "near": "near", "undecided": "open"}
-_TITLE: Final = """# Which release loads what, before and after
+_TITLE: Final = """# Compatibility of the fixtures before and after conversion
 
 Written by `make docs` from `fixtures/loads.json` and `fixtures/conversions.json`. Each row is a
-file that a release wrote, each column a release that was given it: as it is, and as `policytool
-migrate --target` writes it for that release.
+file that a release wrote, and each column a release that loads it: the original, and the result of
+`policytool migrate --target` for that release.
 
-- `ok`: the release loaded the file before, and loads what migrate makes of it, with the same
-  predictions and the same policies.
-- **ok**: it refused the file before, and loads what migrate makes of it, in the same way.
-- `load` and **load**: the same of a file without weights, or without inputs on record, of which
-  predictions are not compared.
-- `near` and **near**: it predicts within 64 ulp and not within 4: in recurrent layers the libraries
-  round in another order.
-- `open` and **open**: whether it loads is left open, and it did not here (bytecode of another
-  Python, layers that are revived from what was traced).
-- a number: migrate refuses to convert it, for the reason below. In brackets, `(1)`: the release
-  loads the file as it is.
+- `ok`: the release loads the original and the result, with the same predictions and the same
+  policies.
+- **ok**: the release fails to load the original, but loads the result in the same way.
+- `load` and **load**: the same for a file without weights or recorded inputs, whose predictions are
+  not compared.
+- `near` and **near**: predictions differ by more than 4 but at most 64 ulp, because the libraries
+round in a different order in recurrent layers.
+- `open` and **open**: the compatibility is unknown, and the file failed to load here (bytecode of
+  another Python version, layers restored from traces).
+- a number: the conversion is not supported, for the reason below. A number in parentheses, `(1)`:
+the release loads the original.
 """
 
 
@@ -99,7 +99,7 @@ def _cell(after: str | None, before: str | None, reasons: dict[str, int]) -> str
 def _kind(after: str | None, before: str | None) -> str:
     if after is None:
         return ""
-    was = "loaded before" if before == "ok" else "refused before"
+    was = "loaded before" if before == "ok" else "failed to load before"
     now = (
         "not converted"
         if after.startswith("refused")

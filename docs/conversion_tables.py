@@ -59,14 +59,14 @@ def targets_page() -> str:
 
 
 def _targets() -> Iterator[str]:
-    yield row(("`--target`", "what it stands for"))
+    yield row(("`--target`", "meaning"))
     yield row(("---", "---"))
     for name, words in descriptions():
         yield row((code(name), prose(words)))
 
 
 def _rewrites() -> Iterator[str]:
-    yield row(("rewrite", "what it is about"))
+    yield row(("rewrite", "description"))
     yield row(("---", "---"))
     for rewrite in REWRITES:
         yield row((rewrite.name, rule_reference.markdown(_about(rewrite))))
@@ -110,7 +110,7 @@ def _conversions() -> Iterator[str]:
             )
         )
     yield ""
-    yield row(("refused for", "conversions", "such as"))
+    yield row(("reason", "conversions", "such as"))
     yield row(("---", "---", "---"))
     yield from _refusals(outcomes)
 
@@ -180,7 +180,7 @@ def behaviour_page() -> str:
         "",
         (
             "Written by `make docs` from `policytool/releases/data/layer_behaviour.json`, which "
-            f"`fixtures/layer_behaviour.py` has from {' and '.join(_newest())}:"
+            f"`fixtures/layer_behaviour.py` measured with {' and '.join(_newest())}:"
         ),
         (
             "a layer is built in one library with random weights, converted as `migrate --target` "
@@ -188,16 +188,16 @@ def behaviour_page() -> str:
             "it, and run in the other on the same inputs."
         ),
         (
-            f"A case is a class with arguments. Up to {ulp} ulp of the largest output in float32, "
-            "and "
-            f"{eps} eps of the compute dtype in 16 bits, are the same."
+            f"A case is a class with arguments. Results agree if they differ by at most {ulp} "
+            f"ulp of the largest output in float32, and by at most {eps} eps of the compute "
+            "dtype in 16 bits."
         ),
         "",
         "## By class",
         "",
         (
-            "The cases that agree, of those that were tried, and the largest differences of those: "
-            "float32 in ulp, `mixed_float16` and `mixed_bfloat16` in eps."
+            "The number of cases that agree, and their largest differences: float32 in ulp, "
+            "`mixed_float16` and `mixed_bfloat16` in eps."
         ),
         "",
         row(
@@ -239,7 +239,7 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
     Yield the cases of a direction that do not agree, or are not converted, with what was said or
     measured.
     """
-    yield from ("", f"## Not the same, or not converted, to Keras {3 if to_keras3 else 2}", "")
+    yield from ("", f"## Different or not converted to Keras {3 if to_keras3 else 2}", "")
     coarse = [
         name
         for facts in behaviour.measurements()[behaviour.direction(to_keras3=to_keras3)].values()
@@ -251,11 +251,11 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
         )
     ]
     said = (
-        "These agree in float32 and not in 16 bits, which one library computes otherwise inside: "
-        f"{', '.join(map(code, coarse))}."
+        "These agree in float32 but not in 16 bits, because one library computes "
+        f"differently: {', '.join(map(code, coarse))}."
     )
     yield from (
-        said if coarse else "No case agrees in float32 and not in 16 bits.",
+        said if coarse else "No case agrees in float32 but not in 16 bits.",
         "",
         row(("case", "under", "what happens")),
         row(["---"] * 3),
@@ -271,15 +271,15 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
 
 def _told(case: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "refused" in case:
-        yield "", f"refused: {_without_path(case['refused'])}"
+        yield "", f"not supported: {_without_path(case['refused'])}"
     elif "fails" in case:
-        yield "", f"refused, for it fails there: {case['fails']}"
+        yield "", f"not supported because it fails: {case['fails']}"
     for policy, allowed, unit in zip(
         _POLICIES, (behaviour.ULP, behaviour.EPS, behaviour.EPS), ("ulp", "eps", "eps"), strict=True
     ):
         found = case.get(policy)
         if isinstance(found, str):
-            yield policy, f"it fails there: {found}"
+            yield policy, f"it fails: {found}"
         elif isinstance(found, int) and found > allowed:
             yield policy, f"differs by {found} {unit}"
 

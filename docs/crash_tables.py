@@ -24,40 +24,37 @@ _LEFT: Final = (
 )
 """What can be left, in the order of the columns."""
 
-_INTRODUCTION: Final = """# What faults in the middle of writing leave
+_INTRODUCTION: Final = """# Faults during writing
 
 Written by `make docs` from `tests/crash/record.json`, which `make crash` writes. Each run is the
-real command under strace, which puts one fault into one call of the system that concerns the
-model's directory, also into those that libhdf5 makes. An undisturbed run tells the calls; one that
-is in no list of calls that write, or that do not, ends it. After each run the directory is held
-against what was there and against what the undisturbed run leaves, byte for byte and with modes
-(of a report, which says what happened in its run, any whole one is right); the exit code and the
-sentence have to be true of it; and where the command was not done it is run again, and has to be
-done then.
+real command under strace, which injects one fault into one system call for the directory of the
+model, including calls of libhdf5. A run without faults lists the calls; an unknown call is an
+error. After each run, the directory is compared with its state before, and with the result of the
+run without faults, byte for byte and including modes (any complete report is accepted, because its
+content depends on the run). The exit code and the message must match the state. If the command did
+not finish, it runs again and must finish then.
 
-- SIGKILL, ENOSPC and EIO are put into every call that writes, gives or takes a name, sets
-  attributes, or brings something to the disk.
-- SIGINT, and EIO at a call and every later one, those that take back what was begun among them, are
-  put into each kind of call on each file: of the many that write to one draft, the first, the last
-  and every tenth. So are the other errors and SIGTERM, in turn, and EIO in calls that read.
-- *Short writes* are runs with a limit to the size of files: the system writes what fits, and
-  refuses the rest.
-- *Meanwhile* and *at once*: the run is stopped after a call, someone else works on the same files,
-  and it goes on. A report replaces an older one, and never the model that someone saves under its
-  name.
-- *In a new interpreter*: the process begins with its first instruction under strace; the other runs
-  are forks of one that has loaded its modules.
-- File systems with less: drafts that have hidden names, as where there is no `O_TMPFILE`, and links
-  that are refused (EPERM), as on FAT.
+- SIGKILL, ENOSPC and EIO are injected into every call that writes, creates or removes a name, sets
+  attributes, or flushes data to disk.
+- SIGINT, and EIO at a call and every later one, including calls that undo earlier ones, are
+  injected into each kind of call on each file: into the first, the last and every tenth of the many
+  calls that write one draft. So are the other errors and SIGTERM, in turn, and EIO in calls that
+  read.
+- *Short writes* are runs with a limit on the size of files: the system writes only a part.
+- *Meanwhile* and *at once*: the run is paused after a call, another process changes the same files,
+  and the run continues. A report replaces an older report, but never a model saved under its name.
+- *In a new interpreter*: the process starts under strace; the other runs are forks of a process
+  that has loaded its modules.
+- Limited file systems: drafts with hidden names, as without `O_TMPFILE`, and failing links (EPERM),
+  as on FAT.
 
-*Each file original or new*: a backup that has its name already, or one of several files that is
-written. *Original as NAME.bak*: a directory between its two renames; [migrate.md](migrate.md) says
-what to do. What a process that is killed leaves under hidden names, the next run that writes there
-removes.
+*Each file original or new*: a backup that already has its name, or one of several written files.
+*Original as NAME.bak*: a directory between its two renames; [migrate.md](migrate.md) explains what
+to do. The next run that writes to the directory removes hidden files of a killed process.
 
-The last table says how many runs each path had. Two processes that share several files were killed
-alone, because which of them does what is not the same in every run. A kill is not a power cut: what
-the disk does with what it was told to keep, and in which order names reach it, is not tried here.
+The last table shows the number of runs for each path. Runs with two processes that share several
+files were only killed, because the order of their work differs between runs. A kill is not a power
+failure: the behavior of the disk was not tested.
 """
 
 

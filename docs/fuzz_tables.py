@@ -13,7 +13,7 @@ _ADDED: Final = ("executions", "seconds", "crashes", "hangs", "limits", "traced"
 _MOST: Final = ("slowest", "memory")
 
 KINDS: Final = {
-    "changed": "valid files changed by what they are made of, in process",
+    "changed": "valid files with structural changes, in process",
     "guided": "the same, and bytes, led by coverage (atheris), in process",
     "drawn": "models drawn and changed by Hypothesis, in process",
     "hostile": (
@@ -43,60 +43,52 @@ def fuzzing_page() -> str:
         ),
         "",
         (
-            "Valid files of every format are changed by what they are made of: keys, classes, "
-            "names "
-            "that lead elsewhere, policies, numbers, nesting in configs;"
+            "Valid files of every format get structural changes: keys, classes, escaping "
+            "names, policies, numbers, nesting in configs;"
         ),
         (
             "fields of protobuf messages, entries of a checkpoint's table, members of archives, "
-            "with "
-            "the lengths and checksums around them right again; and bytes."
+            "with corrected lengths and checksums around them; and single bytes."
         ),
         (
-            "What is run is the command line in the fuzzer's own process (inspect in every format, "
-            "audit with every target, migrate to every policy and target,"
+            "Each run executes the command line in the fuzzer's own process (inspect in every "
+            "format, audit with every target, migrate to every policy and target,"
         ),
-        "shown and written, diff), or the reader alone, or the tool as a process of its own.",
+        ("shown and written, diff), or only the reader, or the tool as a separate process."),
         "",
         (
             "The contract: exit code 0, 1, 3 or 4, and 2 for settings, plans and baselines; "
-            "sentences "
-            "on stderr, no traceback, no character that a terminal obeys;"
+            "sentences on stderr, no traceback, no terminal control characters;"
         ),
         (
-            "JSON reports that are JSON; below 30 seconds of the processor's time and 1 GiB; "
-            "nothing "
-            "changed beside the output. A part of the whole runs is traced"
+            "JSON reports that are JSON; at most 30 CPU seconds and 1 GiB; no changes except "
+            "the output. Some end-to-end runs are traced"
         ),
         (
-            "(`strace -f -e trace=file,network,process`): no process, no address, no file but the "
-            "input, the output, the interpreter's and the system's."
+            "(`strace -f -e trace=file,network,process`): no process, no network address, and "
+            "no files except the input, the output, and those of the interpreter and the system."
         ),
         "",
         (
-            "Models for the guard of `check`, `--verify` and `--retrace` are drawn from a grammar "
-            "of "
-            "their own: every class and argument that releases write, with"
+            "Models for the guard of `check`, `--verify` and `--retrace` are drawn from "
+            "a separate grammar: every class and argument that releases write, with"
         ),
         (
-            "functions, classes, modules, paths and byte code that are on no list in every place "
-            "where "
-            "a loader looks something up, and SavedModels with every op"
+            "functions, classes, modules, paths and bytecode that are on no list in "
+            "every place where a name is looked up, and SavedModels with every op"
         ),
         (
-            "that leads out of a graph and every way to write a path. A model with something "
-            "hostile "
-            "in it has to be refused in one sentence and named by `audit`,"
+            "that leads out of a graph and every way to write a path. A model with a hostile "
+            "part must be rejected with one message and reported by `audit`,"
         ),
         (
             "and a sound one allowed. Hostile and odd models that are allowed are loaded and "
             "called by "
-            "the libraries under strace, beside a file that none may"
+            "the libraries under strace, next to a file that they must not"
         ),
         (
-            "open and a place where none may write: nothing may be opened, started or connected to "
-            "but "
-            "what the libraries open themselves."
+            "open and a directory that they must not write to: nothing may be opened, started "
+            "or connected to except what the libraries open themselves."
         ),
         "",
         "## Totals",
@@ -114,23 +106,18 @@ def fuzzing_page() -> str:
         _summary("all", rows),
         "",
         *_about_processes(rows),
-        (
-            "Crashes and hangs are of runs, before what they found was mended; the same one counts "
-            "as "
-            "often as it was met. Each is among the findings,"
-        ),
-        "where what was found before the record was kept stands as well.",
+        "Crashes and hangs are counted per run, before their causes were fixed.",
+        "The findings list each of them, and earlier ones.",
         "",
         (
-            "HDF5 that is read in the fuzzer's own process is bounded by 1.5 GiB of addresses "
-            "alone: "
-            "damaged heaps over which the library takes ever more"
+            "HDF5 that is read in the fuzzer's own process is limited only by 1.5 GiB of "
+            "address space: damaged heaps for which the library allocates memory"
         ),
         (
-            "memory, or goes in circles, get there, and count as damage and as hangs. The command "
-            "bounds both (`library-bytes` and `call-seconds` in"
+            "without end or loops endlessly reach this limit and count as damage and as hangs. "
+            "The command limits both (`library-bytes` and `call-seconds` in"
         ),
-        "[limits.md](limits.md)), so that whole runs stay within the contract.",
+        "[limits.md](limits.md)), so end-to-end runs stay within the contract.",
         "",
         "## By target",
         "",
@@ -160,7 +147,7 @@ def fuzzing_page() -> str:
 
 def _about_processes(rows: list[Row]) -> list[str]:
     traced = sum(one["traced"] for one in rows)
-    return [f"Of the whole runs {traced} were traced.", ""] if traced else []
+    return [f"{traced} end-to-end runs were traced.", ""] if traced else []
 
 
 def _summary(title: str, rows: list[Row]) -> str:

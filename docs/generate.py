@@ -33,7 +33,8 @@ from policytool.model.compatibility.incompatibilities import REFUSALS
 from policytool.releases import known_arguments, policy
 from policytool.releases.generations import GENERATIONS
 from policytool.releases.releases import LOADERS
-from policytool.reports import REPORTERS, View, rule_reference
+from policytool.reports import View, rule_reference
+from policytool.reports.inspection import REPORTERS
 from policytool.rules import FAMILIES, RULES
 from policytool.support.errors import SpellingError
 
@@ -71,9 +72,8 @@ def policies_page() -> str:
         "# Dtype policies",
         "",
         (
-            "Written by `make docs` from the package's own data; `policytool policies` shows the "
-            "same "
-            "at the terminal."
+            "Written by `make docs` from the data of the package; `policytool policies` shows "
+            "the same in the terminal."
         ),
         "",
         "| policy | compute | variable | since | raises from | instead |",
@@ -88,7 +88,7 @@ def policies_page() -> str:
         )
         cells = (f"`{name}`", *dtypes, life.introduced, life.removed, life.replacement)
         lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
-    lines += ["", "## How each generation spells them", ""]
+    lines += ["", "## Formats in each release", ""]
     for generation in GENERATIONS:
         lines += [f"### {generation.title}", "", "| policy | in a config |", "| --- | --- |"]
         for name in policy.LISTED:
@@ -101,64 +101,57 @@ def policies_page() -> str:
     return "\n".join(lines)
 
 
-def loaders_page() -> str:
+def compatibility_page() -> str:
     """Return the table of what refuses what as Markdown."""
     lines = [
-        "# Which loader takes which file",
+        "# Which release loads which file",
         "",
         (
-            "Written by `make docs` from `policytool/model/compatibility/incompatibilities.py` and "
-            "`policytool/releases/data/layer_arguments.json`. What is asked is"
+            "Written by `make docs` from "
+            "`policytool/model/compatibility/incompatibilities.py` and "
+            "`policytool/releases/data/layer_arguments.json`. The tested call is"
         ),
-        (
-            "`load_model(path, compile=False)` under a default global policy. The loaders that "
-            "were "
-            "asked: "
-        )
+        ("`load_model(path, compile=False)` under a default global policy. The tested releases:  ")
         + ", ".join(LOADERS)
         + ".",
         "",
         (
-            "There are three answers. A loader *refuses* a file for a cause of the tables below. "
-            "It "
-            "*loads* a file in which nothing is left open."
+            "There are three verdicts. A model is *incompatible* with a release for a "
+            "reason in the tables below. It *loads* if no question is open."
         ),
         (
-            "Otherwise it is *not judged*, and the report says why: a custom class, a Lambda, an "
-            "op "
-            "that is called by its name, a class that no release"
+            "Otherwise its compatibility is *unknown*, and the report shows the reason: "
+            "a custom class, a Lambda, an op called by its name, an untested class,"
         ),
         (
-            "was asked about, a key that no release was seen to write, the tables of lookup "
-            "layers, "
-            "files of Keras 1, exports for serving. A SavedModel's layer that a loader"
+            "a key that no known release writes, the tables of lookup layers, files of "
+            "Keras 1, exports for serving. If a release cannot build a layer of a "
+            "SavedModel"
         ),
         (
-            "cannot build from its config may be revived from what was traced, so for SavedModels "
-            "a "
-            "class or a key leaves the answer open."
+            "from its config, it may restore the layer from its traces, so for "
+            "SavedModels an unknown class or key leads to the verdict *unknown*."
         ),
         "",
         (
-            "A compiled model has a second answer, for `compile=True`: a loader that takes the "
-            "model can refuse its optimizer, its loss or its metrics. Reports list it under "
-            "*uncompiled*, because the model loads there with `compile=False`."
+            "A compiled model has a second verdict for `compile=True`: a release that "
+            "loads the model may fail to load its optimizer, loss or metrics. Reports "
+            "list it under *uncompiled*, because the model loads with `compile=False`."
         ),
         (
             "Names of losses and metrics are looked up in "
-            "`policytool/releases/data/training_names.json`, and the other reasons are the rows of "
+            "`policytool/releases/data/training_names.json`, and the other reasons come from "
             "`policytool/model/compatibility/training_incompatibilities.py`."
         ),
         "",
         "## Containers, policies, graphs",
         "",
         (
-            "Each row was measured by giving the fixtures to the real loaders "
-            "(`fixtures/loads.py`; "
-            "results in `fixtures/loads.json`)."
+            "Each row was measured by loading the fixtures in the real releases "
+            "(`fixtures/loads.py`; results in `fixtures/loads.json`)."
         ),
         "",
-        "| formats | loaders | refused because |",
+        "| formats | releases | reason |",
         "| --- | --- | --- |",
     ]
     lines += [
@@ -171,13 +164,12 @@ def loaders_page() -> str:
         "## Classes and keys",
         "",
         (
-            "Every class of every release was asked what it makes of every key that any of them "
-            "writes "
-            "(`fixtures/layer_arguments.py`). `+module` is a loader"
+            "Every class of every release was tested with every key that any release "
+            "writes (`fixtures/layer_arguments.py`). `+module` is a release"
         ),
-        "that the file says the class's module to, as a `.keras` archive does.",
+        "for files that contain the module of the class, such as `.keras` archives.",
         "",
-        "| class | what | loaders |",
+        "| class | incompatibility | releases |",
         "| --- | --- | --- |",
         *(
             row
@@ -192,21 +184,21 @@ def _class_rows(classes: dict[str, Any]) -> Iterator[str]:
     """Yield a row for each class that a loader lacks, and for each key that it refuses or needs."""
     for name, facts in classes.items():
         for state, words in (
-            ("missing", "is not there"),
-            ("fails", "is not rebuilt from its own config"),
+            ("missing", "does not exist"),
+            ("fails", "cannot be rebuilt from its own config"),
         ):
             if state in facts:
                 yield f"| {name} | {words} | {_in_words(facts[state])} |"
         for key, values in facts.get("refuses", {}).items():
             for value, ranges in values.items():
                 what = (
-                    f"`{key}` is refused"
+                    f"`{key}` is not supported"
                     if value == known_arguments.ANY
-                    else f"`{key}` of `{value}` is refused"
+                    else f"`{key}` of `{value}` is not supported"
                 )
                 yield f"| {name} | {what} | {_in_words(ranges)} |"
         for key, ranges in facts.get("requires", {}).items():
-            yield f"| {name} | `{key}` is needed | {_in_words(ranges)} |"
+            yield f"| {name} | `{key}` is required | {_in_words(ranges)} |"
 
 
 def _in_words(ranges: str) -> str:
@@ -252,13 +244,13 @@ def migrated_page() -> str:
         "# What migrate makes loadable",
         "",
         (
-            "Written by `make docs` from `fixtures/loads.json` and `fixtures/loads_migrated.json`: "
-            "what the real loaders said (`compile=False`) of the"
+            "Written by `make docs` from `fixtures/loads.json` and "
+            "`fixtures/loads_migrated.json`: results of the real releases "
+            "(`compile=False`) for the"
         ),
         (
-            "fixtures that `policytool migrate` changes without options, before and after. A cell "
-            "is "
-            "the number of files that load, of those of the release."
+            "fixtures that `policytool migrate` changes without options, before and after. A "
+            "cell shows how many files of the release load."
         ),
         "",
         "| written by | files | " + " | ".join(loaders) + " |",
@@ -276,15 +268,15 @@ def migrated_page() -> str:
         lines.append(f"| {release} | {len(files)} | {' | '.join(cells)} |")
     lines += [
         "",
-        "## What still stands in the way",
+        "## Remaining incompatibilities",
         "",
         (
-            "Not the policies: what the report says of those files that a loader refuses after "
-            "migration."
+            "The remaining reasons are unrelated to policies: they are the reasons in "
+            "the reports for files that fail to load after migration."
         ),
         "",
     ]
-    lines += ["| reason | loaders | files |", "| --- | --- | --- |"]
+    lines += ["| reason | releases | files |", "| --- | --- | --- |"]
     return "\n".join([*lines, *_still_refused(after, loaders)]) + "\n"
 
 
@@ -296,7 +288,7 @@ def _still_refused(after: dict[str, dict[str, bool]], loaders: list[str]) -> Ite
             planning.Options(),
         )
         reasons = {
-            verdict.loader: verdict.reason or f"not judged: {verdict.not_judged}"
+            verdict.loader: verdict.reason or f"unknown: {verdict.not_judged}"
             for verdict in made.loaders_after
         }
         for loader in loaders:
@@ -314,12 +306,11 @@ def rules_page() -> str:
         "",
         (
             "Written by `make docs` from the rules' own modules; `policytool rules` and "
-            "`policytool "
-            "rules ID` show the same at the terminal. An id is never"
+            "`policytool rules ID` show the same at the terminal. IDs are never"
         ),
         (
-            "used again for another rule. A safe fix computes the same, bit for bit; an unsafe one "
-            "changes numerics, or how training goes on."
+            "reused. A safe fix leaves predictions unchanged; an unsafe fix changes "
+            "numerics or training."
         ),
     ]
     for prefix, (name, about, rules) in FAMILIES.items():
@@ -328,7 +319,7 @@ def rules_page() -> str:
                 "",
                 f"## {prefix} {name}: {about}",
                 "",
-                "| rule | severity | fix | needs | looks for |",
+                "| rule | severity | fix | needs | finding |",
                 "| --- | --- | --- | --- | --- |",
             ]
             lines += [_rule_row(rule) for rule in rules]
@@ -357,7 +348,7 @@ PAGES: Final = {
     "docs/inspect.svg": picture,
     "docs/policies.md": policies_page,
     "docs/rules.md": rules_page,
-    "docs/loaders.md": loaders_page,
+    "docs/compatibility.md": compatibility_page,
     "docs/migrated.md": migrated_page,
     "docs/targets.md": targets_page,
     "docs/behaviour.md": behaviour_page,

@@ -23,27 +23,25 @@ def limits_page() -> str:
         "# Limits",
         "",
         (
-            "Written by `make docs` from `policytool/support/limits.py` and from what `make bench` "
-            "measured. `policytool limits` lists the same at the terminal."
+            "Written by `make docs` from `policytool/support/limits.py` and the measurements of "
+            "`make bench`. `policytool limits` lists the same in the terminal."
         ),
         "",
         (
-            "Each command that reads models has `--limit NAME=VALUE` (`--limit json-bytes=512MiB`; "
-            "several, if need be), each function of the Python API"
+            "Each command that reads models has `--limit NAME=VALUE` (`--limit "
+            "json-bytes=512MiB`, repeatable), each function of the Python API"
         ),
         (
-            '`limits={"json-bytes": 2**29}`, and the environment `POLICYTOOL_LIMIT`. It raises or '
-            "lowers a bound for that call, also in processes of"
+            '`limits={"json-bytes": 2**29}`, and the environment variable `POLICYTOOL_LIMIT`. It '
+            "raises or lowers a limit for that call, also in the processes of"
         ),
         (
-            "`--jobs`. A settings file has the key `limit` for it, which counts only in a file "
-            "that "
-            "`--config` names: one that was merely found sets no limit."
+            "`--jobs`. A settings file has the key `limit` for it, which works only in a file "
+            "set with `--config`: an automatically found file cannot set limits."
         ),
         (
-            "What is beyond a limit ends with exit code 3 and one sentence, which says what was "
-            "found, "
-            "the limit, and the option that lets it through."
+            "A file that exceeds a limit causes an error with exit code 3. The message shows "
+            "the measured value, the limit, and the option that raises it."
         ),
         "",
         "| limit | is | why | cannot be raised: it is |",
@@ -59,11 +57,11 @@ def _costs(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield "## What files made to be expensive cost"
     yield ""
     yield (
-        "Each is below 50 MB and made by `tests/bench/hostile.py`; a process of its own reads it. "
-        "Seconds are those of a processor, and memory is the most"
+        "Each file is smaller than 50 MB, was created by `tests/bench/hostile.py` and is read "
+        "in a separate process. Times are CPU seconds, and memory is the peak"
     )
     yield (
-        "that was resident, h5py and NumPy among it. The most of all: "
+        "resident memory, including h5py and NumPy. Maximum of all files: "
         f"{max(row['seconds'] for row in rows):.1f} s and {max(row['mib'] for row in rows)} MiB."
     )
     yield ""

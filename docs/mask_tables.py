@@ -29,16 +29,16 @@ Written by `make docs` from `policytool/releases/data/layer_masks.json`.
 `fixtures/layer_masks.py` measures it in {releases}.
 
 A mask tells later layers which steps of a sequence are padding. Each layer was called in a
-functional model with every subset of its inputs masked. The tables have the layers that treat
-masks differently in two of these releases.
+functional model with every subset of its inputs masked. The tables list the layers that treat masks
+differently in any two of these releases.
 
-Keras 3 has every mask twice. While a model is built, a layer with a mask argument gets a symbolic
-mask, which is written into its node. While the model runs, masks are attached to tensors. Up to
-Keras 3.9 a mask is written for every layer that has a mask argument; from 3.10 on only if the
-call's one argument is a tensor of the layer's dtype. All other layers use the attached masks.
-"Attached" marks facts that hold for these only.
+Keras 3 keeps each mask in two places. While a model is built, a layer with a mask argument gets a
+symbolic mask, which is written into its node. While the model runs, masks are attached to tensors.
+Up to Keras 3.9 a mask is written for every layer that has a mask argument; from 3.10 on only if the
+only argument of the call is a tensor with the layer's dtype. All other layers use the attached
+masks. "Attached" marks facts that apply only to these.
 
-Ops and slices of a graph drop masks in every release. One that returns its own input, such as a
+Ops and slices of a graph drop masks in every release. An op that returns its own input, such as a
 cast to the same dtype, passes on the attached mask.
 
 | word | mask of the output |
@@ -54,9 +54,9 @@ cast to the same dtype, passes on the attached mask.
 | attention | which step may attend to which |
 | error | the library raises an error |
 
-Words among the arguments are of the call: `self` is one tensor in all places, `same` one tensor
-twice, `deep mask` a mask of steps within steps, `cast` an input of another dtype than the layer's,
-`rank 2` and `rank 4` the inputs.
+Words among the arguments describe the call: `self` is one tensor in all places, `same` one tensor
+twice, `deep mask` a mask of nested steps, `cast` an input with a different dtype than the
+layer, `rank 2` and `rank 4` the inputs.
 """
 
 
@@ -74,8 +74,8 @@ def masks_page() -> str:
     lines += ["", _rest(classes, alike), "", "## Fully masked rows of attention", ""]
     lines += [
         (
-            "Result of an attention layer for a step that may attend to no other: because the step "
-            "of the query is masked, or because the whole value is masked."
+            "Result of an attention layer for a step that may not attend to any step, because "
+            "the step of the query is masked, or because the whole value is masked."
         ),
         "",
         "| class | arguments | releases | query masked | value masked |",

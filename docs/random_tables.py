@@ -19,11 +19,11 @@ _COLUMNS: Final = {
     "DIFFERS": "predict something else",
     "DOES NOT LOAD": "do not load",
     "DOES NOT LOAD (compiled)": "do not load with compile=True",
-    "DTYPES": "other dtypes",
+    "DTYPES": "different dtypes",
     "STATE": "optimizer state lost",
     "CRASH": "crashes",
     "ROUND TRIP": "wrong once back",
-    "NO WAY BACK": "refused on the way back",
+    "NO WAY BACK": "blocked on the way back",
 }
 _LONGEST: Final = 160
 
@@ -33,13 +33,13 @@ Entry = dict[str, Any]
 def random_models() -> Iterator[str]:
     """Yield the tables of the record."""
     record: dict[str, Entry] = json.loads(RECORD.read_text(encoding="utf-8"))
-    names = ("from", "to", "seeds", "built", "right", "refused", *_COLUMNS.values())
+    names = ("from", "to", "seeds", "built", "right", "unsupported", *_COLUMNS.values())
     yield row(names)
     yield row("---" for _ in names)
     for library, found in record.items():
         yield _counts(library, found)
     yield ""
-    yield row(("from", "refused", "models", "for example"))
+    yield row(("from", "reason", "models", "for example"))
     yield row("---" for _ in range(4))
     for library, found in record.items():
         yield from _refusals(library, found)
