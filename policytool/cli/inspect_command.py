@@ -17,6 +17,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import left_out, track
 from policytool.commands import inspect as inspection
 from policytool.commands.batch import parallel
+from policytool.commands.suggested_conversion import with_fix
 from policytool.releases import policy
 from policytool.reports.inspection import REPORTERS
 from policytool.support.errors import PolicyNameError, UsageError
@@ -105,8 +106,6 @@ def command(
         format,
         *(one.format for one in report),
     }:
-        from policytool.commands.suggested_conversion import with_fix  # what plans conversions
-
         selected = with_fix(selected, found[0])
     unwritten = report_option.write_reports(report, REPORTERS, selected, variables=variables)
     click.echo(

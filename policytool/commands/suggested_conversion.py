@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from policytool.commands import migrate
-from policytool.commands.destinations import Destination
-from policytool.migration.planning.options import options_from_arguments
 from policytool.releases.releases import KERAS3, newest
 
 if TYPE_CHECKING:
@@ -24,6 +21,11 @@ def with_fix(selected: Selected, found: Input) -> Selected:
     newest_keras = newest(KERAS3).id
     if not any(one.loader == newest_keras and one.reason is not None for one in model.loaders):
         return selected
+    # Planning is imported for models that need it: it takes as long to import as inspect does.
+    from policytool.commands import migrate
+    from policytool.commands.destinations import Destination
+    from policytool.migration.planning.options import options_from_arguments
+
     options = options_from_arguments(None, {}, target=KERAS3)
     request = migrate.MigrateRequest(
         options=options, destination=Destination(write=False), parts=False
