@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.cli.report_option import ReportFile
 
 _ONLY = ("deprecated", "mixed")
-_PAGES = {"table", "markdown"}
+_PAGES = {"table", "markdown", "html"}
 """Reports that print the command that converts a model."""
 
 

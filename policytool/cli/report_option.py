@@ -1,5 +1,6 @@
 """
-``--report FORMAT=FILE``: further reports, each in a file that appears whole or not at all.
+``--report FORMAT=FILE``: further reports, each in a file that appears whole or not at all, or in a
+directory whose index is written last.
 
 What is wrong with a FILE is said before anything is read or rewritten. The files are written before
 stdout is, so that a pipe that closes early costs none of them. They are laid out as for a pipe, in
@@ -26,7 +27,7 @@ from policytool.support.errors import ModelFileError, ReportError, UsageError
 from policytool.support.files import opening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Value_contra = TypeVar("Value_contra", contravariant=True)
 
@@ -44,6 +45,10 @@ class Renders(Protocol[Value_contra]):
     def render(self) -> Callable[[Value_contra, View], str]:
         """The function that returns the text."""
 
+    @property
+    def render_directory(self) -> Callable[[Value_contra, View], Mapping[str, str]] | None:
+        """The function that returns the texts of a directory; None if there is only one file."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportFile:
@@ -51,6 +56,8 @@ class ReportFile:
 
     format: str
     path: Path
+    is_directory: bool = False
+    """Whether it becomes several files in this directory, which is created."""
 
     def __str__(self) -> str:
         return f"{self.format}={self.path}"
@@ -59,18 +66,22 @@ class ReportFile:
 def option(reporters: Sequence[Renders[Any]]) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return the option of a command that has these reporters."""
     formats = [reporter.name for reporter in reporters]
+    directories = [reporter.name for reporter in reporters if reporter.render_directory]
 
     def parse_all(
         _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
     ) -> tuple[ReportFile, ...]:
-        return _each_once([_parse(value, formats) for value in values])
+        return _each_once([_parse(value, formats, directories) for value in values])
 
     return click.option(
         "--report",
         multiple=True,
         metavar="FORMAT=FILE",
         callback=parse_all,
-        help=f"Also write a report to FILE. FORMAT is one of {', '.join(formats)}.",
+        help=(
+            f"Also write a report to FILE. FORMAT is one of {', '.join(formats)}. html=DIR/ writes "
+            "an index and a page for each model."
+        ),
     )
 
 
@@ -86,7 +97,27 @@ def check(
     """
     needed = [*(found.path for found in inputs if found.exact), *others]
     for report in files:
-        check_place(f"--report {report}", report.path, needed)
+        if report.is_directory:
+            _check_directory(f"--report {report}", report.path)
+        else:
+            check_place(f"--report {report}", report.path, needed)
+
+
+def _check_directory(option: str, path: Path) -> None:
+    """
+    Make sure that files can be written to a directory that exists or can be created.
+
+    :raises UsageError: if it is a model or a part of one.
+    :raises ReportError: if it is a file, or if there is no directory for it.
+    """
+    if _is_model(path):
+        raise UsageError(
+            f"{option} would write into a model or a part of one; specify another directory"
+        )
+    if path.exists() and not path.is_dir():
+        raise ReportError(f"{option} is not a directory; specify another one")
+    if not path.parent.is_dir():
+        raise ReportError(f"{option}: no such directory; create {display_path(path.parent)} first")
 
 
 def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
@@ -126,17 +157,36 @@ def write_reports(
     view = View(width=PIPE_WIDTH, variables=variables, suppressed=suppressed)
     failed = []
     for report in files:
-        failed += write_text(
-            f"--report {report}", report.path, render_report(reporters, report.format, found, view)
-        )
+        option = f"--report {report}"
+        reporter = _reporter(reporters, report.format)
+        if report.is_directory and reporter.render_directory is not None:
+            failed += _write_directory(option, report.path, reporter.render_directory(found, view))
+        else:
+            failed += write_text(option, report.path, reporter.render(found, view))
     return failed
+
+
+def _write_directory(option: str, path: Path, texts: Mapping[str, str]) -> list[str]:
+    """Write the files of a directory, and return a sentence for the first that failed."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        return [clean(f"{option} could not be created: {error.strerror or error}")]
+    for name, text in texts.items():
+        if failed := write_text(option, path / name, text):
+            return failed
+    return []
 
 
 def render_report(
     reporters: Sequence[Renders[Value_contra]], name: str, found: Value_contra, view: View
 ) -> str:
     """Return the report of a name."""
-    return next(reporter for reporter in reporters if reporter.name == name).render(found, view)
+    return _reporter(reporters, name).render(found, view)
+
+
+def _reporter(reporters: Sequence[Renders[Value_contra]], name: str) -> Renders[Value_contra]:
+    return next(reporter for reporter in reporters if reporter.name == name)
 
 
 def write_text(option: str, path: Path, text: str) -> list[str]:
@@ -155,7 +205,7 @@ def write_text(option: str, path: Path, text: str) -> list[str]:
     return []
 
 
-def _parse(value: str, formats: Sequence[str]) -> ReportFile:
+def _parse(value: str, formats: Sequence[str], directories: Sequence[str]) -> ReportFile:
     name, _, file = value.partition("=")
     if name not in formats or not file:
         raise click.BadParameter(
@@ -164,9 +214,11 @@ def _parse(value: str, formats: Sequence[str]) -> ReportFile:
         )
     if file == "-":
         raise click.BadParameter(f"{value!r}: {_MEANING}.")
-    if file.endswith(("/", os.sep)):  # which Path forgets
+    names_directory = file.endswith(("/", os.sep))  # which Path forgets
+    if names_directory and name not in directories:
         raise click.BadParameter(f"{value!r} names a directory; specify a file in it.")
-    return ReportFile(format=name, path=Path(file))
+    is_directory = name in directories and (names_directory or Path(file).is_dir())
+    return ReportFile(format=name, path=Path(file), is_directory=is_directory)
 
 
 def _each_once(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:

@@ -43,6 +43,9 @@ class View:
     always has them, annotations never.
     """
 
+    is_searchable: bool = False
+    """Whether readers can search and see charts; every layer has a row then."""
+
     @property
     def ellipsis(self) -> str:
         """What stands for text that was left out."""

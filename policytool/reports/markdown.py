@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Final
 from policytool.reports import shell
 from policytool.reports._markdown import code, prose, row
 from policytool.reports.page import (
+    Bars,
     Command,
+    Curves,
     Facts,
     Listing,
     Notes,
     Section,
     Sentence,
+    Spreads,
     Table,
     Tone,
     Verdict,
@@ -69,6 +72,8 @@ def _block(block: Block) -> Iterator[str]:
             yield f"**{prose(block.title)}**"
             yield ""
             yield from _blocks(block.blocks)
+        case Bars() | Curves() | Spreads():
+            pass
         case _:
             yield from (f"- {entry}" for entry in _entries(block))
 

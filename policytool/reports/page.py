@@ -156,6 +156,65 @@ class Listing(NamedTuple):
     items: tuple[Item, ...]
 
 
+class Bar(NamedTuple):
+    """One of several amounts."""
+
+    label: str
+    value: float
+    text: str
+    """The amount with its unit."""
+
+    tone: Tone = Tone.PLAIN
+
+
+class Bars(NamedTuple):
+    """A chart with a bar for each amount."""
+
+    title: str
+    bars: tuple[Bar, ...]
+
+
+class Curve(NamedTuple):
+    """A value at each place; None if none was measured, infinity if it left the range."""
+
+    label: str
+    values: tuple[float | None, ...]
+
+
+class Curves(NamedTuple):
+    """A chart of values from place to place, on a logarithmic axis."""
+
+    title: str
+    places: tuple[str, ...]
+    curves: tuple[Curve, ...]
+
+
+class Spread(NamedTuple):
+    """How many values a tensor has of each magnitude."""
+
+    label: str
+    text: str
+    """What to see in it."""
+
+    counts: tuple[tuple[int, int], ...]
+    """Binary exponents in ascending order, each with its number of values."""
+
+    normal: tuple[int, int]
+    """The smallest and the largest exponent of a normal number of its dtype."""
+
+    tone: Tone = Tone.PLAIN
+
+
+class Spreads(NamedTuple):
+    """A chart with a histogram of binary exponents for each tensor."""
+
+    title: str
+    spreads: tuple[Spread, ...]
+
+
+Chart = Bars | Curves | Spreads
+
+
 class Section(NamedTuple):
     """Blocks below a title."""
 
@@ -163,7 +222,8 @@ class Section(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-Block = Verdict | Sentence | Command | Facts | Listing | Table | Notes | Section
+Block = Verdict | Sentence | Command | Facts | Listing | Table | Notes | Section | Chart
+"""Charts are in pages for outputs that draw; the others leave them out."""
 
 
 class Page(NamedTuple):

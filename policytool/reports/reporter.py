@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from policytool.reports.layout import View
     from policytool.reports.page import Page
@@ -27,14 +27,20 @@ class Reporter(Generic[Value]):
     empty.
     """
 
+    render_directory: Callable[[Value, View], Mapping[str, str]] | None = None
+    """
+    The texts of a directory by file name, the index last; None if the report is always one file.
+    """
+
 
 def reporters_for_people(
-    fill: Callable[[Value, View], Page],
-) -> tuple[Reporter[Value], Reporter[Value]]:
+    fill: Callable[[Value, View], Page], title: str
+) -> tuple[Reporter[Value], Reporter[Value], Reporter[Value]]:
     """
-    Return the reporters of a page: as text for a terminal, the default, and as Markdown.
+    Return the reporters of a page: as text for a terminal, the default, as Markdown and as HTML.
 
     :param fill: makes the page; of the view, only how much to show concerns it
+    :param title: what HTML calls the page
     """
 
     def as_text(value: Value, view: View) -> str:
@@ -47,4 +53,18 @@ def reporters_for_people(
 
         return markdown.render(fill(value, view))
 
-    return Reporter(name="table", render=as_text), Reporter(name="markdown", render=as_markdown)
+    def as_html(value: Value, view: View) -> str:
+        from policytool.reports import html
+
+        return html.render(fill(value, replace(view, is_searchable=True)), title)
+
+    def as_html_files(value: Value, view: View) -> Mapping[str, str]:
+        from policytool.reports import html
+
+        return html.render_directory(fill(value, replace(view, is_searchable=True)), title)
+
+    return (
+        Reporter(name="table", render=as_text),
+        Reporter(name="markdown", render=as_markdown),
+        Reporter(name="html", render=as_html, render_directory=as_html_files),
+    )

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Final
 from policytool.reports import shell
 from policytool.reports.layout import clean, pieces, width_of, wrap
 from policytool.reports.page import (
+    Bars,
     Command,
+    Curves,
     Facts,
     Listing,
     Notes,
     Section,
     Sentence,
+    Spreads,
     Table,
     Tone,
     Verdict,
@@ -69,6 +72,8 @@ def _block(block: Block, view: View) -> list[str]:
         case Section():
             title = view.paint(view.printable(block.title), Tone.TITLE)
             return [title, *_group(block.blocks, view)]
+        case Bars() | Curves() | Spreads():
+            return []
 
 
 def _verdict(verdict: Verdict, view: View) -> list[str]:

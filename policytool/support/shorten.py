@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def join_and_count(names: Sequence[str], most: int) -> str:
+def join_and_count(names: Sequence[str], most: int | None) -> str:
     """
     Return the first of the names and how many more there are, ``a, b and 7 more``; all of them if
-    only one would be left out.
+    only one would be left out, or if ``most`` is None.
     """
-    more = len(names) - most
+    more = 0 if most is None else len(names) - most
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more:,} more"
 
 

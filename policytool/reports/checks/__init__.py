@@ -11,7 +11,7 @@ from policytool.reports.checks._page import page
 from policytool.reports.reporter import Reporter, reporters_for_people
 
 CHECK_REPORTERS: Final[tuple[Reporter[Checks], ...]] = (
-    *reporters_for_people(page),
+    *reporters_for_people(page, "policytool check"),
     json_report.REPORTER,
 )
 """The first is the default."""

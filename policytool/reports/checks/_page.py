@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from policytool.reports.checks._charts import charts
 from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
 from policytool.reports.checks._verdict import caveats, overall, own, passes, place, verdict
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from policytool.reports.layout import View
 
 
-def page(found: Checks, _view: View) -> Page:
+def page(found: Checks, view: View) -> Page:
     """Return the page; an empty one if nothing could be run."""
     if found.check is None:
         return Page(groups=())
-    return Page(groups=(tuple(_blocks(found.check, everything=found.everything)),))
+    return Page(groups=(tuple(_blocks(found.check, view, everything=found.everything)),))
 
 
-def _blocks(check: Check, *, everything: bool) -> Iterator[Block]:
+def _blocks(check: Check, view: View, *, everything: bool) -> Iterator[Block]:
     several = len(check.runs) > 1
     yield from _verdict(check)
     if left_open := caveats(check):
@@ -47,7 +48,8 @@ def _blocks(check: Check, *, everything: bool) -> Iterator[Block]:
     else:
         yield _facts([*sides(check), *(one for run in check.runs for one in around(run))])
     for run in check.runs:
-        parts = list(sections(run, everything=everything))
+        parts: list[Block] = list(charts(run)) if view.is_searchable else []
+        parts += sections(run, everything=everything or view.is_searchable)
         if several:
             yield Section(title=place(run), blocks=(_facts(around(run)), *parts))
         else:

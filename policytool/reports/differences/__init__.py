@@ -10,7 +10,7 @@ from policytool.reports.differences._page import page
 from policytool.reports.reporter import Reporter, reporters_for_people
 
 DIFFERENCE_REPORTERS: Final[tuple[Reporter[Differences], ...]] = (
-    *reporters_for_people(page),
+    *reporters_for_people(page, "policytool diff"),
     json_report.REPORTER,
 )
 """The first is the default."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from policytool.commands.audit import Audit
 
 FINDING_REPORTERS: Final[tuple[Reporter[Audit], ...]] = (
-    *reporters_for_people(page),
+    *reporters_for_people(page, "policytool audit"),
     json_report.REPORTER,
     sarif.REPORTER,
     junit.REPORTER,

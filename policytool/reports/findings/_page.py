@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.reports.findings._charts import charts
 from policytool.reports.findings._content import (
     OUTCOMES,
     advice,
@@ -53,7 +54,7 @@ _TONES: Final = {
 }
 
 _SHOWN: Final = 8
-"""Layers that are named of each finding; JSON names all."""
+"""Layers that are named of each finding; HTML and JSON name all."""
 
 
 def page(audit: Audit, view: View) -> Page:
@@ -64,17 +65,15 @@ def page(audit: Audit, view: View) -> Page:
         for audited in audit.audited
         if audited.findings or audited.path in done or (audited.suppressed and view.suppressed)
     ]
-    models = [
-        tuple(_model(audit, audited, done.get(audited.path), suppressed=view.suppressed))
-        for audited in shown
-    ]
+    models = [tuple(_model(audit, audited, done.get(audited.path), view)) for audited in shown]
     failures = tuple(Fact(label=one.path, text=one.message) for one in audit.failures)
     text = summary(audit)
     if not text:
         return Page(groups=())
     worst = _worst(audit.audited)
     verdict = Verdict.whole(text=text, tone=_TONES[worst] if worst is not None else Tone.GOOD)
-    return Page(groups=((verdict,), *models), failures=failures)
+    first = (verdict, *(charts(audit.audited) if view.is_searchable else ()))
+    return Page(groups=(first, *models), failures=failures)
 
 
 def _worst(found: Iterable[Audited]) -> Severity | None:
@@ -82,9 +81,7 @@ def _worst(found: Iterable[Audited]) -> Severity | None:
     return min(severities, key=lambda severity: severity.rank, default=None)
 
 
-def _model(
-    audit: Audit, audited: Audited, done: Mended | None, *, suppressed: bool
-) -> Iterator[Block]:
+def _model(audit: Audit, audited: Audited, done: Mended | None, view: View) -> Iterator[Block]:
     worst = _worst([audited])
     yield Verdict.whole(
         subject=audited.path,
@@ -93,18 +90,19 @@ def _model(
     )
     found = groups(audit, audited)
     if found:
-        yield Listing(items=tuple(item for group in found for item in _items(group)))
+        most = None if view.is_searchable else _SHOWN
+        yield Listing(items=tuple(item for group in found for item in _items(group, most)))
     for label, words in commands(audited):
         yield Command(label=label, words=words)
     if reasons := tuple(Fact(label=label, text=reason) for label, reason in obstacles(audited)):
         yield Facts(facts=reasons)
-    if suppressed and audited.suppressed:
+    if view.suppressed and audited.suppressed:
         yield Facts(facts=tuple(_suppressed(audited.suppressed)))
     if done is not None and (fixed := tuple(_fixes(done))):
         yield Facts(facts=fixed)
 
 
-def _items(group: FindingGroup) -> Iterator[Item]:
+def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
     label = f"{group.rule.id} {group.severity.value}"
     tone = _TONES[group.severity]
     whole = {layer_message(finding): finding.message for finding in group.findings}
@@ -114,7 +112,7 @@ def _items(group: FindingGroup) -> Iterator[Item]:
             label=label,
             tone=tone,
             text=f"{len(paths)} layers{_joint(text)}{text}" if several else whole[text],
-            names=join_and_count(paths, _SHOWN) if several else "",
+            names=join_and_count(paths, most) if several else "",
         )
     for text in advice(group.findings):
         yield Item(label="", tone=Tone.PLAIN, text=f"hint: {text}", names="")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from policytool.commands.inspect import Selected
 
 REPORTERS: Final[tuple[Reporter[Selected], ...]] = (
-    *reporters_for_people(page),
+    *reporters_for_people(page, "policytool inspect"),
     csv_report.REPORTER,
     json_report.REPORTER,
 )

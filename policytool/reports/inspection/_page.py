@@ -22,6 +22,7 @@ from policytool.reports._words import (
     loss_scale_words,
     training_lines,
 )
+from policytool.reports.inspection._charts import charts
 from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection._traced import (
     computes_words,
@@ -74,8 +75,14 @@ def _model(
         words = ("policytool", "migrate", shell.file(model.path), *arguments)
         yield Command(label="fix", words=words)
     yield Facts(facts=tuple(_facts(model, every_release=selected.every_release)))
+    if view.is_searchable:
+        yield from charts(layers)
     if layers:
-        yield layer_table(layers, variables=view.variables, whole=selected.is_selection)
+        yield layer_table(
+            layers,
+            variables=view.variables,
+            whole=selected.is_selection or view.is_searchable,
+        )
     else:
         yield Sentence(
             text="No layer is selected." if model.layers else "The file has no layers.",

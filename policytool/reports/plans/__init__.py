@@ -10,7 +10,7 @@ from policytool.reports.plans._page import page
 from policytool.reports.reporter import Reporter, reporters_for_people
 
 PLAN_REPORTERS: Final[tuple[Reporter[Migrations], ...]] = (
-    *reporters_for_people(page),
+    *reporters_for_people(page, "policytool migrate"),
     json_report.REPORTER,
     diff.REPORTER,
 )

@@ -32,22 +32,21 @@ _COLUMNS: Final = (
 )
 _UNCHANGED: Final = "unchanged"
 _OPTIMIZER: Final = "optimizer"
-SHOWN: Final = 3
-"""Layers that are named of each change; JSON names all."""
-
 _TONES: Final = {EditKind.NUMERICS: Tone.MIXED, EditKind.TRAINING: Tone.CAUTION}
 
 _Change = tuple[str, str, str, Tone]
 """What was there, what there will be, why, and a tone."""
 
 
-def changes_table(migration: Migration) -> Table | None:
+def changes_table(migration: Migration, most: int | None) -> Table | None:
     """
     Return the layers that change, those that were kept from changing, and the optimizer; None if
     there is nothing to list.
 
     A SavedModel has one policy in many places, and one of TF 2.5 the optimizer in two; they are one
     row as long as they agree.
+
+    :param most: how many layers are named of each change; None for all
     """
     found: dict[_Change, dict[str, None]] = {}
     edited = set[str]()
@@ -65,15 +64,15 @@ def changes_table(migration: Migration) -> Table | None:
         if kept.path not in edited:
             change = (kept.policy, _UNCHANGED, kept.reason, Tone.DIM)
             found.setdefault(change, {})[kept.path] = None
-    rows = tuple(_rows(found.items()))
+    rows = tuple(_rows(found.items(), most))
     return Table(columns=_COLUMNS, rows=rows) if rows else None
 
 
-def _rows(found: Iterable[tuple[_Change, Iterable[str]]]) -> Iterator[Row]:
+def _rows(found: Iterable[tuple[_Change, Iterable[str]]], most: int | None) -> Iterator[Row]:
     for (before, after, reason, tone), names in found:
         yield Row(
             cells=(
-                Cell(text=join_and_count(tuple(names), SHOWN)),
+                Cell(text=join_and_count(tuple(names), most)),
                 Cell(text=before, tone=Tone.DIM),
                 Cell(text=after, tone=tone),
                 Cell(text=reason),

@@ -14,7 +14,6 @@ from policytool.releases.layer_changes import measured_releases
 from policytool.releases.releases import family_of
 from policytool.reports._words import loader_ranges
 from policytool.reports.page import Fact, Item, Listing, Section, Tone
-from policytool.reports.plans._changes import SHOWN
 from policytool.support.shorten import join_and_count, join_first
 
 if TYPE_CHECKING:
@@ -24,10 +23,12 @@ if TYPE_CHECKING:
     from policytool.migration.plan import Conversion
 
 
-def changes(conversion: Conversion) -> Section | None:
+def changes(conversion: Conversion, most: int | None) -> Section | None:
     """
     Return what is written differently, each once with the layers that it is done to; None if
     nothing is.
+
+    :param most: how many layers are named of each change; None for all
     """
     found: dict[str, list[str]] = {}
     for change in conversion.changes:
@@ -39,7 +40,7 @@ def changes(conversion: Conversion) -> Section | None:
         blocks=(
             Listing(
                 items=tuple(
-                    Item(text=text, names=join_and_count(layers, SHOWN))
+                    Item(text=text, names=join_and_count(layers, most))
                     for text, layers in found.items()
                 )
             ),

@@ -5,7 +5,7 @@ lost.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.commands.migrate import Status
 from policytool.formats import TITLES
@@ -26,20 +26,25 @@ if TYPE_CHECKING:
     from policytool.reports.plans._base import Migrations
 
 
-def page(found: Migrations, _view: View) -> Page:
+_SHOWN: Final = 3
+"""Layers that are named of each change; HTML and JSON name all."""
+
+
+def page(found: Migrations, view: View) -> Page:
     """Return the page, with a group for each file."""
-    return Page(groups=tuple(tuple(_blocks(migration)) for migration in found.migrations))
+    return Page(groups=tuple(tuple(_blocks(migration, view)) for migration in found.migrations))
 
 
-def _blocks(migration: Migration) -> Iterator[Block]:
+def _blocks(migration: Migration, view: View) -> Iterator[Block]:
+    most = None if view.is_searchable else _SHOWN
     yield _verdict(migration)
     yield Facts(facts=(_source(migration), *facts(migration)))
-    table = changes_table(migration)
+    table = changes_table(migration, most)
     if table is not None:
         yield table
     conversion = migration.plan.conversion
     if conversion is not None and not migration.plan.refusals:
-        changes = _conversion.changes(conversion)
+        changes = _conversion.changes(conversion, most)
         if changes is not None:
             yield changes
 

@@ -1,0 +1,52 @@
+"""The charts of ``audit``: findings by rule and by model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from policytool.reports.page import Bar, Bars, Tone
+from policytool.rules.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from policytool.rules.finding import Audited
+
+_MOST: Final = 20
+"""Bars of a chart."""
+
+_TONES: Final = {
+    Severity.ERROR: Tone.BAD,
+    Severity.WARNING: Tone.CAUTION,
+    Severity.NOTE: Tone.DIM,
+}
+
+
+def charts(audited: Sequence[Audited]) -> Iterator[Bars]:
+    """Yield the charts of what has findings; the second one if there are several models."""
+    rules, models = Counter[str](), Counter[str]()
+    worst: dict[str, Severity] = {}
+    for one in audited:
+        for finding in one.findings:
+            rules[finding.rule] += 1
+            models[one.path] += 1
+            for name in (finding.rule, one.path):
+                found = worst.setdefault(name, finding.severity)
+                worst[name] = min(found, finding.severity, key=lambda severity: severity.rank)
+    if rules:
+        yield _chart("Findings by rule", rules, worst)
+    if len(models) > 1:
+        yield _chart("Findings by model", models, worst)
+
+
+def _chart(title: str, counts: Mapping[str, int], worst: Mapping[str, Severity]) -> Bars:
+    shown = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    more = len(shown) - _MOST
+    return Bars(
+        title=title + (f" (the first {_MOST} of {len(shown)})" if more > 0 else ""),
+        bars=tuple(
+            Bar(label=name, value=count, text=f"{count:,}", tone=_TONES[worst[name]])
+            for name, count in shown[:_MOST]
+        ),
+    )

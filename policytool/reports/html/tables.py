@@ -1,0 +1,87 @@
+"""Tables of pages with what HTML needs beside the cells: filters and the columns that are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from policytool.reports.page import Cell, Column, Row, Table
+
+_SEARCHED: Final = 12
+"""Rows from which on a table has a search field."""
+
+_CHOICES: Final = 12
+"""Different texts that a column with a filter has at most."""
+
+_DEEPEST: Final = 12
+"""Levels of a tree that are indented; deeper ones are shown at the last of them."""
+
+
+class Filter(NamedTuple):
+    """A choice between the texts of a column."""
+
+    title: str
+    column: int
+    """The place among the shown columns."""
+
+    choices: tuple[str, ...]
+
+
+class ShownRow(NamedTuple):
+    """A row of the shown columns."""
+
+    cells: tuple[tuple[Cell, Column], ...]
+    depth: int
+    above: str
+    """The part of the first cell's whole name that its label leaves out."""
+
+    is_spanning: bool
+    is_missed: bool
+
+
+class ShownTable(NamedTuple):
+    """A table as it is shown."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[ShownRow, ...]
+    filters: tuple[Filter, ...]
+    is_searched: bool
+
+
+def prepare(table: Table) -> ShownTable:
+    """Return a table without the columns in which no row has a text."""
+    shown = [
+        index
+        for index, column in enumerate(table.columns)
+        if not column.priority or any(row.cells[index].text for row in table.rows)
+    ]
+    is_searched = len(table.rows) >= _SEARCHED
+    return ShownTable(
+        columns=tuple(table.columns[index] for index in shown),
+        rows=tuple(_row(table, row, shown) for row in table.rows),
+        filters=tuple(_filters(table, shown)) if is_searched else (),
+        is_searched=is_searched,
+    )
+
+
+def _row(table: Table, row: Row, shown: list[int]) -> ShownRow:
+    label = row.cells[0]
+    return ShownRow(
+        cells=tuple((row.cells[index], table.columns[index]) for index in shown),
+        depth=min(row.depth, _DEEPEST),
+        above=label.whole.removesuffix(label.text) if label.whole.endswith(label.text) else "",
+        is_spanning=row.is_spanning,
+        is_missed=row.is_missed,
+    )
+
+
+def _filters(table: Table, shown: list[int]) -> list[Filter]:
+    """Return the filters of the columns that have several texts, but few."""
+    found = []
+    for place, index in enumerate(shown[1:], start=1):
+        texts = sorted({row.cells[index].text for row in table.rows} - {""})
+        if 1 < len(texts) <= _CHOICES:
+            found.append(
+                Filter(title=table.columns[index].title, column=place, choices=tuple(texts))
+            )
+    return found
