@@ -205,6 +205,7 @@ def command(
         gradients=gradients,
         timing=timing,
         tf32=tf32,
+        exponents="html" in {format, *(one.format for one in report)},
         deterministic=deterministic,
         device=device,
         tolerances=Tolerances(given=tuple(parse_tolerance(text) for text in tolerance)),

@@ -66,6 +66,9 @@ class CheckOptions:
     gradients: bool = False
     timing: bool = False
     tf32: bool = False
+    exponents: bool = False
+    """Whether the values of each layer are counted by binary exponent, which only HTML shows."""
+
     deterministic: bool = False
     device: str = "auto"
     tolerances: Tolerances = field(default_factory=Tolerances)
@@ -369,6 +372,7 @@ def _job(
         else None,
         "timing": wanted.timing,
         "tf32": wanted.tf32,
+        "exponents": wanted.exponents,
         "deterministic": wanted.deterministic,
         "device": wanted.device,
         "custom_objects": list(tools.custom_objects),

@@ -43,6 +43,12 @@ class CheckedOutput:
     measured.
     """
 
+    exponents: tuple[tuple[int, int], ...] | None = None
+    """
+    The reference's binary exponents in ascending order, each with its number of values that are
+    normal in float32; None if they were not counted.
+    """
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerCall:

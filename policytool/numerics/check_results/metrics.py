@@ -28,6 +28,14 @@ LARGEST_FINITE: Final[Mapping[str, float]] = MappingProxyType(
 )
 """By dtype, from how many bits its fraction and its exponent have: 65504 for float16."""
 
+NORMAL_EXPONENTS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        dtype: (2 - math.frexp(largest)[1], math.frexp(largest)[1] - 1)
+        for dtype, largest in LARGEST_FINITE.items()
+    }
+)
+"""By dtype, the smallest and the largest binary exponent of a normal number (IEEE 754, 3.3)."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorReductions:

@@ -92,6 +92,9 @@ def _output(found: Mapping[str, Any]) -> CheckedOutput:
         if found.get("top_1") is not None
         else None,
         tf32=_metrics(found["tf32"], found["dtype_reference"]),
+        exponents=tuple((exponent, count) for exponent, count in found["exponents"])
+        if found.get("exponents") is not None
+        else None,
     )
 
 

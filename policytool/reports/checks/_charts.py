@@ -1,12 +1,17 @@
-"""The charts of ``check``: errors along the model's depth, and the latency of both models."""
+"""
+The charts of ``check``: errors along the model's depth, the range of each layer's values, and the
+latency of both models.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.checks._figures import figure
-from policytool.reports.page import Bar, Bars, Curve, Curves
+from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
+from policytool.releases.dtypes import HALVES
+from policytool.reports.checks._figures import figure, share
+from policytool.reports.page import Bar, Bars, Curve, Curves, Spread, Spreads, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +41,19 @@ def charts(run: CheckRun) -> Iterator[Chart]:
             places=tuple(call.place for call in calls),
             curves=shown,
         )
+    spreads = sorted(
+        (_spread(call, output) for call in calls for output in call.outputs if output.exponents),
+        key=lambda one: one[0],
+        reverse=True,
+    )
+    if spreads:
+        yield Spreads(
+            title=(
+                "Values of the reference by binary exponent, the layers with the most values "
+                "outside the normal range of the candidate's dtype first"
+            ),
+            spreads=tuple(spread for _, spread in spreads),
+        )
     if run.timings:
         yield Bars(
             title="Latency of one call, the median",
@@ -51,3 +69,24 @@ def _largest(call: LayerCall, side: Callable[[CheckedOutput], Metrics | None]) -
     measured = [found for output in call.outputs if (found := side(output)) is not None]
     errors = [math.inf if found.overflow else found.relative for found in measured]
     return max((error for error in errors if error is not None), default=None)
+
+
+def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float], Spread]:
+    """Return the shares above and below the range of the candidate's dtype, and the histogram."""
+    dtype, counts = output.dtype_candidate, output.exponents or ()
+    low, high = NORMAL_EXPONENTS.get(dtype, NORMAL_EXPONENTS["float32"])
+    total = sum(count for _, count in counts)
+    above = sum(count for exponent, count in counts if exponent > high) / total
+    below = sum(count for exponent, count in counts if exponent < low) / total
+    words = [
+        f"{share(found)} {side} its normal range"
+        for side, found in (("above", above), ("below", below))
+        if found
+    ]
+    return (above, below), Spread(
+        label=call.place,
+        text=": ".join([dtype, ", ".join(words)] if words else [dtype]),
+        counts=counts,
+        normal=(low, high),
+        tone=Tone.BAD if above else Tone.HALF if dtype in HALVES else Tone.PLAIN,
+    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from policytool.reports.findings._content import rules_of
 from policytool.reports.page import Bar, Bars, Tone
 from policytool.rules.finding import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from policytool.rules.finding import Audited
+    from policytool.commands.audit import Audit
 
 _MOST: Final = 20
 """Bars of a chart."""
@@ -23,15 +24,17 @@ _TONES: Final = {
 }
 
 
-def charts(audited: Sequence[Audited]) -> Iterator[Bars]:
+def charts(audit: Audit) -> Iterator[Bars]:
     """Yield the charts of what has findings; the second one if there are several models."""
+    known = rules_of(audit)
     rules, models = Counter[str](), Counter[str]()
     worst: dict[str, Severity] = {}
-    for one in audited:
+    for one in audit.audited:
         for finding in one.findings:
-            rules[finding.rule] += 1
+            rule = f"{finding.rule} {known[finding.rule].name}"
+            rules[rule] += 1
             models[one.path] += 1
-            for name in (finding.rule, one.path):
+            for name in (rule, one.path):
                 found = worst.setdefault(name, finding.severity)
                 worst[name] = min(found, finding.severity, key=lambda severity: severity.rank)
     if rules:

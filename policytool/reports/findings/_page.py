@@ -72,7 +72,7 @@ def page(audit: Audit, view: View) -> Page:
         return Page(groups=())
     worst = _worst(audit.audited)
     verdict = Verdict.whole(text=text, tone=_TONES[worst] if worst is not None else Tone.GOOD)
-    first = (verdict, *(charts(audit.audited) if view.is_searchable else ()))
+    first = (verdict, *(charts(audit) if view.is_searchable else ()))
     return Page(groups=(first, *models), failures=failures)
 
 

@@ -22,7 +22,7 @@ from policytool.reports import shell
 from policytool.reports.html import charts
 from policytool.reports.html.tables import prepare
 from policytool.reports.layout import clean
-from policytool.reports.page import Page, Verdict
+from policytool.reports.page import Chart, Page, Verdict
 from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
@@ -52,18 +52,22 @@ def render_directory(page: Page, title: str) -> Mapping[str, str]:
     """
     files: dict[str, str] = {}
     entries: list[tuple[str, Verdict]] = []
-    others: list[tuple[Block, ...]] = []
+    about: list[tuple[Block, ...]] = []
     for group in page.groups:
         verdict = group[0]
         if not isinstance(verdict, Verdict) or not verdict.subject:
-            others.append(group)
+            about.append(group)
             continue
         name = f"{len(files) + 1:04}-{_file_part(verdict.subject)}.html"
         files[name] = render(Page(groups=(group,)), title)
         entries.append((name, verdict))
-    rest = Page(groups=tuple(others), failures=page.failures)
     files[INDEX] = _document(
-        "index.html", title=title, heading=title, page=rest, entries=tuple(entries)
+        "index.html",
+        title=title,
+        heading=title,
+        page=Page(groups=tuple(about), failures=page.failures),
+        charts=[block for group in about for block in group if isinstance(block, Chart)],
+        entries=tuple(entries),
     )
     return files
 

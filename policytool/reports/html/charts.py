@@ -27,6 +27,8 @@ _MOST_POINTS: Final = 400
 _MOST_SPREADS: Final = 400
 """Histograms in one chart."""
 
+_FIRST_SPREADS: Final = 12
+
 _LEAST_DECADES: Final = 2
 _ROW: Final = 24
 """Units that a histogram is high."""
@@ -179,7 +181,10 @@ class DrawnSpreads(NamedTuple):
     ticks: tuple[tuple[float, str], ...]
     """Percent of the width, and the power of two."""
 
-    spreads: tuple[DrawnSpread, ...]
+    first: tuple[DrawnSpread, ...]
+    rest: tuple[DrawnSpread, ...]
+    """Those that the reader unfolds."""
+
     left_out: int
 
 
@@ -194,6 +199,17 @@ def spreads(chart: Spreads) -> DrawnSpreads:
     def place(exponent: int) -> float:
         return round(unit * (min(max(exponent, low), high) - low), 1)
 
+    drawn = tuple(
+        DrawnSpread(
+            spread=spread,
+            path=_histogram(spread.counts, low, unit),
+            normal=(
+                start := place(spread.normal[0]),
+                round(place(spread.normal[1] + 1) - start, 1),
+            ),
+        )
+        for spread in shown
+    )
     step = max(2, 2 * round((high - low) / 16))
     return DrawnSpreads(
         width=WIDTH,
@@ -202,17 +218,8 @@ def spreads(chart: Spreads) -> DrawnSpreads:
             (round(100 * (power - low) / (high - low), 2), f"2^{power}")
             for power in range(low - low % -step, high, step)
         ),
-        spreads=tuple(
-            DrawnSpread(
-                spread=spread,
-                path=_histogram(spread.counts, low, unit),
-                normal=(
-                    start := place(spread.normal[0]),
-                    round(place(spread.normal[1] + 1) - start, 1),
-                ),
-            )
-            for spread in shown
-        ),
+        first=drawn[:_FIRST_SPREADS],
+        rest=drawn[_FIRST_SPREADS:],
         left_out=len(chart.spreads) - len(shown),
     )
 

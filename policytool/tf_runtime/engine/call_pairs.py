@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import model_calls
 from ..library import Refused
-from . import isolated_calls, tensor_errors
+from . import exponents, isolated_calls, tensor_errors
 from .comparisons import Comparisons
 from .layer_hooks import Tape, named
 from .steps import Steps
@@ -44,23 +44,27 @@ class Row:
 
         self.dtypes: list[tuple[str, str]] = []
         self.shapes: list[list[int | None]] = []
+        self.exponents: list[int | None] = []
+        """For each output, the number of its histogram; None for what has none."""
 
 
 class Measured:
     """
-    The numbers of one run: a row for each comparison, and one for each of the model's outputs that
-    may hold scores of classes.
+    The numbers of one run: a row for each comparison, one for each of the model's outputs that may
+    hold scores of classes, and one for each histogram.
     """
 
-    def __init__(self, vectors: Any, agreements: Any) -> None:
+    def __init__(self, vectors: Any, agreements: Any, histograms: Any) -> None:
         self.vectors = vectors
         self.agreements = agreements
+        self.histograms = histograms
 
     def merged(self, other: Measured) -> Measured:
         """Return the numbers over the examples of both."""
         return Measured(
             np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
             self.agreements + other.agreements,
+            self.histograms + other.histograms,
         )
 
 
@@ -74,6 +78,7 @@ class Pair:
         policies: tuple[str | None, str | None],
         *,
         isolated: bool,
+        counts_exponents: bool,
     ) -> None:
         """
         ``policies`` are the global ones that each is called under: layers that a class makes in its
@@ -84,6 +89,7 @@ class Pair:
         self.tf = libraries[0].tf
         self.reference, self.candidate = models
         self.isolated = isolated
+        self.counts_exponents = counts_exponents
         self.rows: list[Row] = []
         self.only: tuple[list[str], list[str]] = ([], [])
         """The paths of calls that one of the two makes and the other does not."""
@@ -93,6 +99,7 @@ class Pair:
 
         self.graph: Any = None
         self._comparisons = Comparisons(self.tf)
+        self._histograms: list[Any] = []
         self._steps = Steps()
         self._function: Any = None
         self._tapes: list[Tape] = []
@@ -181,8 +188,12 @@ class Pair:
         self._tapes, self.graph = [first, second], first.graph
         if list(first.calls) == list(second.calls):  # else one would wait for what waits for it
             self._steps.hold(self.tf, self.graph.get_operations(), end)
-        return self.tf.stack(self._comparisons.vectors), self._comparisons.agreements(
-            last.reference.outputs, last.candidate.outputs
+        return (
+            self.tf.stack(self._comparisons.vectors),
+            self._comparisons.agreements(last.reference.outputs, last.candidate.outputs),
+            self.tf.stack(self._histograms)
+            if self._histograms
+            else self.tf.zeros([0, exponents.BINS], self.tf.float64),
         )
 
     def _compared(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:
@@ -199,6 +210,10 @@ class Pair:
             made = second.made(call, make)
             self._describe(row)
             row.accumulated = self._comparisons.each(other.outputs, made, full=True)
+            if self.counts_exponents:
+                row.exponents = [
+                    self._histogram(one) for one in self._comparisons.tensors(other.outputs)
+                ]
             if self.isolated and isolated_calls.can_be_called_again(second, call):
                 row.isolated = self._alone(second, row, make)
         self.rows.append(row)
@@ -220,6 +235,13 @@ class Pair:
             )
         self._again.update(range(start, tape.size()))
         return found
+
+    def _histogram(self, tensor: Any) -> int | None:
+        """Count a tensor's values by exponent, and return the number of the histogram."""
+        if not tensor.dtype.is_floating:
+            return None
+        self._histograms.append(exponents.count(self.tf, tensor))
+        return len(self._histograms) - 1
 
     def _describe(self, row: Row) -> None:
         """Note what the two calls take and give."""

@@ -13,7 +13,7 @@ from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused, paths
 from ..sentences import sentence
-from . import depths, random_layers, tensor_errors, tf32, top1_agreement
+from . import depths, exponents, random_layers, tensor_errors, tf32, top1_agreement
 from .call_pairs import Pair
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Running:
             (self.reference, self.candidate),
             sides.policies,
             isolated=self.job["isolated"],
+            counts_exponents=self.job["exponents"],
         )
         try:
             self.pair.trace(self.fed.specs)
@@ -150,6 +151,9 @@ class Running:
                     "accumulated": _told(found, row.accumulated[place]),
                     "isolated": _told(found, isolated),
                     "tf32": finer.get((row.reference.key, place)),
+                    "exponents": _histogram(
+                        found, row.exponents[place] if place < len(row.exponents) else None
+                    ),
                 }
             )
         return {
@@ -256,6 +260,10 @@ class Running:
 
 def _told(found: Measured, number: int | None) -> Any:
     return None if number is None else tensor_errors.to_json(found.vectors[number])
+
+
+def _histogram(found: Measured, number: int | None) -> Any:
+    return None if number is None else exponents.to_json(found.histograms[number])
 
 
 def _computed(layer: Any) -> list[str]:
