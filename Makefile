@@ -12,9 +12,9 @@ VENVS ?= $(HOME)/.cache/policytool/venvs
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Which tests a target runs; the marks are described in tests/helpers/marks.py.
-QUICK := not (thorough or slow or compat)
-FAST := not (slow or compat)
-SLOW := (slow or hypothesis) and not compat
+QUICK := not (thorough or slow or compat or browser)
+FAST := not (slow or compat or browser)
+SLOW := (slow or hypothesis) and not (compat or browser)
 # Below what is measured today, in percent of lines and branches; what TensorFlow runs is left out.
 COVERAGE_FLOOR := 95
 
@@ -25,7 +25,7 @@ SEED ?= 0
 # How long make fuzz runs.
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo quick test test-slow count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs clean fuzz-convert
+.PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs clean fuzz-convert
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -58,8 +58,16 @@ test-slow: $(VENV)/.dev  ## Set up, TensorFlow too, and run the slow tests and a
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
 
+# Exactly what the lock file names.
+tests/browser/node_modules: tests/browser/package-lock.json
+	npm ci --prefix tests/browser --no-audit --no-fund --silent
+	touch $@
+
+test-browser: $(VENV)/.dev tests/browser/node_modules  ## Set up, npm too, and look at HTML reports in Chromium
+	$(PYTEST) -m browser tests/browser
+
 count: $(VENV)/.dev  ## Count the tests that each target runs, and all together
-	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-compat=compat
+	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-browser=browser test-compat=compat
 
 check: $(VENV)/.dev lint types test  ## Lint, types and make test
 

@@ -56,6 +56,8 @@ ENTRIES: Final = ("__main__", "__init__", "api")
 
 HOMES: Final = {
     "h5py": {"formats.hdf5", CHILD},
+    "jinja2": {"reports.html"},
+    "markupsafe": {"reports.html"},
     "ml_dtypes": {"formats.casting"},
     "google": {"support.text.protobuf_messages"},
     "google_crc32c": {"formats.checkpoint.bundle._crc32c"},
@@ -66,8 +68,8 @@ HOMES: Final = {
 }
 """Third-party library to the modules, or packages, that may import it."""
 
-PAGES: Final = 2
-"""The first reporters of each command render its page: as text and as Markdown."""
+PAGES: Final = 3
+"""The first reporters of each command render its page: as text, as Markdown and as HTML."""
 
 BANNED: Final = {"tensorflow", "keras", "tf_keras", "pickle", "marshal", "shelve"}
 """What executes things from files, or takes seconds to import."""

@@ -70,9 +70,9 @@ def rendered(reporter: str, audit: Audit, view: View | None = None) -> str:
 
 
 def test_the_first_is_the_default_and_each_has_a_golden_file() -> None:
-    """``table`` for people; the others below."""
+    """``table`` for people; ``html`` has tests of its own, and the others are below."""
     assert NAMES[0] == "table"
-    assert set(NAMES) == {"table", *SUFFIXES}
+    assert set(NAMES) == {"table", "html", *SUFFIXES}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -113,7 +113,7 @@ def test_no_name_moves_the_cursor_or_ends_a_line(reporter: str, audit: Audit) ->
 def test_nothing_found_is_said_or_empty(reporter: str) -> None:
     """Without a model there is nothing to say for people, and a whole document for programs."""
     text = rendered(reporter, Audit(audited=(), rules=example_audits.RULES))
-    assert bool(text) == (reporter in {"json", "sarif", "junit"})
+    assert bool(text) == (reporter in {"html", "json", "sarif", "junit"})
 
 
 @pytest.mark.parametrize("reporter", ["json", "sarif", "junit", "markdown"])

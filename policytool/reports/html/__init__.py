@@ -105,6 +105,7 @@ def _environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
+        keep_trailing_newline=True,
         lstrip_blocks=True,
         finalize=_printable,
     )

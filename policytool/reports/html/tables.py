@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from policytool.reports.page import Cell, Tone
+
 if TYPE_CHECKING:
-    from policytool.reports.page import Cell, Column, Row, Table
+    from collections.abc import Iterator
+
+    from policytool.reports.page import Column, Table
 
 _SEARCHED: Final = 12
 """Rows from which on a table has a search field."""
@@ -30,7 +34,7 @@ class Filter(NamedTuple):
 class ShownRow(NamedTuple):
     """A row of the shown columns."""
 
-    cells: tuple[tuple[Cell, Column], ...]
+    cells: tuple[Cell, ...]
     depth: int
     above: str
     """The part of the first cell's whole name that its label leaves out."""
@@ -58,21 +62,25 @@ def prepare(table: Table) -> ShownTable:
     is_searched = len(table.rows) >= _SEARCHED
     return ShownTable(
         columns=tuple(table.columns[index] for index in shown),
-        rows=tuple(_row(table, row, shown) for row in table.rows),
+        rows=tuple(_rows(table, shown)),
         filters=tuple(_filters(table, shown)) if is_searched else (),
         is_searched=is_searched,
     )
 
 
-def _row(table: Table, row: Row, shown: list[int]) -> ShownRow:
-    label = row.cells[0]
-    return ShownRow(
-        cells=tuple((row.cells[index], table.columns[index]) for index in shown),
-        depth=min(row.depth, _DEEPEST),
-        above=label.whole.removesuffix(label.text) if label.whole.endswith(label.text) else "",
-        is_spanning=row.is_spanning,
-        is_missed=row.is_missed,
-    )
+def _rows(table: Table, shown: list[int]) -> Iterator[ShownRow]:
+    """Yield the rows; one without a label has that of the row before, which a search may hide."""
+    label = Cell(text="")
+    for row in table.rows:
+        first = row.cells[0]
+        label = first if first.text else label._replace(tone=Tone.DIM)
+        yield ShownRow(
+            cells=(label, *(row.cells[index] for index in shown[1:])),
+            depth=min(row.depth, _DEEPEST),
+            above=label.whole.removesuffix(label.text) if label.whole.endswith(label.text) else "",
+            is_spanning=row.is_spanning,
+            is_missed=row.is_missed,
+        )
 
 
 def _filters(table: Table, shown: list[int]) -> list[Filter]:

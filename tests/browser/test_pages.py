@@ -1,0 +1,215 @@
+"""
+HTML reports in a real browser: headless Chromium with its driver, and the rules of axe-core.
+
+``make test-browser`` installs axe-core; Chromium and ChromeDriver are packages of the system.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from policytool.reports.layout import clean
+from tests.helpers import example_pages
+from tests.helpers.example_pages import HOSTILE, LONG, PAGES
+from tests.helpers.marks import ALONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from selenium.webdriver import Chrome
+
+pytestmark = [pytest.mark.browser, ALONE]
+
+AXE: Final = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
+WIDTHS: Final = (400, 1400)
+THEMES: Final = ("light", "dark")
+_SECOND: Final = 1.0
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Chrome]:
+    """Return a browser that reaches nothing but files."""
+    options = webdriver.ChromeOptions()
+    for argument in (
+        *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser, server = shutil.which("chromium"), shutil.which("chromedriver")
+    assert browser is not None, "install Chromium (the package chromium)"
+    assert server is not None, "install ChromeDriver (the package chromium-driver)"
+    options.binary_location = browser
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(server)) as found:
+        yield found
+
+
+def console(driver: Chrome) -> list[str]:
+    """Return what the browser's console shows."""
+    entries = driver.get_log("browser")  # type: ignore[no-untyped-call]
+    return [entry["message"] for entry in entries]
+
+
+@pytest.fixture
+def show(driver: Chrome, tmp_path: Path) -> Any:
+    """Return what opens a page of a name in a width and a theme."""
+
+    def opened(name: str, width: int = 1400, theme: str = "light", media: str = "screen") -> Chrome:
+        path = tmp_path / "page.html"
+        path.write_bytes(example_pages.page(name).encode("utf-8", "backslashreplace"))
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+        )
+        features = [{"name": "prefers-color-scheme", "value": theme}]
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+        driver.get(path.as_uri())
+        return driver
+
+    return opened
+
+
+def shown_rows(driver: Chrome) -> list[str]:
+    """Return the first cells of the rows that are not hidden."""
+    found: list[str] = driver.execute_script(
+        "return [...document.querySelectorAll('tbody tr:not([hidden]) th')]"
+        ".map(cell => cell.textContent)"
+    )
+    return found
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "long"])
+def test_page_has_no_accessibility_violation(show: Any, name: str, width: int, theme: str) -> None:
+    """No rule of axe-core fails, the page fits the width, and the console is empty."""
+    driver = show(name, width, theme)
+    assert console(driver) == []
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    driver.execute_script(AXE.read_text(encoding="utf-8"))
+    found = driver.execute_async_script(
+        "const done = arguments[0]; axe.run().then(result => done(result.violations.map("
+        "one => [one.id, one.help, one.nodes.slice(0, 3).map(node => node.html)])))"
+    )
+    assert found == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_loads_nothing_else(show: Any, name: str) -> None:
+    """The page is the only resource, and no name from a model has run."""
+    driver = show(name)
+    assert driver.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert driver.execute_script("return window.hit") is None
+    assert console(driver) == []
+
+
+def test_hostile_names_are_shown_as_text(show: Any) -> None:
+    """Each name is in its row; a script that a name could add would not run either."""
+    driver = show("hostile")
+    rows = shown_rows(driver)
+    assert rows[1:] == [f"net/{clean(name.replace('/', '~1'))}" for name in HOSTILE]
+    driver.execute_script(
+        "const added = document.createElement('script');"
+        "added.textContent = 'window.hit = 1'; document.body.append(added);"
+    )
+    assert driver.execute_script("return window.hit") is None
+    assert "Content Security Policy" in console(driver)[0]
+
+
+def test_search_shows_matches_and_what_holds_them(show: Any) -> None:
+    """All words have to match; the layers above a match stay, and the count is of matches."""
+    driver = show("long")
+    field = driver.find_element(By.CSS_SELECTOR, "input[type=search]")
+    field.send_keys("DENSE_42 block_4/")
+    assert shown_rows(driver) == ["net", "net/block_4", "net/block_4/dense_42"]
+    output = driver.find_element(By.CSS_SELECTOR, ".tools output")
+    assert output.text == f"1 of {LONG}"
+    field.send_keys(" nothing has this")
+    assert shown_rows(driver) == []
+    field.clear()
+    field.send_keys(" " + Keys.BACKSPACE)
+    assert len(shown_rows(driver)) == LONG
+    assert output.text == ""
+
+
+def test_filter_shows_rows_with_a_text(show: Any) -> None:
+    """A filter compares a whole cell, and goes together with the search."""
+    driver = show("long")
+    policy = driver.find_element(By.CSS_SELECTOR, "select")
+    policy.send_keys("float16")
+    assert all(
+        row.endswith(tuple(f"dense_{number}" for number in range(0, LONG, 7))) or "dense" not in row
+        for row in shown_rows(driver)
+    )
+    driver.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("dense_7")
+    assert "net/block_0/dense_7" in shown_rows(driver)
+    assert "net/block_0/dense_8" not in shown_rows(driver)
+
+
+def test_page_of_a_thousand_layers_is_usable_in_a_second(show: Any) -> None:
+    """It is loaded in a second, and so is what a search leaves."""
+    driver = show("long")
+    loaded = driver.execute_script(
+        "const [entry] = performance.getEntriesByType('navigation'); return entry.loadEventEnd"
+    )
+    assert 0 < loaded < 1000 * _SECOND
+    start = time.perf_counter()
+    driver.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("dense_998")
+    assert shown_rows(driver)[-1] == "net/block_99/dense_998"
+    assert time.perf_counter() - start < _SECOND
+
+
+def test_keyboard_reaches_every_control(show: Any) -> None:
+    """Tab goes through search and filters to the table, and the focus can be seen."""
+    driver = show("long")
+    reached = []
+    for _ in range(8):
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        element = driver.switch_to.active_element
+        reached.append(element.tag_name)
+        if element.tag_name == "div":
+            break
+        assert element.value_of_css_property("outline-style") != "none"
+    assert reached[0] == "input"
+    assert set(reached[1:-1]) == {"select"}
+    assert reached[-1] == "div"
+
+
+def test_themes_differ_and_print_is_light(show: Any) -> None:
+    """Dark follows the system; paper is white, without controls."""
+    backgrounds = {
+        theme: show("long", theme=theme)
+        .find_element(By.TAG_NAME, "body")
+        .value_of_css_property("background-color")
+        for theme in THEMES
+    }
+    assert backgrounds["light"] != backgrounds["dark"]
+    driver = show("long", theme="dark", media="print")
+    body = driver.find_element(By.TAG_NAME, "body")
+    assert body.value_of_css_property("background-color") == "rgba(255, 255, 255, 1)"
+    assert not driver.find_element(By.CSS_SELECTOR, ".tools").is_displayed()
+
+
+def test_index_links_to_pages(driver: Chrome, tmp_path: Path) -> None:
+    """Every link of a directory's index opens a page with that model's name."""
+    for name, text in example_pages.files().items():
+        (tmp_path / name).write_bytes(text.encode("utf-8", "backslashreplace"))
+    index = (tmp_path / "index.html").as_uri()
+    driver.get(index)
+    count = len(driver.find_elements(By.CSS_SELECTOR, "td, tbody a"))
+    assert count
+    for number in range(len(driver.find_elements(By.TAG_NAME, "a"))):
+        driver.get(index)
+        link = driver.find_elements(By.TAG_NAME, "a")[number]
+        shown = link.text
+        link.click()
+        assert driver.find_element(By.TAG_NAME, "h2").text == shown
+    assert console(driver) == []

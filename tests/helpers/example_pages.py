@@ -1,0 +1,159 @@
+"""HTML reports of every command, and those that are hard to show: hostile, long and empty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from policytool.commands import inspect as inspection
+from policytool.commands.destinations import Destination
+from policytool.commands.diff import try_diff
+from policytool.commands.migrate import Migration
+from policytool.commands.migrate_all import migrate_all
+from policytool.formats import discovery
+from policytool.migration.planning.options import Options
+from policytool.model.model import Layer, Model, Source, Variable, Writer
+from policytool.reports import View
+from policytool.reports.checks import CHECK_REPORTERS
+from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
+from policytool.reports.findings import FINDING_REPORTERS
+from policytool.reports.inspection import REPORTERS
+from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from tests.contracts.reporter_contract import MODELS, inspected
+from tests.helpers import example_audits, example_checks
+from tests.helpers.drawn_models import whole
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from policytool.commands.inspect import Selected
+    from policytool.reports import Reporter
+    from policytool.reports.checks import Checks
+
+Value = TypeVar("Value")
+
+HOSTILE: Final = (
+    "<img src=x onerror=window.hit=1>",
+    "</script><script>window.hit=1</script>",
+    "\" onmouseover='window.hit=1' x=\"",
+    "{{ 7*7 }}{% raw %}",
+    "javascript:window.hit=1",
+    "\u202egnp.\u2066\x1b[31m\n::error::",
+    "&lt;b&gt;`<b>`",
+)
+"""Names that would do something in a page that trusted them."""
+
+LONG: Final = 1000
+"""Layers of a long page."""
+
+
+def html(reporters: Sequence[Reporter[Value]]) -> Reporter[Value]:
+    """Return the HTML reporter."""
+    return next(reporter for reporter in reporters if reporter.name == "html")
+
+
+def layer(path: str, dtype: str = "float32") -> Layer:
+    """Return a dense layer."""
+    return Layer(
+        path=path,
+        name=path.rpartition("/")[2],
+        class_name="Dense",
+        policy=dtype,
+        compute_dtype=dtype,
+        variable_dtype=dtype,
+        source=Source.DECLARED,
+        variables=(Variable(name="kernel", shape=(4, 4), dtype=dtype),),
+    )
+
+
+def model(path: str, layers: Sequence[Layer]) -> Model:
+    """Return a model of these layers."""
+    return Model(path=path, format="h5", generation="keras3", writer=Writer(), layers=tuple(layers))
+
+
+def hostile_model() -> Selected:
+    """Return a model whose path and layers have hostile names."""
+    names = [name.replace("/", "~1") for name in HOSTILE]
+    return whole(model(HOSTILE[0], [layer("net"), *(layer(f"net/{name}") for name in names)]))
+
+
+def long_model() -> Selected:
+    """Return a model of many layers, in blocks."""
+    layers = [layer("net")]
+    for number in range(LONG - 1):
+        block = f"net/block_{number // 10}"
+        layers.append(
+            layer(f"{block}/dense_{number}", "float16" if number % 7 == 0 else "float32")
+            if number % 10
+            else layer(block)
+        )
+    return whole(model("long.h5", layers))
+
+
+def checked() -> Checks:
+    """Return a check in which every layer's values were counted by exponent."""
+    found = example_checks.CASES["failing"]
+    assert found.check is not None
+    runs = tuple(
+        replace(
+            run,
+            calls=tuple(
+                replace(
+                    call,
+                    outputs=tuple(
+                        replace(output, exponents=((-20, 5), (-3, 700), (2, 40 + at), (17, at % 3)))
+                        for output in call.outputs
+                    ),
+                )
+                for at, call in enumerate(run.calls)
+            ),
+        )
+        for run in found.check.runs
+    )
+    return replace(found, check=replace(found.check, runs=runs))
+
+
+def converted() -> Migrations:
+    """Return a conversion that is only planned."""
+    inputs = list(discovery.inputs([str(FIXTURES / "tf2.3/exp_mf16_fixed128.h5")]))
+    found = migrate_all(inputs, Options(target="keras3.15"), Destination(write=False))
+    return Migrations(
+        migrations=tuple(one for one in found if isinstance(one, Migration)), failures=()
+    )
+
+
+def compared() -> Differences:
+    """Return the differences between two models."""
+    paths = (FIXTURES / "tf2.15/wrappers.h5", FIXTURES / "keras3.15/wrappers.keras")
+    return Differences(outcome=try_diff(*map(str, paths)))
+
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "inspect": lambda: html(REPORTERS).render(inspected(*MODELS), View()),
+    "audit": lambda: html(FINDING_REPORTERS).render(example_audits.made(), View()),
+    "migrate": lambda: html(PLAN_REPORTERS).render(converted(), View()),
+    "diff": lambda: html(DIFFERENCE_REPORTERS).render(compared(), View()),
+    "check": lambda: html(CHECK_REPORTERS).render(checked(), View()),
+    "hostile": lambda: html(REPORTERS).render(hostile_model(), View()),
+    "hostile check": lambda: html(CHECK_REPORTERS).render(example_checks.CASES["hostile"], View()),
+    "long": lambda: html(REPORTERS).render(long_model(), View()),
+    "empty": lambda: html(REPORTERS).render(
+        inspection.select(inspection.collect([]), inspection.Selection()), View()
+    ),
+}
+"""By name, what makes the page."""
+
+
+@cache
+def page(name: str) -> str:
+    """Return a page."""
+    return PAGES[name]()
+
+
+def files() -> Mapping[str, str]:
+    """Return the files of a directory."""
+    directory = html(FINDING_REPORTERS).render_directory
+    assert directory is not None
+    return directory(example_audits.made(), View())

@@ -1,0 +1,187 @@
+"""The HTML reports: documents that need nothing else, in which text from models is data."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+
+from policytool.reports import View
+from policytool.reports.html import charts
+from policytool.reports.inspection import REPORTERS
+from policytool.reports.layout import clean
+from policytool.reports.page import Bar, Bars, Curve, Curves, Spread, Spreads
+from tests.contracts.reporter_contract import MODELS
+from tests.helpers import example_pages
+from tests.helpers.drawn_models import models
+from tests.helpers.example_pages import HOSTILE, PAGES
+from tests.helpers.paths import FIXTURES
+
+if TYPE_CHECKING:
+    from policytool.commands.inspect import Selected
+
+HTML = example_pages.html(REPORTERS)
+
+
+class Read(HTMLParser):
+    """What a browser would find: tags with their attributes, and texts by tag."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open.append(tag)
+        self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        for tag in {*self._open}:
+            self.texts[tag][-1] += data
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_needs_nothing_else(name: str) -> None:
+    """No address, no attribute that runs code, and one style and one script, which are ours."""
+    read = Read(example_pages.page(name))
+    assert [tag for tag, _ in read.tags].count("script") == 1
+    assert not {"img", "link", "iframe", "object", "base", "form"} & {tag for tag, _ in read.tags}
+    for _, attributes in read.tags:
+        assert not {"src", "style", "srcdoc"} & attributes.keys()
+        assert not [key for key in attributes if key.startswith("on")]
+    assert not any("href" in attributes for _, attributes in read.tags)
+    assert dict(read.tags[0][1]) == {"lang": "en"}
+    assert read.texts["title"][0].startswith("policytool ")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_policy_allows_its_style_and_script_only(name: str) -> None:
+    """The hashes are those of the texts in the page."""
+    text = example_pages.page(name)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    hashes = {
+        tag: base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+        for tag in ("style", "script")
+        if (found := re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)) is not None
+    }
+    assert policy[1] == (
+        f"default-src 'none'; style-src 'sha256-{hashes['style']}'; "
+        f"script-src 'sha256-{hashes['script']}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def test_hostile_names_are_text() -> None:
+    """Each is shown as it is in the file, with what is not printable escaped."""
+    read = Read(example_pages.page("hostile"))
+    rows = "\n".join(read.texts["th"])
+    assert all(clean(name.replace("/", "~1")) in rows for name in HOSTILE)
+    assert clean(HOSTILE[0]) in read.texts["h2"][0]
+
+
+@given(models())
+def test_every_layer_has_a_row(selected: Selected) -> None:
+    """Whatever the names, each row has as many cells as the header."""
+    read = Read(HTML.render(selected, View()))
+    (model,) = selected.inspection.models
+    heads = [attributes for tag, attributes in read.tags if tag == "th"]
+    rows = [attributes for attributes in heads if attributes.get("scope") == "row"]
+    columns = len(heads) - len(rows)
+    assert len(rows) == len(model.layers)
+    assert len(read.texts.get("td", [])) == len(rows) * max(0, columns - 1)
+
+
+def test_pages_of_a_directory_are_linked() -> None:
+    """The index is last and links to every other file."""
+    files = example_pages.files()
+    *others, last = files
+    assert last == "index.html"
+    links = [attributes["href"] for tag, attributes in Read(files[last]).tags if tag == "a"]
+    assert links == others
+    assert all(re.fullmatch(r"\d{4}-[A-Za-z0-9._-]{1,60}\.html", name) for name in others)
+
+
+def test_fragment_has_no_script() -> None:
+    """A notebook shows the part of a page that needs none."""
+    from policytool.reports import html
+    from policytool.reports.inspection._page import page
+
+    text = html.fragment(page(example_pages.hostile_model(), View()))
+    read = Read(text)
+    assert "script" not in read.texts
+    assert read.tags[0] == ("div", {"class": "policytool"})
+
+
+def test_bars_are_as_long_as_their_amounts() -> None:
+    """The longest fills the width; without any amount there are none."""
+    amounts = [3.0, 1.0, 0.0]
+    found = charts.bars(
+        Bars(title="", bars=tuple(Bar(label="", value=one, text="") for one in amounts))
+    )
+    assert [one.percent for one in found] == [100.0, 33.33, 0.0]
+    assert charts.bars(Bars(title="", bars=(Bar(label="", value=0.0, text=""),)))[0].percent == 0
+
+
+def test_curves_show_what_is_not_finite_and_what_is_missing() -> None:
+    """Infinity is at the top and zero at the bottom; a place without a value is a gap."""
+    drawn = charts.curves(
+        Curves(
+            title="",
+            places=("a", "b", "c", "d"),
+            curves=(Curve(label="x", values=(1e-3, None, float("inf"), 0.0)),),
+        )
+    )
+    path = drawn.curves[0].path
+    assert path.count("M") == 2
+    assert "625.0 0.0h" in path
+    assert path.endswith(f"875.0 {drawn.height}")
+    assert drawn.places[0].text == "a: x 0.001"
+
+
+def test_many_places_share_points() -> None:
+    """A point shows the largest value of its places."""
+    values = tuple(1.0 + (at == 500) for at in range(1000))
+    drawn = charts.curves(
+        Curves(
+            title="",
+            places=tuple(map(str, range(1000))),
+            curves=(Curve(label="x", values=values),),
+        )
+    )
+    assert len(drawn.places) == 334
+    assert "498 to 500: x 2" in [place.text for place in drawn.places]
+
+
+def test_histograms_and_ranges_share_an_axis() -> None:
+    """The normal range begins where the bar of its first exponent does."""
+    spread = Spread(label="", text="", counts=((-16, 1), (0, 4)), normal=(-14, 15))
+    drawn = charts.spreads(Spreads(title="", spreads=(spread,)))
+    unit = drawn.width / (16 + 2 + 2 + 1)
+    (one,) = drawn.first
+    assert one.normal[0] == pytest.approx(4 * unit, abs=0.1)
+    assert one.path.startswith(f"M{2 * unit:.1f} ")
+    assert f"v-{drawn.row / 2:.1f}" in one.path
+
+
+def test_other_formats_import_no_template_engine() -> None:
+    """Jinja2 is imported for HTML only."""
+    code = (
+        "import sys; from policytool.cli.main import cli; "
+        f"cli(['inspect', {str(FIXTURES / MODELS[0])!r}], standalone_mode=False); "
+        "assert 'jinja2' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
