@@ -1,4 +1,4 @@
-"""The command line: words to values, one call, a report, an exit code."""
+"""The command line: parses options, calls one command, prints its report, and sets the exit code."""
 
 from __future__ import annotations
 
