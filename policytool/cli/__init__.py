@@ -1,4 +1,4 @@
-"""The command line: parses options, calls one command, prints its report, and sets the exit code."""
+"""The command line: parses options, runs a command, and prints its report."""
 
 from __future__ import annotations
 
