@@ -282,8 +282,9 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
         f"of an uninterrupted run, and no other files. It listed {told} of them on stderr: all "
         "except those that a worker may have finished but not yet reported. A second run with "
         f"`--skip-existing` exited with code {second.code} after {second.seconds:.0f} s. It "
-        f"created {total - kept} outputs and left {kept} unchanged. The directory then contained the same "
-        "files as after an uninterrupted run. This test excludes files on which a library hangs."
+        f"created {total - kept} outputs and left {kept} unchanged. The directory then contained "
+        "the same files as after an uninterrupted run. This test excludes files on which a "
+        "library hangs."
     )
 
 
