@@ -68,7 +68,7 @@ succeed.
   injected into each kind of call on each file. Of the many calls that write one draft, the first,
   the last and every tenth are tested. The other errors, SIGTERM, and EIO in calls that read are
   injected at the same points, in turn.
-- *Short writes*: a limit on the file size makes the system write only part of the data.
+- *Short writes*: a limit on the file size makes the system write only a part of the data.
 - *During the run* and *in parallel*: the run is paused after a call, another process changes the
   same files, and the run continues. A report may replace an older report, but never a model that
   was saved under its name.
