@@ -72,8 +72,8 @@ def policies_page() -> str:
         "# Dtype policies",
         "",
         (
-            "`make docs` generates this page from the data of the package. `policytool policies` "
-            "shows the same information in the terminal."
+            "Written by `make docs` from the data of the package; `policytool policies` shows "
+            "the same in the terminal."
         ),
         "",
         "| policy | compute | variable | since | raises from | instead |",
@@ -90,7 +90,7 @@ def policies_page() -> str:
         lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
     lines += ["", "## Formats in each release", ""]
     for generation in GENERATIONS:
-        lines += [f"### {generation.title}", "", "| policy | format in a config |", "| --- | --- |"]
+        lines += [f"### {generation.title}", "", "| policy | in a config |", "| --- | --- |"]
         for name in policy.LISTED:
             try:
                 spelled = f"`{json.dumps(generation.render(policy.policy_from_name(name)))}`"
@@ -315,12 +315,12 @@ def rules_page() -> str:
         "# The rules of audit",
         "",
         (
-            "`make docs` generates this page from the modules of the rules. `policytool rules` "
-            "and `policytool rules ID` show the same information in the"
+            "Written by `make docs` from the rules' own modules; `policytool rules` and "
+            "`policytool rules ID` show the same at the terminal. IDs are never"
         ),
         (
-            "terminal. Rule ids are never reused. A safe fix leaves predictions and training "
-            "unchanged; an unsafe fix changes numerics or training."
+            "reused. A safe fix leaves predictions unchanged; an unsafe fix changes "
+            "numerics or training."
         ),
     ]
     for prefix, (name, about, rules) in FAMILIES.items():
