@@ -1,28 +1,28 @@
-# What there is to do here. `make help` lists it.
+# Development commands. `make help` lists them.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Has the newest TensorFlow, tf_keras and Keras.
+# Contains the newest TensorFlow, tf_keras and Keras.
 COMPAT := $(VENV)/compat
 FIXTURE := fixtures/tf2.3/exp_mf16_fixed128.h5
-# Where the environments of the TensorFlow and Keras releases are kept.
+# Directory of the virtual environments of the TensorFlow and Keras releases.
 VENVS ?= $(HOME)/.cache/policytool/venvs
 
-# How many tests run at a time.
+# Number of tests to run at a time.
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
-# Which tests a target runs; the marks are described in tests/helpers/marks.py.
+# The tests that each target runs. tests/helpers/marks.py describes the marks.
 QUICK := not (thorough or slow or compat or browser)
 FAST := not (slow or compat or browser)
 SLOW := (slow or hypothesis) and not (compat or browser)
-# Below what is measured today, in percent of lines and branches; what TensorFlow runs is left out.
+# Slightly below the current coverage of lines and branches, in percent, without code that TensorFlow runs.
 COVERAGE_FLOOR := 95
 
-# How many random models make fuzz-convert makes for each library, and the first seed.
+# Number of random models that make fuzz-convert creates for each library, and the first seed.
 N ?= 200
 SEED ?= 0
 
-# How long make fuzz runs.
+# Duration of make fuzz in seconds.
 FUZZ_SECONDS ?= 600
 
 .PHONY: help demo quick test test-slow test-browser count check lint types structure golden test-compat test-compat-all test-min crash fuzz bench load fixtures release-data docs clean fuzz-convert
@@ -41,35 +41,27 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings editable_mode=compat
 	touch $@ $(VENV)/.user
 
-demo: $(VENV)/.user  ## Set up without TensorFlow, inspect a real model, audit it and migrate it
+demo: $(VENV)/.user  ## Set up without TensorFlow, then inspect, audit and migrate a real model
 	$(BIN)/policytool inspect $(FIXTURE)
 	$(BIN)/policytool audit $(FIXTURE) --target keras3 --fail-on never
 	mkdir -p build/demo
 	$(BIN)/policytool migrate $(FIXTURE) -o build/demo --overwrite
 	$(BIN)/policytool migrate $(FIXTURE) --to mixed_bfloat16 --dry-run
 
-quick: $(VENV)/.dev  ## Set up, and run the tests that take less than a minute together
+quick: $(VENV)/.dev  ## Set up and run the fastest tests (less than a minute)
 	$(PYTEST) -m '$(QUICK)'
 
-test: $(VENV)/.dev  ## Set up, and run the tests that need no TensorFlow; COVERAGE=yes holds the floor
+test: $(VENV)/.dev  ## Set up and run all tests that do not need TensorFlow; COVERAGE=yes also enforces the minimum coverage
 	$(PYTEST) -m '$(FAST)' $(if $(COVERAGE),--cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR))
 
-test-slow: $(VENV)/.dev  ## Set up, TensorFlow too, and run the slow tests and all examples of properties
+test-slow: $(VENV)/.dev  ## Set up with TensorFlow and run the slow tests and all property-test examples
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
 
-# Exactly what the lock file names.
-tests/browser/node_modules: tests/browser/package-lock.json
-	npm ci --prefix tests/browser --no-audit --no-fund --silent
-	touch $@
+count: $(VENV)/.dev  ## Count the tests of each target and in total
+	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-compat=compat
 
-test-browser: $(VENV)/.dev tests/browser/node_modules  ## Set up, npm too, and look at HTML reports in Chromium
-	$(PYTEST) -m browser tests/browser
-
-count: $(VENV)/.dev  ## Count the tests that each target runs, and all together
-	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-browser=browser test-compat=compat
-
-check: $(VENV)/.dev lint types test  ## Lint, types and make test
+check: $(VENV)/.dev lint types test  ## Run make lint, make types and make test
 
 lint: $(VENV)/.dev  ## Check style
 	$(BIN)/ruff check .
@@ -78,62 +70,62 @@ lint: $(VENV)/.dev  ## Check style
 types: $(VENV)/.dev  ## Check types
 	$(BIN)/mypy
 
-golden: $(VENV)/.dev  ## Rewrite the golden files; read the difference before committing it
+golden: $(VENV)/.dev  ## Regenerate the golden files; review the diff before you commit it
 	POLICYTOOL_GOLDEN=1 $(BIN)/python -m pytest tests/reports -p no:randomly
 	git diff --stat tests/golden
 
-test-compat: $(VENV)/.dev  ## Ask the newest tf_keras and Keras what they load, and compare
+test-compat: $(VENV)/.dev  ## Compare verdicts and conversions with the newest tf_keras and Keras
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(PYTEST) -m compat tests/compat
 
-test-compat-all: $(VENV)/.dev  ## The same, with every fixture migrated to every policy, and converted for both libraries
+test-compat-all: $(VENV)/.dev  ## Run test-compat with every fixture, migrated to every policy and converted for both libraries
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_COMPAT_TARGETS=all $(BIN)/python -m pytest -m compat tests/compat
 
-test-min:  ## Run the fast tests with the lowest versions of every dependency
+test-min:  ## Run the fast tests with the lowest supported version of every dependency
 	$(PYTHON) -m venv --clear $(VENV)-min
 	$(VENV)-min/bin/python -m pip install --quiet uv
 	$(VENV)-min/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --editable '.[dev]'
 	$(VENV)-min/bin/python -m pytest
 
-crash: $(VENV)/.dev  ## Put a fault into every call of the system that writes, and judge what is left (strace; an hour on two processors)
+crash: $(VENV)/.dev  ## Inject a fault into every system call that writes, and check the files left behind (needs strace; about an hour on two CPUs)
 	$(BIN)/python -m tests.crash.run --jobs 3
 	$(BIN)/python docs/generate.py
 
-structure: $(VENV)/.dev  ## Measure the package's structure, before and after the move into twelve packages
+structure: $(VENV)/.dev  ## Print metrics of the package structure, compared with the structure before the move into twelve packages
 	$(BIN)/python -m tests.structure
 
-bench: $(VENV)/.dev  ## Measure speed and memory against Keras' own loader, and the cost of hostile files
+bench: $(VENV)/.dev  ## Measure speed and memory compared with load_model of Keras, and the cost of hostile files
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	$(BIN)/python tests/bench/run.py --keras $(COMPAT)/bin/python --write docs/benchmarks.md
 	$(BIN)/python tests/bench/hostile.py --write docs/hostile.json
 	$(BIN)/python docs/generate.py
 
-load: $(VENV)/.dev  ## Read and migrate 2,000 models, every fourth broken, and interrupt and resume it
+load: $(VENV)/.dev  ## Read and migrate 2,000 models, a quarter of them broken, and interrupt and resume a run
 	mkdir -p build
 	$(BIN)/python -m tests.load.run --write docs/load.md
 
-fixtures:  ## Write every fixture again with its own release and compare the recorded truth
+fixtures:  ## Regenerate every fixture with its own release, and compare the results with the recorded ones
 	$(PYTHON) fixtures/generate.py --venvs $(VENVS) --check
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --editable '.[fuzz]' --config-settings editable_mode=compat
 	touch $@
 
-fuzz: $(VENV)/.fuzz  ## Fuzz every reader and the tool for FUZZ_SECONDS, and add the run to tests/fuzz/record.json
+fuzz: $(VENV)/.fuzz  ## Fuzz all readers and the command line for FUZZ_SECONDS seconds, and add the run to tests/fuzz/record.json
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python nice -n 10 $(BIN)/python -W ignore -m tests.fuzz $(FUZZ_SECONDS)
 	$(BIN)/python docs/generate.py
 
-fuzz-convert: $(VENV)/.dev  ## Convert N random models of each library from SEED on, and judge the results; ARGUMENTS=--shrink finds small ones
+fuzz-convert: $(VENV)/.dev  ## Convert N random models of each library, starting at SEED, and check the results; ARGUMENTS=--shrink reduces failing models
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python $(BIN)/python -m tests.random_models -n $(N) --seed $(SEED) $(ARGUMENTS)
 
-release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with every script that asks releases, and update every table
+release-data: $(VENV)/.dev  ## Measure RELEASE, such as keras3.16, with all measurement scripts, and update all tables
 	$(BIN)/python fixtures/release_data.py --venvs $(VENVS) $(RELEASE)
 
-docs: $(VENV)/.dev  ## Rewrite the generated parts of the documentation
+docs: $(VENV)/.dev  ## Regenerate the generated parts of the documentation
 	$(BIN)/python docs/generate.py
 
-clean:  ## Remove what was built
+clean:  ## Remove virtual environments, builds and caches
 	rm -rf $(VENV) $(VENV)-min build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

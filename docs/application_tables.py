@@ -17,22 +17,23 @@ _CONTAINERS: Final = ("h5", "keras")
 
 _TITLE: Final = """# The models of keras.applications
 
-Written by `make docs` from `fixtures/applications.json`, which `fixtures/applications.py` writes.
-Each model has random weights, images of 96 x 96 pixels and 10 classes without a last activation.
-Its batch normalizations have small factors and the statistics of the inputs, as after training:
-otherwise the deepest models amplify rounding errors to the size of their outputs. Each model is
-saved as HDF5 and as `.keras`, and converted for the other library from each format that its own
-release loads with the same predictions; then the other library predicts with the result.
+`make docs` generates this page from `fixtures/applications.json`, which `fixtures/applications.py`
+writes. Each model has random weights, inputs of 96 x 96 pixels, 10 classes, and no final
+activation. As after training, its batch normalization layers use small scale factors and the
+statistics of their inputs; otherwise, the deepest models amplify rounding errors to the size of
+their outputs. Each model is saved as HDF5 and as `.keras`. If the release that saved the file can
+load it again with the same predictions, the file is converted for the other library, which then
+predicts with the result.
 
-Cells are differences of the logits in ulp of the largest value. *Own* is the difference of the
-release from itself if oneDNN computes in a different order; it shows the effect of rounding.
-ResNetRS420 exceeds Python's recursion limit on loading: its constructor raises this limit, and
-`sys.setrecursionlimit` does so before the model is loaded. A number in parentheses refers to a
-reason below.
+The cells show the differences of the logits in [ulp](glossary.md) of the largest value. The column
+*own* shows the effect of rounding: the difference within one release when oneDNN computes in a
+different order. Loading ResNetRS420 exceeds the recursion limit of Python, so
+`sys.setrecursionlimit` raises this limit before the model is loaded; the constructor of the model
+raises it too. A number in parentheses refers to a reason below the table.
 
-Models with a star have their default initial weights and inputs from -1 to 1: if the model rescales
-pixels itself, such inputs become very small and rounding matters more; *own* does not apply to
-them. The normalizations of Inception have no factors.
+Models marked with a star use their default initial weights and inputs from -1 to 1. If such a model
+rescales pixels itself, the inputs become very small and rounding has a larger effect. The column
+*own* does not apply to these models. The normalization layers of Inception have no scale factors.
 """
 
 
@@ -53,7 +54,7 @@ def applications_page() -> str:
             for name, cells in found.items()
         ]
         without = sorted(name for name, cells in record[release].items() if _NO_MODEL in cells)
-        lines += [f"## From {release} to {generation_words(other)}", ""]
+        lines += [f"## From {generation_words(release)} to {generation_words(other)}", ""]
         lines += [
             row(("model", "HDF5", "`.keras`", "own")),
             row(("---", "---:", "---:", "---:")),
@@ -62,7 +63,8 @@ def applications_page() -> str:
         ]
         lines += [f"{number}. {text}" for text, number in reasons.items()]
         if without:
-            lines += ["", f"{generation_words(release)} has no {', '.join(without)}."]
+            named = ", ".join(without)
+            lines += ["", f"{generation_words(release)} does not have these models: {named}."]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -83,7 +85,7 @@ def _cell(text: str, reasons: dict[str, int]) -> str:
     said = (
         text
         if text.startswith(("refused", "failed", "not tried"))
-        else f"the release that wrote it cannot read it back: {text}"
+        else f"the release that saved the file fails to load it: {text}"
     )
     # The layer that is named differs from model to model.
     words = said.split(": ")

@@ -51,7 +51,7 @@ def _arrows(tree: SourceTree) -> Iterator[str]:
 
 def packages(tree: SourceTree) -> str:
     """Return the table of packages, from the top down."""
-    rows = ["| package | what is in it | modules |", "| --- | --- | ---: |"]
+    rows = ["| package | contents | modules |", "| --- | --- | ---: |"]
     for name in (*(name for line in ORDER for name in line), CHILD):
         count = sum(room(module) == name for module in tree.texts)
         rows.append(f"| [`{name}`](policytool/{name}) | {_summary(tree, name)} | {count} |")

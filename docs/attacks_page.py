@@ -57,33 +57,35 @@ USES: Final = {
     "deserialize": "`layers.deserialize`",
     "from_config": "`Lambda.from_config`",
     "shape": "`compute_output_shape`",
-    "resave": "`load_model`, `save`",
-    "get_file": "`get_file` with these arguments",
+    "resave": "`load_model` and `save`",
+    "get_file": "`get_file` with the same arguments",
     "saved_model": "`tf.saved_model.load`",
-    "call": "`load_model`, and a call",
-    "signature": "`tf.saved_model.load`, and a call of the signature",
+    "call": "`load_model` and a call of the model",
+    "signature": "`tf.saved_model.load` and a call of the signature",
 }
-"""How a file was used, by the record's words."""
+"""How a file was used, by the word in the record."""
+
+OUTCOMES: Final = {"refused": "failed", "fired": "happened"}
+"""What a release did with a file, by the word in the record."""
 
 _INTRODUCTION: Final = """\
 # Published attacks
 
-Written by `make docs` from `fixtures/attacks.json`, where `fixtures/attacks.py --measure` recorded
-the effect of its files on each release, and from the current results of `audit` and `check`. The
-harm of each file is to create a file on loading, to remove a directory, to read another file into
-the model or its outputs, or to request too much memory. Each file was loaded in an empty directory,
-in a process with limited memory and time. *Prevented* means that the harm did not happen: a release
-may reject a file because it detects the attack, or because it cannot read the file at all. Releases
-in which the harm happened only without safe mode (`safe_mode=False`) do not count for the
-advisories.
+`make docs` generates this page from `fixtures/attacks.json` and from the current results of `audit`
+and `check`. `fixtures/attacks.py --measure` creates the files and records their effects in each
+release. Each file tries one harmful action: it creates a file, removes a directory, reads another
+file into the model or its outputs, or requests too much memory. Each file was loaded in an empty
+directory, in a process with limited memory and time. If the action did not happen, the release
+either detected the attack or could not read the file at all. The table of advisories does not count
+actions that happened only with `safe_mode=False`.
 
-Most files without an advisory use functions and ops of TensorFlow as designed: according to its
-[security policy](https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md), models are
-programs. Some of them fail to load after the harm is done.
+Most files without an advisory use functions and ops of TensorFlow as designed. According to the
+[security policy](https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md) of TensorFlow,
+models are programs. Some of these files fail to load after the action has happened.
 
-None of policytool's commands has these effects: `tests/test_attacks.py` runs them on all files
-under `strace`. `check`, `--verify` and `--retrace` reject the files before TensorFlow starts,
-unless `--trust` is set.
+No policytool command triggers these actions. `tests/test_attacks.py` verifies this by running all
+commands on all files under `strace`. `check`, `--verify` and `--retrace` reject the files before
+TensorFlow starts, unless `--trust` is set.
 """
 
 
@@ -92,16 +94,16 @@ def attacks_page() -> str:
     record = json.loads((ROOT / "fixtures" / "attacks.json").read_text(encoding="utf-8"))
     lines = [
         _INTRODUCTION,
-        "## The advisories",
+        "## Advisories",
         "",
-        "| advisory | affected, it says | rule | did its harm on |",
+        "| advisory | affected releases (stated) | rule | affected releases (tested) |",
         "| --- | --- | --- | --- |",
     ]
     lines += [_advisory_row(name, record) for name in ADVISORIES]
-    lines += ["", "## The files", "", "Below `fixtures/attacks/models`.", ""]
+    lines += ["", "## Files", "", "These files are in `fixtures/attacks/models`.", ""]
     newest = f"Keras {record['releases'][NEWEST]['keras']}"
     lines += [
-        f"| file | advisory | would | used by | did its harm on | {newest} | `audit` | `check` |",
+        f"| file | advisory | action | triggered by | happened in | {newest} | `audit` | `check` |",
         "| --- |" + " --- |" * 7,
     ]
     for name, attack in record["attacks"].items():
@@ -109,15 +111,15 @@ def attacks_page() -> str:
     notes = [(name, attack["note"]) for name, attack in record["attacks"].items() if attack["note"]]
     lines += [
         "",
-        "## What did no harm",
+        "## Files without effect",
         "",
-        "Not demonstrated in any tested release, with reasons:",
+        "The actions of these files did not happen in any tested release:",
         "",
         *(f"- `{name}`: {note}." for name, note in notes),
     ]
     lines += [
         "",
-        "## The releases",
+        "## Tested releases",
         "",
         "| | TensorFlow | Keras | h5py | Python |",
         "| --- | --- | --- | --- | --- |",
@@ -178,7 +180,8 @@ def _said(groups: dict[str, str]) -> str:
     """Return what the newest release said, in short."""
     outcome = next((key for key, releases in groups.items() if NEWEST in releases.split()), "")
     verdict, _, cause = outcome.replace("`", "").partition(": ")
-    text = f"{verdict}: {cause.rpartition(' <- ')[2]}" if cause else verdict
+    word = OUTCOMES.get(verdict, verdict)
+    text = f"{word}: {cause.rpartition(' <- ')[2]}" if cause else word
     return rule_reference.markdown(
         text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}..."
     )
@@ -188,5 +191,5 @@ def _check(path: Path) -> str:
     try:
         check_sides.read_source(Input(path=path, exact=True), trust=False)
     except ModelFileError as error:
-        return f"refused: `{error.code}`"
-    return "**taken**"
+        return f"rejected: `{error.code}`"
+    return "**accepted**"

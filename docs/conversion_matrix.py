@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import LOADERS, release_name
 from policytool.reports._markdown import code, row
 
 if TYPE_CHECKING:
@@ -23,21 +23,22 @@ LOADS: Final = FIXTURES / "loads.json"
 _WORDS: Final = {"loads": "load", "near": "near", "undecided": "open"}
 _TITLE: Final = """# Compatibility of the fixtures before and after conversion
 
-Written by `make docs` from `fixtures/loads.json` and `fixtures/conversions.json`. Each row is a
-file that a release wrote, and each column a release that loads it: the original, and the result of
-`policytool migrate --target` for that release.
+`make docs` generates this page from `fixtures/loads.json` and `fixtures/conversions.json`. Each row
+is a fixture, and each column is a release. The cell shows whether the release loads the original
+file, and the file that `policytool migrate --target` writes for this release.
 
-- `ok`: the release loads the original and the result, with the same predictions and the same
-  policies.
-- **ok**: the release fails to load the original, but loads the result in the same way.
-- `load` and **load**: the same for a file without weights or recorded inputs, whose predictions are
-  not compared.
-- `near` and **near**: predictions differ by more than 4 but at most 64 ulp, because the libraries
-round in a different order in recurrent layers.
-- `open` and **open**: the compatibility is unknown, and the file failed to load here (bytecode of
-  another Python version, layers restored from traces).
-- a number: the conversion is not supported, for the reason below. A number in parentheses, `(1)`:
-the release loads the original.
+- `ok`: the release loads both files, with the same predictions and policies.
+- **ok**: the release fails to load the original, but loads the converted file with the same
+  predictions and policies.
+- `load` and **load**: the same as `ok` and **ok**, but predictions are not compared, because the
+  fixture has no weights or no recorded inputs.
+- `near` and **near**: the predictions differ by more than 4 but at most 64 [ulp](glossary.md),
+  because the libraries round in a different order in recurrent layers.
+- `open` and **open**: the compatibility is unknown, and the file failed to load in this test, for
+  example because it contains bytecode of another Python version or layers restored from traces.
+- A number: the conversion is not supported, for the reason with this number below the table.
+- A number in parentheses, such as `(1)`: the conversion is not supported, but the release loads the
+  original.
 """
 
 
@@ -99,15 +100,15 @@ def _cell(after: str | None, before: str | None, reasons: dict[str, int]) -> str
 def _kind(after: str | None, before: str | None) -> str:
     if after is None:
         return ""
-    was = "loaded before" if before == "ok" else "failed to load before"
+    was = "the original loads" if before == "ok" else "the original fails to load"
     now = (
-        "not converted"
+        "the conversion is not supported"
         if after.startswith("refused")
-        else "failing"
+        else "the result fails to load"
         if after.startswith("failed")
-        else "loaded after"
+        else "the result loads"
     )
-    return f"{was}, {now}"
+    return f"{was}, and {now}"
 
 
 def _reasons(reasons: Mapping[str, int], after: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
@@ -122,6 +123,6 @@ def _reasons(reasons: Mapping[str, int], after: Mapping[str, Mapping[str, str]])
         said = [(name, target, text) for name, target, text in texts if _code(text) == reason]
         name, target, text = said[0]
         yield (
-            f"{number}. {code(reason)}, {len(said)} cells, such as {code(name)} for {target}: "
-            f"{text.partition(': ')[2]}"
+            f"{number}. {code(reason)} ({len(said)} cells), for example {code(name)} for "
+            f"{release_name(target)}: {text.partition(': ')[2]}"
         )

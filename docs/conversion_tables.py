@@ -176,28 +176,30 @@ def behaviour_page() -> str:
     """Return what was measured of every layer, converted in both directions, as Markdown."""
     ulp, eps = behaviour.ULP, behaviour.EPS
     lines = [
-        "# What converted layers compute",
+        "# Numerical differences of converted layers",
         "",
         (
-            "Written by `make docs` from `policytool/releases/data/layer_behaviour.json`, which "
-            f"`fixtures/layer_behaviour.py` measured with {' and '.join(_newest())}:"
+            "`make docs` generates this page from `policytool/releases/data/layer_behaviour.json`. "
+            "`fixtures/layer_behaviour.py` measured this data with"
         ),
         (
-            "a layer is built in one library with random weights, converted as `migrate --target` "
-            "does "
-            "it, and run in the other on the same inputs."
+            f"{' and '.join(_newest())}. It builds each layer in one library with random weights, "
+            "converts it in the same way as `migrate --target`, and runs it in the other"
         ),
         (
-            f"A case is a class with arguments. Results agree if they differ by at most {ulp} "
-            f"ulp of the largest output in float32, and by at most {eps} eps of the compute "
-            "dtype in 16 bits."
+            "library on the same inputs. A case is a class with certain arguments. The results of "
+            f"a case agree if they differ by at most {ulp} [ulp](glossary.md) of the largest"
+        ),
+        (
+            f"output in float32, and by at most {eps} [eps](glossary.md) of the compute dtype in "
+            "16 bits."
         ),
         "",
         "## By class",
         "",
         (
-            "The number of cases that agree, and their largest differences: float32 in ulp, "
-            "`mixed_float16` and `mixed_bfloat16` in eps."
+            "The table shows the number of cases that agree, and their largest differences: in "
+            "ulp for float32, and in eps for `mixed_float16` and `mixed_bfloat16`."
         ),
         "",
         row(
@@ -239,7 +241,8 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
     Yield the cases of a direction that do not agree, or are not converted, with what was said or
     measured.
     """
-    yield from ("", f"## Different or not converted to Keras {3 if to_keras3 else 2}", "")
+    number = 3 if to_keras3 else 2
+    yield from ("", f"## Different or unsupported in conversions to Keras {number}", "")
     coarse = [
         name
         for facts in behaviour.measurements()[behaviour.direction(to_keras3=to_keras3)].values()
@@ -251,13 +254,13 @@ def _apart(*, to_keras3: bool) -> Iterator[str]:
         )
     ]
     said = (
-        "These agree in float32 but not in 16 bits, because one library computes "
-        f"differently: {', '.join(map(code, coarse))}."
+        "These cases agree in float32 but not in 16 bits, because the implementations of the two "
+        f"libraries differ: {', '.join(map(code, coarse))}."
     )
     yield from (
-        said if coarse else "No case agrees in float32 but not in 16 bits.",
+        said if coarse else "All cases that agree in float32 also agree in 16 bits.",
         "",
-        row(("case", "under", "what happens")),
+        row(("case", "policy", "result")),
         row(["---"] * 3),
     )
     for facts in behaviour.measurements()[behaviour.direction(to_keras3=to_keras3)].values():
@@ -273,13 +276,13 @@ def _told(case: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "refused" in case:
         yield "", f"not supported: {_without_path(case['refused'])}"
     elif "fails" in case:
-        yield "", f"not supported because it fails: {case['fails']}"
+        yield "", f"not supported, because the converted layer fails: {case['fails']}"
     for policy, allowed, unit in zip(
         _POLICIES, (behaviour.ULP, behaviour.EPS, behaviour.EPS), ("ulp", "eps", "eps"), strict=True
     ):
         found = case.get(policy)
         if isinstance(found, str):
-            yield policy, f"it fails: {found}"
+            yield policy, f"the converted layer fails: {found}"
         elif isinstance(found, int) and found > allowed:
             yield policy, f"differs by {found} {unit}"
 

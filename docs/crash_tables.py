@@ -24,37 +24,67 @@ _LEFT: Final = (
 )
 """What can be left, in the order of the columns."""
 
+_TITLES: Final = {
+    "each file original or new": "each file is original or new",
+    "original as NAME.bak": "only NAME.bak (original)",
+    "new, the original as NAME.bak": "new and NAME.bak (original)",
+    "with what others wrote": "changed by the other process",
+    "EIO from then on": "EIO in this and all later calls",
+    "EIO while reading": "EIO in calls that read",
+    "ENOSPC from then on": "ENOSPC in this and all later calls",
+    "EROFS from then on": "EROFS in this and all later calls",
+    "SIGKILL, in a new interpreter": "SIGKILL in a new interpreter",
+    "SIGKILL, of processes that it started": "SIGKILL of child processes",
+    "the input is saved anew meanwhile": "input saved during the run",
+    "the output is made by someone meanwhile": "output created during the run",
+    "the same command at once": "same command in parallel",
+    "h5: over another": "h5: overwriting a file",
+    "h5: in place, over an older backup": "h5: in place, replacing an older backup",
+    "savedmodel: over another": "savedmodel: overwriting a directory",
+    "savedmodel: in place, over an older backup": "savedmodel: in place, replacing an older backup",
+    "tfjs: with its shards to a new directory": "tfjs: new directory, with shards",
+    "target: h5 anew": "target: h5 to h5",
+    "target: json anew": "target: json to json",
+    "several in one process": "two files in one process",
+    "several in two processes": "two files in two processes",
+    "audit --write-baseline, over an older": "audit --write-baseline, replacing a baseline",
+}
+"""What the page calls a state, a fault or a path of the record, if not by its name."""
+
 _INTRODUCTION: Final = """# Faults during writing
 
-Written by `make docs` from `tests/crash/record.json`, which `make crash` writes. Each run is the
-real command under strace, which injects one fault into one system call for the directory of the
-model, including calls of libhdf5. A run without faults lists the calls; an unknown call is an
-error. After each run, the directory is compared with its state before, and with the result of the
-run without faults, byte for byte and including modes (any complete report is accepted, because its
-content depends on the run). The exit code and the message must match the state. If the command did
-not finish, it runs again and must finish then.
+`make docs` generates this page from `tests/crash/record.json`, which `make crash` writes. Each run
+executes the real command under strace, which injects one fault into one system call on the
+directory of the model, including calls by libhdf5. A run without faults lists these calls; an
+unknown call is an error. After each run, the directory is compared byte for byte, including file
+modes, with its state before the run and with the result of the run without faults. The content of a
+report depends on the run, so any complete report is accepted. The exit code and the message must
+match the state of the directory. If the command did not finish, it runs again, and this run must
+succeed.
 
-- SIGKILL, ENOSPC and EIO are injected into every call that writes, creates or removes a name, sets
-  attributes, or flushes data to disk.
-- SIGINT, and EIO at a call and every later one, including calls that undo earlier ones, are
-  injected into each kind of call on each file: into the first, the last and every tenth of the many
-  calls that write one draft. So are the other errors and SIGTERM, in turn, and EIO in calls that
-  read.
-- *Short writes* are runs with a limit on the size of files: the system writes only a part.
-- *Meanwhile* and *at once*: the run is paused after a call, another process changes the same files,
-  and the run continues. A report replaces an older report, but never a model saved under its name.
-- *In a new interpreter*: the process starts under strace; the other runs are forks of a process
-  that has loaded its modules.
-- Limited file systems: drafts with hidden names, as without `O_TMPFILE`, and failing links (EPERM),
-  as on FAT.
+- SIGKILL, ENOSPC and EIO are injected into every call that writes data, creates or removes a name,
+  sets attributes, or flushes data to disk.
+- SIGINT, and EIO in a call and all later ones (including calls that undo earlier ones), are
+  injected into each kind of call on each file. Of the many calls that write one draft, the first,
+  the last and every tenth are tested. The other errors, SIGTERM, and EIO in calls that read are
+  injected at the same points, in turn.
+- *Short writes*: a limit on the file size makes the system write only a part of the data.
+- *During the run* and *in parallel*: the run is paused after a call, another process changes the
+  same files, and the run continues. A report may replace an older report, but never a model that
+  was saved under its name.
+- *In a new interpreter*: the process starts under strace. All other runs are forks of a process
+  that has already loaded its modules.
+- Limited file systems: drafts have hidden names, as on systems without `O_TMPFILE`, or creating
+  links fails (EPERM), as on FAT.
 
-*Each file original or new*: a backup that already has its name, or one of several written files.
-*Original as NAME.bak*: a directory between its two renames; [migrate.md](migrate.md) explains what
-to do. The next run that writes to the directory removes hidden files of a killed process.
+The columns count the runs by the files that remain in the directory. *Each file is original or
+new*: a backup already has its name, or only some of several files are written. *Only NAME.bak*: the
+run stopped between the two renames of a directory; [migrate.md](migrate.md) explains how to recover
+it. The next run that writes to the directory removes the hidden files of a killed process.
 
-The last table shows the number of runs for each path. Runs with two processes that share several
-files were only killed, because the order of their work differs between runs. A kill is not a power
-failure: the behavior of the disk was not tested.
+The last table shows the number of runs for each operation. Runs with two processes that share
+several files were only killed, because the order of their system calls varies. A killed process is
+not a power failure: the behavior of the disk was not tested.
 """
 
 
@@ -67,17 +97,17 @@ def crashes_page() -> str:
     )
     lines = [
         _INTRODUCTION,
-        f"{record['runs']} runs; {len(record['wrong'])} of them wrong. Measured with {versions}.",
+        f"{record['runs']} runs, {len(record['wrong'])} failures. Measured with {versions}.",
         "",
-        "## By what is written",
+        "## By operation",
         "",
     ]
-    lines += _header("what is written", "calls that write", "calls that read", "runs")
+    lines += _header("operation", "calls that write", "calls that read", "runs")
     for name, ways in record["paths"].items():
         first = next(iter(ways.values()))
         lines.append(
             _row(
-                (name, first["writing"], first["reading"]),
+                (_title(name), first["writing"], first["reading"]),
                 [tally for way in ways.values() for tally in way["faults"].values()],
             )
         )
@@ -97,8 +127,8 @@ def crashes_page() -> str:
             for way in ways.values()
             if kind in way["faults"]
         ]
-        lines.append(_row((kind,), tallies, _codes(tallies)))
-    lines += ["", "## By file system", "", *_header("the file system has", "runs")]
+        lines.append(_row((_title(kind),), tallies, _codes(tallies)))
+    lines += ["", "## By file system", "", *_header("file system", "runs")]
     for way in dict.fromkeys(way for ways in record["paths"].values() for way in ways):
         lines.append(
             _row(
@@ -117,9 +147,9 @@ def _each(record: dict[str, Any], kinds: list[str]) -> Iterator[str]:
     """Yield the table of how many runs each path had with each fault."""
     yield from (
         "",
-        "## Runs by what is written and fault",
+        "## Runs by operation and fault",
         "",
-        f"| what is written | {' | '.join(kinds)} |",
+        f"| operation | {' | '.join(map(_title, kinds))} |",
         "| --- |" + " --- |" * len(kinds),
     )
     for name, ways in record["paths"].items():
@@ -127,11 +157,15 @@ def _each(record: dict[str, Any], kinds: list[str]) -> Iterator[str]:
             sum(way["faults"][kind]["runs"] for way in ways.values() if kind in way["faults"])
             for kind in kinds
         ]
-        yield f"| {name} | {' | '.join(str(count) if count else '' for count in counts)} |"
+        yield f"| {_title(name)} | {' | '.join(str(count) if count else '' for count in counts)} |"
+
+
+def _title(name: str) -> str:
+    return _TITLES.get(name, name)
 
 
 def _header(*columns: str, after: tuple[str, ...] = ()) -> list[str]:
-    every = (*columns, *_LEFT, *after)
+    every = (*columns, *map(_title, _LEFT), *after)
     return [f"| {' | '.join(every)} |", "| --- |" + " ---: |" * (len(every) - 1)]
 
 

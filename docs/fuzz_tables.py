@@ -13,19 +13,16 @@ _ADDED: Final = ("executions", "seconds", "crashes", "hangs", "limits", "traced"
 _MOST: Final = ("slowest", "memory")
 
 KINDS: Final = {
-    "changed": "valid files with structural changes, in process",
-    "guided": "the same, and bytes, led by coverage (atheris), in process",
-    "drawn": "models drawn and changed by Hypothesis, in process",
-    "hostile": (
-        "models with something hostile in them, and sound ones, before the guard and `audit`, in "
-        "process"
-    ),
+    "changed": "modified valid files, in process",
+    "guided": "modified valid files, also byte by byte, guided by coverage (atheris), in process",
+    "drawn": "models generated and modified by Hypothesis, in process",
+    "hostile": "generated hostile and harmless models, for the guard and `audit`, in process",
     "loaded": (
-        "models that the guard lets through, loaded by TensorFlow 2.21, tf_keras 2.21 and Keras "
-        "3.15 under strace"
+        "models accepted by the guard, loaded with TensorFlow 2.21, tf_keras 2.21 and Keras 3.15 "
+        "under strace"
     ),
-    "process": "whole runs, `python -m policytool` each",
-    "copied": "whole runs, each in a process that is a copy of one with the modules loaded",
+    "process": "end-to-end runs of `python -m policytool`",
+    "copied": "end-to-end runs in forks of a process that has loaded the modules",
 }
 
 Row = dict[str, Any]
@@ -35,96 +32,101 @@ def fuzzing_page() -> str:
     """Return ``docs/fuzzing.md``."""
     rows: list[Row] = json.loads(RECORD.read_text(encoding="utf-8"))
     lines = [
-        "# What was fuzzed",
+        "# Fuzzing",
         "",
         (
-            "Written by `make docs` from `tests/fuzz/record.json` and `tests/fuzz/findings.json`; "
-            "`make fuzz` adds its own run to the record."
+            "`make docs` generates this page from `tests/fuzz/record.json` and "
+            "`tests/fuzz/findings.json`."
         ),
+        "`make fuzz` adds each run to the record.",
         "",
         (
-            "Valid files of every format get structural changes: keys, classes, escaping "
-            "names, policies, numbers, nesting in configs;"
+            "The fuzzer modifies the structure of valid files in every format: keys, classes, "
+            "path-like names, policies, numbers and nesting in configs;"
         ),
         (
-            "fields of protobuf messages, entries of a checkpoint's table, members of archives, "
-            "with corrected lengths and checksums around them; and single bytes."
+            "fields of protobuf messages, entries of checkpoint tables and archive members, with "
+            "corrected lengths and checksums; and single bytes."
         ),
         (
-            "Each run executes the command line in the fuzzer's own process (inspect in every "
-            "format, audit with every target, migrate to every policy and target,"
-        ),
-        ("shown and written, diff), or only the reader, or the tool as a separate process."),
-        "",
-        (
-            "The contract: exit code 0, 1, 3 or 4, and 2 for settings, plans and baselines; "
-            "sentences on stderr, no traceback, no terminal control characters;"
+            "Each run executes either the command line in the process of the fuzzer, only the "
+            "reader, or the tool as a separate process. The commands are `inspect`"
         ),
         (
-            "JSON reports that are JSON; at most 30 CPU seconds and 1 GiB; no changes except "
-            "the output. Some end-to-end runs are traced"
-        ),
-        (
-            "(`strace -f -e trace=file,network,process`): no process, no network address, and "
-            "no files except the input, the output, and those of the interpreter and the system."
+            "in every format, `audit` with every target, `migrate` to every policy and target, "
+            "with and without writing, and `diff`."
         ),
         "",
+        "Every run must satisfy these conditions:",
+        "",
+        "- The exit code is 0, 1, 3 or 4, or 2 for settings, plans and baselines.",
         (
-            "Models for the guard of `check`, `--verify` and `--retrace` are drawn from "
-            "a separate grammar: every class and argument that releases write, with"
+            "- stderr contains complete messages, no traceback, and no terminal control "
+            "characters. JSON reports are valid JSON."
+        ),
+        "- The run uses at most 30 CPU seconds and 1 GiB of memory.",
+        "- Only the output changes.",
+        (
+            "- Traced end-to-end runs (`strace -f -e trace=file,network,process`) start no "
+            "process, use no network address, and open only the input, the output,"
+        ),
+        "  and files of the interpreter and the system.",
+        "",
+        (
+            "A separate grammar generates models for the guard of `check`, `--verify` and "
+            "`--retrace`. It uses every class and argument that releases write. Wherever"
         ),
         (
-            "functions, classes, modules, paths and bytecode that are on no list in "
-            "every place where a name is looked up, and SavedModels with every op"
+            "Keras looks up a name, it inserts functions, classes, modules, paths and bytecode "
+            "that are not on any list. It also generates SavedModels with every op"
         ),
         (
-            "that leads out of a graph and every way to write a path. A model with a hostile "
-            "part must be rejected with one message and reported by `audit`,"
+            "that accesses something outside the graph, and every way to write a path. A model "
+            "with a hostile part must be rejected with one message and reported"
         ),
         (
-            "and a sound one allowed. Hostile and odd models that are allowed are loaded and "
-            "called by "
-            "the libraries under strace, next to a file that they must not"
+            "by `audit`; a harmless model must be allowed. The libraries load and call the "
+            "allowed models, including unusual ones, under strace, next to a file that they"
         ),
         (
-            "open and a directory that they must not write to: nothing may be opened, started "
-            "or connected to except what the libraries open themselves."
+            "must not open and a directory that they must not write to. They may open files, "
+            "start processes and connect only as they do for any model."
         ),
         "",
         "## Totals",
         "",
         (
-            "| kind | executions | hours | crashes | hangs | beyond a bound | slowest, s | memory, "
-            "MB "
-            "|"
+            "| kind | executions | hours | crashes | hangs | limit exceeded | slowest (s) | "
+            "memory (MiB) |"
         ),
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *(
-            _summary(f"{kind}: {about}", [one for one in rows if one["kind"] == kind])
+            _summary(about, [one for one in rows if one["kind"] == kind])
             for kind, about in KINDS.items()
         ),
         _summary("all", rows),
         "",
         *_about_processes(rows),
-        "Crashes and hangs are counted per run, before their causes were fixed.",
-        "The findings list each of them, and earlier ones.",
+        (
+            "The tables count crashes and hangs once per run, as they happened before the causes "
+            "were fixed. The section Findings lists their causes, including earlier ones."
+        ),
         "",
         (
-            "HDF5 that is read in the fuzzer's own process is limited only by 1.5 GiB of "
-            "address space: damaged heaps for which the library allocates memory"
+            "When HDF5 files are read in the process of the fuzzer, memory is limited only to "
+            "1.5 GiB of address space. Damaged heaps for which the HDF5 library"
         ),
         (
-            "without end or loops endlessly reach this limit and count as damage and as hangs. "
-            "The command limits both (`library-bytes` and `call-seconds` in"
+            "allocates memory endlessly or hangs are therefore counted as damaged files and as "
+            "hangs. The command limits both (`library-bytes` and `call-seconds` in"
         ),
-        "[limits.md](limits.md)), so end-to-end runs stay within the contract.",
+        "[limits.md](limits.md)), so end-to-end runs satisfy the conditions.",
         "",
         "## By target",
         "",
         (
-            "| target | executions | hours | crashes | hangs | beyond a bound | slowest, s | "
-            "memory, "
-            "MB |"
+            "| target | executions | hours | crashes | hangs | limit exceeded | slowest (s) | "
+            "memory (MiB) |"
         ),
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *(
@@ -134,7 +136,7 @@ def fuzzing_page() -> str:
         "",
         "## Findings",
         "",
-        "| found by | what happened | since then | test |",
+        "| found by | problem | current behavior | test |",
         "| --- | --- | --- | --- |",
         *(
             f"| {one['by']} | {one['was']} | {one['is']} | `{one['test']}` |"

@@ -32,7 +32,7 @@ from policytool.model import reading
 from policytool.model.compatibility.incompatibilities import REFUSALS
 from policytool.releases import known_arguments, policy
 from policytool.releases.generations import GENERATIONS
-from policytool.releases.releases import LOADERS
+from policytool.releases.releases import LOADERS, release_name
 from policytool.reports import View, rule_reference
 from policytool.reports.inspection import REPORTERS
 from policytool.rules import FAMILIES, RULES
@@ -107,55 +107,61 @@ def compatibility_page() -> str:
         "# Which release loads which file",
         "",
         (
-            "Written by `make docs` from "
+            "`make docs` generates this page from "
             "`policytool/model/compatibility/incompatibilities.py` and "
             "`policytool/releases/data/layer_arguments.json`. The tested call is"
         ),
-        ("`load_model(path, compile=False)` under a default global policy. The tested releases:  ")
-        + ", ".join(LOADERS)
+        "`load_model(path, compile=False)` with the default global policy. The tested releases are "
+        + ", ".join(map(release_name, LOADERS))
         + ".",
         "",
+        "There are three verdicts for a model and a release:",
+        "",
         (
-            "There are three verdicts. A model is *incompatible* with a release for a "
-            "reason in the tables below. It *loads* if no question is open."
+            "- *incompatible*: the release fails to load the model, for a reason in the tables "
+            "below."
+        ),
+        "- *loads*: the release loads the model.",
+        (
+            "- *unknown*: policytool cannot determine whether the release loads the model, and "
+            "the report shows the reason. Examples are custom classes, Lambdas,"
         ),
         (
-            "Otherwise its compatibility is *unknown*, and the report shows the reason: "
-            "a custom class, a Lambda, an op called by its name, an untested class,"
-        ),
-        (
-            "a key that no known release writes, the tables of lookup layers, files of "
-            "Keras 1, exports for serving. If a release cannot build a layer of a "
-            "SavedModel"
-        ),
-        (
-            "from its config, it may restore the layer from its traces, so for "
-            "SavedModels an unknown class or key leads to the verdict *unknown*."
+            "  ops called by name, untested classes, keys that no known release writes, tables "
+            "of lookup layers, files of Keras 1, and exports for serving."
         ),
         "",
         (
-            "A compiled model has a second verdict for `compile=True`: a release that "
-            "loads the model may fail to load its optimizer, loss or metrics. Reports "
-            "list it under *uncompiled*, because the model loads with `compile=False`."
+            "If a release cannot build a layer of a SavedModel from its config, it may restore "
+            "the layer from its traces. For SavedModels, an unknown class or"
+        ),
+        "key therefore leads to the verdict *unknown*.",
+        "",
+        (
+            "Compiled models have a second verdict for `compile=True`, because a release that "
+            "loads the model may fail to load its optimizer, loss or metrics."
         ),
         (
-            "Names of losses and metrics are looked up in "
-            "`policytool/releases/data/training_names.json`, and the other reasons come from "
+            "Reports list such a release under *uncompiled*: it loads the model with "
+            "`compile=False`. policytool looks up the names of losses and metrics in"
+        ),
+        (
+            "`policytool/releases/data/training_names.json`. The other reasons are in "
             "`policytool/model/compatibility/training_incompatibilities.py`."
         ),
         "",
-        "## Containers, policies, graphs",
+        "## File formats, policies and graphs",
         "",
         (
-            "Each row was measured by loading the fixtures in the real releases "
-            "(`fixtures/loads.py`; results in `fixtures/loads.json`)."
+            "Each row was determined by loading the fixtures in the real releases with "
+            "`fixtures/loads.py`. `fixtures/loads.json` contains the results."
         ),
         "",
         "| formats | releases | reason |",
         "| --- | --- | --- |",
     ]
     lines += [
-        f"| {', '.join(sorted(row.formats))} | {run[0]} to {run[-1]} | {row.reason} |"
+        f"| {', '.join(sorted(row.formats))} | {_run_words(run)} | {row.reason} |"
         for row in REFUSALS
         for run in _measured_runs(row.releases)
     ]
@@ -164,10 +170,10 @@ def compatibility_page() -> str:
         "## Classes and keys",
         "",
         (
-            "Every class of every release was tested with every key that any release "
-            "writes (`fixtures/layer_arguments.py`). `+module` is a release"
+            "`fixtures/layer_arguments.py` tested every class of every release with every key "
+            "that any release writes. `+module` after a release refers to"
         ),
-        "for files that contain the module of the class, such as `.keras` archives.",
+        "files that contain the module of the class, such as `.keras` archives.",
         "",
         "| class | incompatibility | releases |",
         "| --- | --- | --- |",
@@ -222,6 +228,11 @@ def outcomes(name: str) -> dict[str, dict[str, bool]]:
     }
 
 
+def _run_words(run: list[str]) -> str:
+    """Return a run of releases as its first and its last."""
+    return " to ".join(dict.fromkeys(release_name(loader) for loader in (run[0], run[-1])))
+
+
 def _measured_runs(releases: frozenset[str]) -> list[list[str]]:
     """Return the measured ones of some releases, each run of neighbours by itself."""
     runs: list[list[str]] = [[]]
@@ -241,16 +252,15 @@ def migrated_page() -> str:
     before, after = outcomes("loads.json"), outcomes("loads_migrated.json")
     loaders = [loader for loader in LOADERS if LOADERS.index(loader) >= LOADERS.index("tf2.3")]
     lines = [
-        "# What migrate makes loadable",
+        "# Files that load before and after migrate",
         "",
         (
-            "Written by `make docs` from `fixtures/loads.json` and "
-            "`fixtures/loads_migrated.json`: results of the real releases "
-            "(`compile=False`) for the"
+            "`make docs` generates this page from `fixtures/loads.json` and "
+            "`fixtures/loads_migrated.json`. They contain results of the real releases"
         ),
         (
-            "fixtures that `policytool migrate` changes without options, before and after. A "
-            "cell shows how many files of the release load."
+            "(`compile=False`) for the fixtures that `policytool migrate` changes without "
+            "options. The cells show how many files load before and after migration."
         ),
         "",
         "| written by | files | " + " | ".join(loaders) + " |",
@@ -271,8 +281,8 @@ def migrated_page() -> str:
         "## Remaining incompatibilities",
         "",
         (
-            "The remaining reasons are unrelated to policies: they are the reasons in "
-            "the reports for files that fail to load after migration."
+            "This table lists the reasons in the reports for files that fail to load after "
+            "migration."
         ),
         "",
     ]

@@ -25,38 +25,38 @@ LIBRARIES: Final = {"tf": "TF", "tf_keras": "tf_keras", "keras": "Keras"}
 
 INTRODUCTION: Final = """# Mask propagation by release
 
-Written by `make docs` from `policytool/releases/data/layer_masks.json`.
-`fixtures/layer_masks.py` measures it in {releases}.
+`make docs` generates this page from `policytool/releases/data/layer_masks.json`.
+`fixtures/layer_masks.py` recorded this data in {releases}.
 
-A mask tells later layers which steps of a sequence are padding. Each layer was called in a
-functional model with every subset of its inputs masked. The tables list the layers that treat masks
-differently in any two of these releases.
+A mask marks the steps of a sequence that are padding. Each layer was called in a functional model
+with every subset of its inputs masked. The tables list the layers whose behavior with masks differs
+between any two of these releases.
 
-Keras 3 keeps each mask in two places. While a model is built, a layer with a mask argument gets a
-symbolic mask, which is written into its node. While the model runs, masks are attached to tensors.
-Up to Keras 3.9 a mask is written for every layer that has a mask argument; from 3.10 on only if the
-only argument of the call is a tensor with the layer's dtype. All other layers use the attached
-masks. "Attached" marks facts that apply only to these.
+Keras 3 stores each mask in two places. While a model is built, a layer with a mask argument
+receives a symbolic mask, which is stored in its node. While the model runs, masks are attached to
+tensors. Up to Keras 3.9, every layer with a mask argument has a mask in its node. In Keras 3.10 and
+later, it has one only if the only argument of the call is a tensor with the dtype of the layer. All
+other layers use the attached masks. "Attached" marks behavior that applies only to attached masks.
 
-Ops and slices of a graph drop masks in every release. An op that returns its own input, such as a
-cast to the same dtype, passes on the attached mask.
+Ops and slices in a graph drop masks in every release. An op that returns its input unchanged, such
+as a cast to the same dtype, preserves the attached mask.
 
 | word | mask of the output |
 | --- | --- |
 | none | no mask |
-| first, second | the mask of that input |
-| and, or | the masks that are present, combined |
+| first, second | the mask of the first or second input |
+| and, or | the logical combination of the existing masks |
 | ones | a mask that keeps every step |
-| concat | the masks in a row along the steps; an input without a mask counts as ones |
-| stack | the masks in a row along the batch; an input without a mask counts as ones |
-| any, all | over the features of the concatenated masks |
-| make | a new mask, from the values |
-| attention | which step may attend to which |
+| concat | the masks concatenated along the steps; an input without a mask counts as ones |
+| stack | the masks concatenated along the batch; an input without a mask counts as ones |
+| any, all | the concatenated masks, reduced over the features |
+| make | a new mask, computed from the values |
+| attention | a mask of the steps that each step may attend to |
 | error | the library raises an error |
 
-Words among the arguments describe the call: `self` is one tensor in all places, `same` one tensor
-twice, `deep mask` a mask of nested steps, `cast` an input with a different dtype than the
-layer, `rank 2` and `rank 4` the inputs.
+Some entries in the column *arguments* describe the call: `self` passes the same tensor to all
+inputs, `same` passes one tensor twice, `deep mask` uses a mask of nested steps, `cast` uses an
+input whose dtype differs from that of the layer, and `rank 2` and `rank 4` are input ranks.
 """
 
 
@@ -74,8 +74,8 @@ def masks_page() -> str:
     lines += ["", _rest(classes, alike), "", "## Fully masked rows of attention", ""]
     lines += [
         (
-            "Result of an attention layer for a step that may not attend to any step, because "
-            "the step of the query is masked, or because the whole value is masked."
+            "This table shows the result of an attention layer for a step that may not attend to "
+            "any step, because the query step or the entire value is masked."
         ),
         "",
         "| class | arguments | releases | query masked | value masked |",
@@ -184,6 +184,6 @@ def _rest(classes: dict[str, list[Row]], alike: list[str]) -> str:
         )
     ]
     return (
-        f"The other {len(alike)} classes treat masks alike in all releases that have them: "
-        f"{len(dropping)} drop them, the others pass them on or read them."
+        f"The other {len(alike)} classes behave the same in all releases that have them: "
+        f"{len(dropping)} drop masks, and the others preserve or use them."
     )

@@ -277,7 +277,10 @@ def test_an_input_of_the_action_makes_no_further_output(runner: Runner, sarif: s
     """A path of several lines ends the step before anything runs."""
     done = runner.run("Audit", paths="models/model.h5", sarif=sarif)
     assert done.returncode == 2
-    assert done.stderr == "error: The input sarif has a line break. Name a path of one line.\n"
+    assert (
+        done.stderr
+        == "error: The input sarif contains a line break. Use a path without line breaks.\n"
+    )
     assert not (runner.files / "output").exists()
 
 

@@ -1,4 +1,4 @@
-"""The command line: words to values, one call, a report, an exit code."""
+"""The command line: parses options, runs a command, and prints its report."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One module per command: what it does, without the command line."""
+"""The implementation of each command, independent of the command line."""

@@ -1,5 +1,5 @@
 """
-Two models side by side: which layers and variables belong together, and what of them differs.
+Pairs the layers and variables of two models, and compares them.
 
 Nothing here reads files.
 """

@@ -1,5 +1,5 @@
 """
-Every way in which models are stored, one package each.
+The file formats of models, with one package per format.
 
 To add a format, write its package and add one line to :data:`FORMATS`. The package declares
 ``FORMAT``, has the modules ``recognition`` and ``read``, and has further modules for what else the

@@ -1,1 +1,1 @@
-"""What migrate changes: plans of edits, and conversions between releases."""
+"""Plans of edits, and conversions between releases, for ``migrate``."""

@@ -1,1 +1,1 @@
-"""From a document to a model: layers, policies, the release that wrote it, and who can load it."""
+"""Models read from documents: layers, policies, the writing release, and compatible releases."""

@@ -1,1 +1,1 @@
-"""The parent's side of TensorFlow: jobs for the child process, its answers, and verdicts."""
+"""The parent side of TensorFlow runs: jobs for the child process, its answers, and verdicts."""

@@ -1,1 +1,1 @@
-"""What the releases of Keras and TensorFlow are, and what each of them knows."""
+"""The releases of Keras and TensorFlow, with the classes, arguments and formats of each."""

@@ -1,5 +1,5 @@
 """
-Values of every command as text.
+Renders the results of every command as text.
 
 Each command fills a page (:mod:`policytool.reports.page`), which
 :mod:`~policytool.reports.terminal` and :mod:`~policytool.reports.markdown` render. JSON, CSV,

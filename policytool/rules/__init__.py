@@ -1,5 +1,5 @@
 """
-The rules of ``audit``, one module each, by family.
+The rules of ``audit``, with one module per rule, grouped by family.
 
 To add a rule, write its module and add one line to the tuple of its family's package. An id is
 never used again.

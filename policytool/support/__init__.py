@@ -1,1 +1,1 @@
-"""What knows nothing of models: errors, limits, files, processes and text formats."""
+"""Code that does not depend on models: errors, limits, files, processes and text formats."""

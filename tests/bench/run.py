@@ -165,7 +165,7 @@ def peak(runs: Sequence[Run]) -> float:
 def against_keras(found: Pairs, suffix: str, at_least: int) -> Row:
     """Return the row that compares with load_model."""
     return Row(
-        what=f"`policytool inspect` of {suffix} / script with `load_model`",
+        what=f"`policytool inspect` of {suffix}, compared with the `load_model` script",
         baseline=f"{seconds(found.baseline)}, {peak(found.baseline):.0f} MiB",
         ours=f"{seconds(found.ours)}, {peak(found.ours):.0f} MiB",
         ratio=f"{1 / found.ratio:.1f} times faster",
@@ -189,7 +189,7 @@ def saved_model(keras: str, models: Path) -> list[Row]:
     return [
         against_keras(loaded, "a SavedModel", 40),
         Row(
-            what="`policytool inspect` of a SavedModel / `saved_model_cli show --all`",
+            what="`policytool inspect` of a SavedModel, compared with `saved_model_cli show --all`",
             baseline=f"{seconds(shown.baseline)}, {peak(shown.baseline):.0f} MiB",
             ours=f"{seconds(shown.ours)}, {peak(shown.ours):.0f} MiB",
             ratio=f"{1 / shown.ratio:.1f} times faster",
@@ -198,7 +198,7 @@ def saved_model(keras: str, models: Path) -> list[Row]:
         ),
         Row(
             what="peak memory of `policytool inspect` of a SavedModel",
-            baseline=f"{(model / 'saved_model.pb').stat().st_size / MIB:.0f} MiB of graph",
+            baseline=f"{(model / 'saved_model.pb').stat().st_size / MIB:.0f} MiB graph",
             ours=f"at most {most:.0f} MiB",
             ratio="",
             target="at most 200 MiB",
@@ -210,11 +210,11 @@ def saved_model(keras: str, models: Path) -> list[Row]:
 def against_shortest(found: Pairs, suffix: str) -> Row:
     """Return the row that compares with the shortest script."""
     return Row(
-        what=f"`policytool inspect` of {suffix} / `shortest.py`",
+        what=f"`policytool inspect` of {suffix}, compared with `shortest.py`",
         baseline=seconds(found.baseline),
         ours=seconds(found.ours),
         ratio=f"{found.ratio:.2f}",
-        target="at most 1.5 times and 100 ms",
+        target="at most 1.5 times plus 100 ms",
         met=found.excess <= 0.1,
     )
 
@@ -223,11 +223,12 @@ def peak_memory(large: Pairs, thin: Pairs, suffix: str) -> Row:
     """Return the row on peak memory; the baseline is the network with an eighth of the width."""
     most = max(one.peak for one in large.ours) / MIB
     return Row(
-        what=f"peak memory of `policytool inspect` of {suffix}, thin network / EfficientNetV2-L",
+        what=f"peak memory of `policytool inspect` of {suffix}: EfficientNetV2-L, compared with "
+        "the thin network",
         baseline=f"{peak(thin.ours):.1f} MiB",
-        ours=f"{peak(large.ours):.1f} MiB, at most {most:.1f}",
+        ours=f"{peak(large.ours):.1f} MiB (maximum {most:.1f} MiB)",
         ratio=f"{peak(large.ours) / peak(thin.ours):.2f}",
-        target="at most 150 MiB, and at most 1.1",
+        target="at most 150 MiB, and a ratio of at most 1.1",
         met=most <= 150 and peak(large.ours) <= 1.1 * peak(thin.ours),
     )
 
@@ -264,10 +265,11 @@ def rewriting(model: Path, runs: int) -> list[Row]:
     ratio = statistics.median(ratios)
     return [
         Row(
-            what=f"write of `policytool migrate` of {model.suffix} / `cp` and `sync`",
+            what=f"write time of `policytool migrate` of {model.suffix}, compared with `cp` and "
+            "`sync`",
             baseline=seconds(copies),
-            ours=f"{statistics.median(writes) * 1000:.0f} ms, reading back and comparing "
-            f"{statistics.median(readings) * 1000:.0f} ms",
+            ours=f"{statistics.median(writes) * 1000:.0f} ms, and "
+            f"{statistics.median(readings) * 1000:.0f} ms to read it back and compare it",
             ratio=f"{ratio:.2f}",
             target="at most 1.3",
             met=ratio <= 1.3,
@@ -304,16 +306,16 @@ def checking(keras: str, models: Path, family: str, policy: str) -> list[Row]:
         )
         rows.append(
             Row(
-                what="comparisons of `policytool "
-                f"check{'' if what == 'check' else ' --no-isolated'}`, {LIBRARIES[family]}, "
-                f"{policy} / two `predict`",
+                what="comparison time of `policytool "
+                f"check{'' if what == 'check' else ' --no-isolated'}` ({LIBRARIES[family]}, "
+                f"{policy}), compared with two `predict` calls",
                 baseline=f"{statistics.median(found['predict']) * 1000:.0f} ms, {predicted:.0f} "
                 "MiB",
                 ours=f"{statistics.median(found['check']) * 1000:.0f} ms, "
                 f"{found['peak'] / MIB:.0f} "
                 "MiB",
                 ratio=f"{ratio:.2f}, memory {found['peak'] / MIB / predicted:.2f}",
-                target=f"at most {most}, memory 2.5",
+                target=f"at most {most}, memory at most 2.5",
                 met=ratio <= most and found["peak"] / MIB <= 2.5 * predicted,
             )
         )
@@ -324,7 +326,7 @@ def checking(keras: str, models: Path, family: str, policy: str) -> list[Row]:
 def start(found: Pairs) -> Row:
     """Return the row on the start of the command."""
     return Row(
-        what='`policytool --version` / `python -c "import click"`',
+        what='`policytool --version`, compared with `python -c "import click"`',
         baseline=seconds(found.baseline),
         ours=seconds(found.ours),
         ratio=f"{found.ratio:.2f}",
@@ -340,7 +342,8 @@ def auditing(models: Path, runs: int) -> Row:
     run(audit)  # a first run, not counted: byte code and page cache
     found = alternate((POLICYTOOL, "inspect", model), audit, runs)
     return Row(
-        what="`policytool audit` of a mixed EfficientNetB4 (SavedModel) / `policytool inspect`",
+        what="`policytool audit` of a mixed EfficientNetB4 (SavedModel), compared with "
+        "`policytool inspect`",
         baseline=seconds(found.baseline),
         ours=seconds(found.ours),
         ratio=f"{found.ratio:.2f}",
@@ -363,7 +366,7 @@ def many(models: Path, runs: int) -> Row:
     run((*audit, "2"))  # a first run, not counted: page cache
     found = alternate((*audit, "1"), (*audit, "2"), runs)
     return Row(
-        what=f"`policytool audit` of {MANY} small models, `--jobs 1` / `--jobs 2`",
+        what=f"`policytool audit` of {MANY} small models with `--jobs 2`, compared with `--jobs 1`",
         baseline=f"{seconds(found.baseline)}, {peak(found.baseline):.0f} MiB",
         ours=f"{seconds(found.ours)}, {peak(found.ours):.0f} MiB each",
         ratio=f"{found.ratio:.2f}",
@@ -471,7 +474,7 @@ def processor() -> str:
 def table(rows: Sequence[Row]) -> list[str]:
     """Return the rows as a Markdown table."""
     cells = [
-        ("what", "baseline", "policytool", "ratio", "target", "result"),
+        ("measurement", "baseline", "policytool", "ratio", "target", "result"),
         *(
             (
                 row.what,
@@ -489,32 +492,33 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 ABOUT: Final = """\
-Complete processes are compared: time is wall-clock time from the start of the child process to its
-end, and memory is its peak resident set (`wait4`). Baseline and policytool alternate; times and
-memory are medians, the ratio is the median of the pairs' ratios. The files are in the page cache
-and all modules have byte code, as after an installation; variables such as
-`PYTHONDONTWRITEBYTECODE` are unset. `load_model` is measured {with_keras} times, the rest
-{runs} times, the start {starts} times. Output goes to `/dev/null`.
+Except for `check`, all measurements compare complete processes. Time is the wall-clock time from
+the start of the child process to its end, and memory is its peak resident set size (`wait4`). Runs
+of the baseline and of policytool alternate. Times and memory are medians, and the ratio is the
+median of the ratios of all pairs. The files are in the page cache, and the bytecode of all modules
+is cached, as after an installation. Variables such as `PYTHONDONTWRITEBYTECODE` are unset.
+`load_model` is measured {with_keras} times, `--version` {starts} times, and everything else {runs}
+times. Output goes to `/dev/null`.
 
-- The model is EfficientNetV2-L with random weights; the thin network has its depth and an eighth of
-  its width.
-- The script with `load_model` is `tests/bench/keras_load.py`: it loads without compiling, and
-  prints each layer's policy. The SavedModel is that of tf_keras, with traces; `inspect` reads its
-  graph and shows the compute dtypes of each layer and signature.
-- `tests/bench/shortest.py` reads the same facts with the same libraries: the JSON config, and name,
-  shape and dtype of every variable. For `.keras` it opens the weights over a window on the raw
-  file. The target is 1.5 times that plus 100 ms.
-- `migrate` changes the policy of every layer. Write time runs until the new file is on disk
-  (`tests/bench/migrate_once.py`), compared with `cp` followed by `sync`. Pending writes from
+- The model is EfficientNetV2-L with random weights. The thin network has the same depth and an
+  eighth of the width.
+- The `load_model` script is `tests/bench/keras_load.py`. It loads the model without compiling it,
+  and prints the policy of each layer. The SavedModel was saved by tf_keras with traces. `inspect`
+  reads its graph and shows the compute dtypes of each layer and signature.
+- `tests/bench/shortest.py` reads the same data with the same libraries: the JSON config, and the
+  name, shape and dtype of every variable. For `.keras`, it opens the weights through a window on
+  the raw file. The target is 1.5 times its time plus 100 ms.
+- `migrate` changes the policy of every layer. The write time ends when the new file is on disk
+  (`tests/bench/migrate_once.py`). The baseline is `cp` followed by `sync`. Pending writes from
   earlier runs are flushed first. Reading back compares every tensor.
-- `check` is measured in the child's process (`tests/bench/check_once.py`), after loading and
-  tracing: EfficientNetV2-B0, a batch of 8, five times in turn with the two `predict` calls of the
-  same process. The memory is the peak of a process that does only that, against that of one that
-  only predicts.
-- The small models are equal numbers of copies of eight fixtures: HDF5, `.keras`,
-  SavedModels, architectures. The memory is that of the largest process.
-- The peak memory of policytool must not depend on the size of the weights; 10 % more than for the
-  thin network is accepted."""
+- `check` is measured inside the child process (`tests/bench/check_once.py`), after loading and
+  tracing. The model is EfficientNetV2-B0 with a batch size of 8. Five runs alternate with two
+  `predict` calls in the same process. The memory is the peak of a process that runs only the
+  comparison, compared with a process that only predicts.
+- The small models are equal numbers of copies of eight fixtures: HDF5 files, `.keras` files,
+  SavedModels and architectures. The memory is the memory of the largest process.
+- The peak memory of policytool must not depend on the size of the weights. A value up to 10% higher
+  than for the thin network is accepted."""
 
 
 def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:
@@ -523,13 +527,13 @@ def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`.",
+        "`make bench` generates this page.",
         "",
         *table(rows),
         "",
         *(f"- {fact}" for fact in facts),
         "",
-        "## How it is measured",
+        "## Method",
         "",
         about,
     ]

@@ -49,28 +49,28 @@ _HEADS: Final = (
 ABOUT: Final = """\
 # Load
 
-Written by `make load`.
+`make load` generates this page.
 
-{count} models in one directory, a quarter of them broken, are passed to each command with
-`--jobs {jobs}`. The valid ones are the fixtures of every release and format. Some of the broken
-ones crash the process that reads them (through a preloaded library, tests/load/crash.c), and some
-make it hang (tests/helpers/endless.py). The report must contain every file, as a model or as a
+Each command receives {count} models in one directory with `--jobs {jobs}`. A quarter of the models
+are broken, and the others are fixtures from every release and format. Some of the broken models
+crash the process that reads them (through a preloaded library, `tests/load/crash.c`), and some make
+it hang (`tests/helpers/endless.py`). The report must contain every file, either as a model or as a
 failure.
 
 {made}
 
 ## Memory over time
 
-Resident memory in MiB of the main process and the largest worker: the peak sample in each eighth of
-the run.
+This table shows the resident memory of the main process and of the largest worker, in MiB. Each
+column contains the peak samples of one eighth of the run.
 
 {table}
 
-## What was reported
+## Reported files
 
 {reported}
 
-## Interrupted and resumed
+## Interrupting and resuming a run
 
 {resumed}
 
@@ -276,14 +276,15 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
             f"{len(whole)}"
         )
     return (
-        "`migrate --to mixed_bfloat16 -o DIR` received SIGINT, as from Ctrl-C, when "
-        f"{total * 2 // 5} of {total} outputs existed: exit {first.code} after "
-        f"{first.seconds:.0f} s, {len(before)} outputs, each byte-identical to the output of an "
-        f"uninterrupted run, and nothing else in the directory. {told} of them are listed on "
-        "stderr: all except those that a process may have finished but not yet reported. The "
-        f"same with `--skip-existing`: exit {second.code} after {second.seconds:.0f} s, "
-        f"{total - kept} outputs created, {kept} unchanged, and finally the same files as "
-        "without an interrupt. This test excludes files over which a library loops endlessly."
+        "`migrate --to mixed_bfloat16 -o DIR` received SIGINT (as from Ctrl-C) when "
+        f"{total * 2 // 5} of {total} outputs existed. It exited with code {first.code} after "
+        f"{first.seconds:.0f} s and left {len(before)} outputs, each byte-identical to the output "
+        f"of an uninterrupted run, and no other files. It listed {told} of them on stderr: all "
+        "except those that a worker may have finished but not yet reported. A second run with "
+        f"`--skip-existing` exited with code {second.code} after {second.seconds:.0f} s. It "
+        f"created {total - kept} outputs and left {kept} unchanged. The directory then contained "
+        "the same files as after an uninterrupted run. This test excludes files on which a "
+        "library hangs."
     )
 
 
@@ -320,8 +321,8 @@ def page(count: int, work: Path) -> str:
         count=count,
         jobs=JOBS,
         made=(
-            f"They are: {kinds}. Directories without a model are passed as well and produce no "
-            "report."
+            f"The numbers of models of each kind are: {kinds}. Directories without a model are "
+            "also passed, and are not reported."
         ),
         table="\n".join([_HEADS, *rows]),
         reported="\n".join(told),
