@@ -99,7 +99,7 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
     """
     if os.path.realpath(path) in {os.path.realpath(other) for other in needed}:
         raise UsageError(
-            f"{option} would replace a file that this call reads or writes; specify another one"
+            f"{option} would replace a file that this command reads or writes; specify another file"
         )
     if _is_stdout(path):
         raise UsageError(f"{option}: {_MEANING}")
@@ -159,13 +159,13 @@ def _parse(value: str, formats: Sequence[str]) -> ReportFile:
     name, _, file = value.partition("=")
     if name not in formats or not file:
         raise click.BadParameter(
-            f"{value!r} is not FORMAT=FILE; FORMAT is one of {', '.join(formats)}, as in "
-            "json=report.json."
+            f"{value!r} is not FORMAT=FILE, such as json=report.json; FORMAT is one of "
+            f"{', '.join(formats)}."
         )
     if file == "-":
         raise click.BadParameter(f"{value!r}: {_MEANING}.")
     if file.endswith(("/", os.sep)):  # which Path forgets
-        raise click.BadParameter(f"{value!r} names a directory; specify a file in it.")
+        raise click.BadParameter(f"{value!r} is a directory; specify a file in it.")
     return ReportFile(format=name, path=Path(file))
 
 
