@@ -476,7 +476,7 @@ def test_audit_in_python() -> None:
     ("arguments", "words"),
     [
         ({"select": ["PT9"]}, "select: unknown rule 'PT9'"),
-        ({"ignore": "PT1"}, "ignore is the text 'PT1'; expected a list"),
+        ({"ignore": "PT1"}, "ignore is the string 'PT1'; expected a list"),
         ({"targets": ["keras9"]}, "unknown target"),
         ({"device": "tpu"}, "unknown device 'tpu'; expected cpu or gpu"),
     ],

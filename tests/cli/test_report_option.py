@@ -237,8 +237,10 @@ def test_a_closed_pipe_costs_no_report(project: Path) -> None:
         (
             "inspect",
             "json",
-            "'json' is not FORMAT=FILE, such as json=report.json. FORMAT is one of table, "
-            "markdown, csv, json",
+            (
+                "'json' is not FORMAT=FILE, such as json=report.json. FORMAT is one of table, "
+                "markdown, csv, json"
+            ),
         ),
         ("inspect", "json=", "is not FORMAT=FILE"),
         ("inspect", "xml=x", "'xml=x' is not FORMAT=FILE"),
