@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     "--diff",
     is_flag=True,
     envvar="POLICYTOOL_DIFF",
-    help="Show the changes --fix would make, without writing them.",
+    help="Show the changes that --fix would make, without writing them.",
 )
 @click.option(
     "--backup/--no-backup",

@@ -85,7 +85,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option(
     "--allow-weight-rewrite",
     is_flag=True,
-    help="Allow conversions to rescale weights if predictions cannot stay unchanged otherwise.",
+    help="Allow conversions to rescale weights if necessary to keep predictions unchanged.",
 )
 @click.option(
     "-o",

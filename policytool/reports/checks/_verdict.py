@@ -56,9 +56,14 @@ def overall(check: Check) -> str:
     what = (
         f"{failed} of {many(len(check.runs), 'run')} did not pass"
         if failed
-        else f"all {many(len(check.runs), 'run')} passed"
+        else f"{_every(len(check.runs), 'run')} passed"
     )
     return f"{'failed' if failed else 'passed'}: {_subject(check)}; {what}"
+
+
+def _every(count: int, noun: str) -> str:
+    """Return all of several things in words."""
+    return f"both {noun}s" if count == 2 else f"all {many(count, noun)}"  # noqa: PLR2004
 
 
 def own(run: CheckRun) -> str:
@@ -127,7 +132,7 @@ def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
         yield f"{_name(worst) if len(outputs) == 1 else several} {_error(worst)}"
     if layers:
         yield (
-            f"all {many(len(layers), 'layer call')} are within their tolerances"
+            f"{_every(len(layers), 'layer call')} are within their tolerances"
             if len(layers) > 1
             else "the only layer is within its tolerance"
         )
@@ -282,7 +287,7 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
     if any(side.weights == "random" for side in (check.reference, check.candidate)):
         yield "weights are random because the file contains none"
     if not run.missing and run.device.kind == "cpu":
-        yield "results are from a CPU; GPU kernels accumulate differently"
+        yield "results were measured on a CPU; GPU kernels accumulate differently"
 
 
 def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:

@@ -126,14 +126,15 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
         )
     elif not unread:
         yield (
-            f"all {len(compared)} variables are byte-identical"
-            if len(compared) != 1
-            else "the only variable is byte-identical"
+            "the only variable is byte-identical"
+            if len(compared) == 1
+            else f"{_every(len(compared))} variables are byte-identical"
         )
     if unread == len(compared):
         yield (
-            f"the values of {'all ' if unread > 1 else ''}{_many(unread, 'variable')} were not "
-            "compared"
+            f"the values of {_every(unread)} variables were not compared"
+            if unread > 1
+            else "the values of 1 variable were not compared"
         )
     elif unread:
         yield f"the values of {_many(unread, 'variable')} were not compared"
@@ -147,6 +148,10 @@ def _difference_kinds(layer: LayerPair) -> list[int]:
         return [0 if layer.presence is Presence.A else 1] if layer.differs else []
     groups = [_GROUPS[change.aspect] for change in layer.differences if change.aspect in _GROUPS]
     return [*({*groups} - {_CONFIG}), *(group for group in groups if group == _CONFIG)]
+
+
+def _every(count: int) -> str:
+    return "both" if count == 2 else f"all {count}"  # noqa: PLR2004
 
 
 def _many(count: int, word: str) -> str:
