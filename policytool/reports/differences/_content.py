@@ -75,7 +75,7 @@ def summary(comparison: Comparison) -> str:
     parts = []
     if not comparison.differs:
         parts.append(
-            f"{comparison.a.path} and {comparison.b.path} are equal: {_many(total, 'layer')}"
+            f"{comparison.a.path} and {comparison.b.path} do not differ: {_many(total, 'layer')}"
         )
     else:
         counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
