@@ -20,16 +20,16 @@ __all__ = ["audit", "check", "diff", "inspect", "migrate"]
 def inspect(path: str | os.PathLike[str], *, limits: Mapping[str, int] | None = None) -> Model:
     """
     Return the saved model at ``path``: HDF5, ``.keras``, SavedModel, architecture JSON or YAML,
-    TensorFlow.js, or weights alone.
+    TensorFlow.js, or only weights.
 
-    The values are those that ``policytool inspect`` renders, all of them frozen. Weights are not
-    read, only their names, shapes and dtypes.
+    The result contains the values that ``policytool inspect`` shows, and is immutable. The function
+    reads the names, shapes and dtypes of weights, but not their values.
 
-    :param limits: bounds by name, such as ``{"json-bytes": 2**30}``, instead of the usual ones;
-        ``policytool limits`` lists them
-    :raises policytool.support.errors.ModelFileError: for what is no model that can be read, with a
-        sentence and a stable ``code``.
-    :raises policytool.support.errors.UsageError: for limits that do not exist
+    :param limits: limits to raise, by name, such as ``{"json-bytes": 2**30}``; ``policytool
+        limits`` lists them
+    :raises policytool.support.errors.ModelFileError: if the file is not a readable model; the error
+        has a message and a stable ``code``
+    :raises policytool.support.errors.UsageError: for unknown limits
     """
     from os import fspath
 
@@ -51,20 +51,19 @@ def audit(
     limits: Mapping[str, int] | None = None,
 ) -> Audited:
     """
-    Return what the rules of ``policytool audit`` find in the saved model at ``path``; no settings
-    file is read, and nothing is let pass.
+    Return the findings of ``policytool audit`` in the saved model at ``path``, without reading a
+    settings file and without suppressing any finding.
 
-    :param targets: the loaders that are to take the model, such as ``keras3`` and ``tf2.15``
-    :param device: ``cpu`` or ``gpu``, where the model is to run
-    :param weights: whether stored values are read too
-    :param select: ids of rules, beginnings of ids such as ``PT1``, names, or ``ALL``; None asks all
-        rules
-    :param ignore: the same for rules that are not asked; where both name a rule, the more specific
-        counts
-    :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: for what is no model that can be read
-    :raises policytool.support.errors.UsageError: for targets, devices, rules and limits that do not
-        exist
+    :param targets: the releases that must load the model, such as ``keras3`` and ``tf2.15``
+    :param device: the device that will run the model, ``cpu`` or ``gpu``
+    :param weights: whether to also read and check the stored values
+    :param select: the rules to run: rule IDs, prefixes such as ``PT1``, names, or ``ALL``; None
+        runs all rules
+    :param ignore: the rules to skip; if a rule is both selected and ignored, the more specific
+        selector wins
+    :param limits: limits to raise, by name, as for :func:`inspect`
+    :raises policytool.support.errors.ModelFileError: if the file is not a readable model
+    :raises policytool.support.errors.UsageError: for unknown targets, devices, rules and limits
     """
     from os import fspath
 
@@ -97,32 +96,32 @@ def migrate(
     limits: Mapping[str, int] | None = None,
 ) -> Migration:
     """
-    Rewrite the policies of the saved model at ``path``, or convert it, as ``policytool migrate``
-    does, and return the plan and what became of it.
+    Rewrite the policies of the saved model at ``path``, or convert the model, like ``policytool
+    migrate``, and return the plan and the result.
 
-    What cannot be migrated or converted is no error: the ``status`` is ``refused``, and
-    ``plan.refusals`` says why.
+    A model that cannot be migrated or converted does not raise an error: its ``status`` is
+    ``blocked``, and ``plan.refusals`` contains the reasons.
 
-    :param to: the policy that the layers which follow the model's change to; None changes
-        deprecated spellings alone
-    :param assignments: layer path, or regular expression that matches one in full, to policy
-    :param target: the loader to write for, such as ``keras3``, ``tf_keras`` or ``tf2.4``: the file
-        is edited where that is enough, else converted
-    :param allow_weight_rewrite: whether a conversion may multiply weights, where nothing else
-        computes the same
-    :param output: a file or a directory; None names the result after the policy or the target,
-        beside the input
-    :param in_place: replace the input, which stays as ``NAME.bak``
-    :param verify: whether TensorFlow compares the predictions before and after, in a process of its
-        own, and nothing is written if they differ; None does so for a ``target`` if it is possible
-        here, as the command does, and ``not_verified`` says why if it is not
-    :param trust: whether code that a file holds may run
-    :param python: the interpreter that has TensorFlow; None for this one
-    :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: for what cannot be read or written, or
-        not verified with ``verify=True``; the original then is what it was
-    :raises policytool.support.errors.UsageError: for policies, patterns, loaders and limits that do
-        not exist
+    :param to: the policy for all layers that use the policy of the model; None only replaces
+        deprecated policy formats
+    :param assignments: map of layer paths, or regular expressions for the full path, to policies
+    :param target: the release to write for, such as ``keras3``, ``tf_keras`` or ``tf2.4``; the file
+        is converted if editing it is not enough
+    :param allow_weight_rewrite: whether a conversion may rescale weights if predictions cannot stay
+        unchanged otherwise
+    :param output: a file or a directory; None writes the result next to the input, with the policy
+        or the target in its name
+    :param in_place: whether to replace the input and keep the original as ``NAME.bak``
+    :param verify: whether to compare predictions before and after in a separate TensorFlow process,
+        and write nothing if they differ; None compares them if there is a ``target`` and TensorFlow
+        can load the model, like the command, and otherwise sets ``not_verified`` to the reason
+    :param trust: whether code from the file may run
+    :param python: the Python interpreter with TensorFlow; None for the current one
+    :param limits: limits to raise, by name, as for :func:`inspect`
+    :raises policytool.support.errors.ModelFileError: if the model cannot be read or written, or
+        cannot be verified with ``verify=True``; the original is unchanged
+    :raises policytool.support.errors.UsageError: for unknown policies, patterns, releases and
+        limits
     """
     from os import fspath
     from pathlib import Path
@@ -156,16 +155,15 @@ def diff(
     limits: Mapping[str, int] | None = None,
 ) -> Comparison:
     """
-    Return what differs between the saved models at ``a`` and ``b``, whatever their formats and
-    generations, as ``policytool diff`` shows it.
+    Return the differences between the saved models at ``a`` and ``b``, like ``policytool diff``.
+    The models may have different formats and releases.
 
-    :param values: whether stored values are read and compared, a block of a tensor at a time
-    :param layer: an exact layer path, else a regular expression that a path must match in full;
-        None compares all
-    :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: for what is no model that can be read
-    :raises policytool.support.errors.UsageError: for a pattern that matches no layer, and limits
-        that do not exist
+    :param values: whether to read and compare the stored values, in blocks
+    :param layer: a layer path, or a regular expression for the full path; None compares all layers
+    :param limits: limits to raise, by name, as for :func:`inspect`
+    :raises policytool.support.errors.ModelFileError: if a file is not a readable model
+    :raises policytool.support.errors.UsageError: for a pattern that matches no layer, and for
+        unknown limits
     """
     from os import fspath
 
@@ -190,24 +188,22 @@ def check(
     limits: Mapping[str, int] | None = None,
 ) -> Check:
     """
-    Run a saved model in float32 and under a policy, or two saved models, and return how far every
-    layer is off, as ``policytool check`` shows it.
+    Run a saved model in float32 and under a policy, or run two saved models, and return the errors
+    of every layer, like ``policytool check``.
 
-    :param other: a second file, which is the candidate then; the first is the reference
-    :param to: the candidate's policy; None for the file as it is
-    :param assignments: layer path, or regular expression that matches one in full, to policy
+    :param other: a second model, which becomes the candidate; the first is then the reference
+    :param to: the policy of the candidate; None keeps the policies in the file
+    :param assignments: map of layer paths, or regular expressions for the full path, to policies
     :param inputs: a ``.npz`` or ``.npy`` file; None for synthetic inputs
-    :param tolerance: the relative error that outputs and layers may have; None for what their
-        dtypes explain
-    :param gradients: whether to make a backward step too
-    :param trust: whether code that a file holds may run
-    :param python: the interpreter that has TensorFlow; None for this one
-    :param limits: bounds by name instead of the usual ones, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: for what cannot be read or run
-    :raises policytool.support.errors.WorkerError: where TensorFlow is missing, or cannot run the
-        models
-    :raises policytool.support.errors.UsageError: for policies, patterns and limits that do not
-        exist
+    :param tolerance: the relative error allowed for outputs and layers; None derives it from their
+        dtypes
+    :param gradients: whether to also run one backward pass
+    :param trust: whether code from the files may run
+    :param python: the Python interpreter with TensorFlow; None for the current one
+    :param limits: limits to raise, by name, as for :func:`inspect`
+    :raises policytool.support.errors.ModelFileError: if a model cannot be read or run
+    :raises policytool.support.errors.WorkerError: if TensorFlow is missing or cannot run the models
+    :raises policytool.support.errors.UsageError: for unknown policies, patterns and limits
     """
     from os import fspath
     from pathlib import Path

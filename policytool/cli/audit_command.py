@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     "--diff",
     is_flag=True,
     envvar="POLICYTOOL_DIFF",
-    help="Show the changes --fix would make, without writing them.",
+    help="Show the changes that --fix would make, without writing them.",
 )
 @click.option(
     "--backup/--no-backup",
@@ -124,7 +124,7 @@ def command(
     Find models that fail to load or behave differently, and show how to fix them.
 
     PATH is a model, a directory that contains models, a quoted glob, or - for a list of paths on
-    stdin, as for inspect. Defaults to all models in the working directory. Only --fix,
+    stdin. Defaults to all models in the working directory. Only --fix,
     --write-baseline and --report write files.
     """
     selected = selectors.selectors(select, "--select")
@@ -274,7 +274,7 @@ def _stderr_notes(audit: Audit, passing: Suppressions, *, verbose: bool) -> Iter
             yield f"the suppression of {one} matches no finding ({one.reason})"
         if gone := baselines.outdated_count(passing, audit.audited):
             yield (
-                f"{gone} findings of the baseline no longer occur; update it with --write-baseline"
+                f"{gone} findings in the baseline no longer occur; update it with --write-baseline"
             )
 
 

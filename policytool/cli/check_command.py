@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     "to",
     metavar="POLICY",
     shell_complete=completion.policies,
-    help="Policy of the candidate, as for migrate --to.",
+    help="Policy of the candidate, as in migrate --to.",
 )
 @click.option(
     "--reference",
@@ -60,19 +60,20 @@ if TYPE_CHECKING:
     "--target",
     shell_complete=completion.releases,
     metavar="RELEASE",
-    help="Write policies for the release of --python, such as tf2.4.",
+    help="Write the candidate's policies in the format of this release, such as tf2.4.",
 )
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Weights for an architecture file.",
+    help="Weights file for a model that is only an architecture.",
 )
 @click.option(
     "--inputs",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Inputs by name (.npz), or for a single input (.npy).  [default: synthetic inputs]",
+    help="Arrays by input name (.npz), or one array for a single input (.npy).  [default: "
+    "synthetic inputs]",
 )
 @click.option(
     "--batches",
@@ -93,7 +94,7 @@ if TYPE_CHECKING:
     "--save-inputs",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the inputs to a .npz file for --inputs.",
+    help="Save the inputs to a .npz file that --inputs can read.",
 )
 @click.option(
     "--isolated/--no-isolated",
@@ -111,7 +112,7 @@ if TYPE_CHECKING:
     default="auto",
     show_default=True,
     metavar="auto|cpu|gpu:N|all",
-    help="Device to run on; all runs all GPUs in parallel.",
+    help="Device to run on; all uses every GPU in parallel.",
 )
 @click.option("--list-devices", is_flag=True, help="List the available devices and exit.")
 @click.option(
@@ -124,12 +125,16 @@ if TYPE_CHECKING:
     "--tolerance",
     multiple=True,
     metavar="[PATTERN=]NUMBER",
-    help="Relative error allowed, for all outputs and layers or for those that match PATTERN.",
+    help="Allowed relative error, for all outputs and layers or only for those that match PATTERN.",
 )
 @click.option(
     "--timing", is_flag=True, help="Measure latency, throughput and peak memory of both models."
 )
-@click.option("--all-layers", is_flag=True, help="Show all layers instead of the worst.")
+@click.option(
+    "--all-layers",
+    is_flag=True,
+    help="Show all layers instead of only the worst ones.",
+)
 @tensorflow_options.options
 @options.format_option([reporter.name for reporter in CHECK_REPORTERS])
 @report_option.option(CHECK_REPORTERS)
@@ -173,9 +178,9 @@ def command(
     Run a model under a policy and compare it with float32, layer by layer. Exit 1 if errors exceed
     the rounding expected for their dtype.
 
-    The candidate is MODEL with the policy --to, or unchanged; the reference is MODEL in float32.
-    With B, the candidate is B and the reference is MODEL, for example a model before and after
-    migrate. Inputs are synthetic unless --inputs is set.
+    The reference is MODEL in float32. The candidate is MODEL with the policy of --to, or with its
+    own policies. If B is specified, the reference is MODEL with its own policies and the candidate
+    is B, for example the output of migrate. Inputs are synthetic unless --inputs is set.
 
     TensorFlow runs in a separate process. Without --trust, it loads a model only if all code in the
     model is on an allow-list.
@@ -189,8 +194,8 @@ def command(
     )
     if other is not None and replace(planned, target=None) != Options():
         raise UsageError(
-            "options that change the candidate (--to, --set, ...) cannot be combined with B, which "
-            "is the candidate"
+            "options that change the candidate (--to, --set, ...) cannot be combined with B, "
+            "because B is the candidate"
         )
     wanted = CheckOptions(
         candidate=planned,

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 @click.option(
     "--layer",
     metavar="PATTERN",
-    help="Compare only layers with this path, or whose full path this regular expression matches.",
+    help="Compare only layers with this path, or whose full path matches this regular expression.",
 )
 @click.option(
     "--all",
     "all",
     is_flag=True,
-    help="Also show equal values, and differences without an effect.",
+    help="Also show equal values, and differences that have no effect.",
 )
 @click.option(
     "--values/--no-values",
@@ -62,8 +62,9 @@ def command(
     """
     Show the differences between the models A and B, and exit 1 if they differ.
 
-    A and B may have different formats and releases. Values with the same meaning are equal,
-    regardless of their format. A note lists the parts that one of the formats cannot store.
+    A and B may have different file formats and may come from different releases. Values that are
+    written differently but have the same meaning count as equal. A note lists the parts that one of
+    the file formats cannot store.
     """
     report_option.check(report, comparison.inputs(a, b))
     found = Differences(

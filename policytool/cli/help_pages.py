@@ -59,13 +59,13 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool audit models/ --write-baseline known.json", "record the current findings"),
     ),
     "migrate": (
-        ("policytool migrate old.h5 --target keras3", "convert for the newest Keras"),
+        ("policytool migrate old.h5 --target keras3", "convert a model to the newest Keras"),
         ("policytool migrate model.h5 --to mixed_bfloat16 --dry-run", "preview another policy"),
         ("policytool migrate exported/ --to float32 --retrace", "re-export a SavedModel"),
     ),
     "check": (
         ("policytool check model.keras --to mixed_float16", "compare mixed_float16 with float32"),
-        ("policytool check old.h5 new.keras", "compare two files"),
+        ("policytool check old.h5 new.keras", "compare two models"),
         ("policytool check model.h5 --inputs batch.npz --timing", "use your own inputs"),
     ),
     "diff": (
@@ -86,13 +86,13 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ('eval "$(policytool completion zsh)"', "in ~/.zshrc, after compinit"),
         (
             "policytool completion fish > ~/.config/fish/completions/policytool.fish",
-            "install for fish",
+            "install the fish completions",
         ),
     ),
 }
 """Command to example calls, each with its purpose."""
 
-_OK, _USAGE = ("0", "success"), ("2", "wrong usage")
+_OK, _USAGE = ("0", "success"), ("2", "invalid usage")
 _FAILURE = ("3", "a file could not be read or written, or an extra is not installed")
 _NO_MODEL = ("4", "no model found")
 
@@ -113,7 +113,7 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         _NO_MODEL,
     ),
     "check": (
-        ("0", "all errors are within the tolerances"),
+        ("0", "all errors are within their tolerances"),
         ("1", "an error exceeds its tolerance"),
         _USAGE,
         _FAILURE,

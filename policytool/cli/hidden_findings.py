@@ -36,8 +36,8 @@ def sentences(audit: Audit, question: AuditOptions) -> Iterator[str]:
     )
     if hidden and file is not None:
         yield (
-            f"{file.display_path} hides findings: {'; '.join(hidden)}. To ignore it, specify "
-            "another settings file with --config"
+            f"{file.display_path} hides findings: {'; '.join(hidden)}. To ignore this file, "
+            "specify another one with --config"
         )
 
 

@@ -37,7 +37,7 @@ _PAGES = {"table", "markdown", "html"}
 @click.option(
     "--layer",
     metavar="PATTERN",
-    help="Show only layers with this path, or whose full path this regular expression matches.",
+    help="Show only layers with this path, or whose full path matches this regular expression.",
 )
 @click.option(
     "--only",
@@ -48,7 +48,7 @@ _PAGES = {"table", "markdown", "html"}
 @click.option(
     "--variables",
     is_flag=True,
-    help="Show the stored variables of each layer. JSON always contains them; CSV counts them.",
+    help="Show the stored variables of each layer. JSON always lists them; CSV only counts them.",
 )
 @click.option(
     "--depth", type=click.IntRange(min=0), metavar="N", help="Show only N levels below the model."
@@ -61,7 +61,7 @@ _PAGES = {"table", "markdown", "html"}
     type=click.Choice(["current", "all"]),
     default="current",
     show_default=True,
-    help="Show verdicts for the newest Keras and tf_keras, or for all releases.",
+    help="Show compatibility with the newest Keras and tf_keras, or with all releases.",
 )
 @options.jobs("read")
 @options.limit_option
@@ -85,7 +85,7 @@ def command(
     progress: str,
 ) -> int:
     """
-    Show the dtype policies of each layer, and the releases that load the model.
+    Show the dtype policy of each layer, and the releases that can load the model.
 
     PATH is an HDF5 file, a .keras file, a SavedModel directory, an architecture in JSON or YAML, a
     TensorFlow.js model.json, a checkpoint, a directory that contains models, a quoted glob, or -
@@ -134,5 +134,5 @@ def _check_policy(only: str) -> None:
         policy.policy_from_name(only)
     except PolicyNameError as error:
         raise UsageError(
-            f"--only {only!r} is not deprecated, mixed, or a policy: {error}"
+            f"--only {only!r} is neither a policy nor one of deprecated and mixed: {error}"
         ) from error

@@ -22,7 +22,7 @@ from policytool.support.suggestion import did_you_mean
 COMMANDS: Final = {
     "inspect": (
         "policytool.cli.inspect_command",
-        "Show the dtype policies of a model's layers and the releases that load it.",
+        "Show the dtype policies of a model's layers and the releases that can load it.",
     ),
     "audit": (
         "policytool.cli.audit_command",
@@ -38,7 +38,7 @@ COMMANDS: Final = {
     ),
     "diff": (
         "policytool.cli.diff_command",
-        "Show the differences between two models, across formats and releases.",
+        "Compare two models, even if they have different formats and releases.",
     ),
     "policies": (
         "policytool.cli.policies_command",
@@ -46,11 +46,11 @@ COMMANDS: Final = {
     ),
     "rules": (
         "policytool.cli.rules_command",
-        "Explain the rules of audit, with reasons and sources.",
+        "Explain the audit rules, with reasons and sources.",
     ),
     "limits": (
         "policytool.cli.limits_command",
-        "List the limits for reading files, which --limit raises.",
+        "List the limits for reading files, which --limit can raise.",
     ),
     "completion": (
         "policytool.cli.completion_command",
@@ -249,11 +249,11 @@ def _report_ending(error: BaseException, *, debug: bool) -> int:
         case OSError() if error.errno in _OF_THE_MACHINE:
             standard_streams.give_up(sys.stdout)
             where = (
-                f" of {os.fsdecode(error.filename)}"
+                f" {os.fsdecode(error.filename)}: {error.strerror}"
                 if isinstance(error.filename, str | bytes)
-                else ", and the report on stdout may be incomplete"
+                else f": {error.strerror}; the report on stdout may be incomplete"
             )
-            messages.error(f"reading or writing failed ({error.strerror}){where}")
+            messages.error(f"cannot read or write{where}")
             return Exit.FAILURE
     if debug:
         raise error

@@ -57,7 +57,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     "--to",
     metavar="POLICY",
     shell_complete=completion.policies,
-    help="Policy for all layers that use the policy of the model.",
+    help="New policy for all layers that use the model's policy.",
 )
 @policy_options.options
 @click.option(
@@ -65,14 +65,14 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     type=click.Choice([one.value for one in LossScales]),
     default=LossScales.DROP.value,
     show_default=True,
-    help="Drop the loss scale of a policy, or keep it in the optimizer.",
+    help="Drop the loss scale of a policy, or keep it by moving it to the optimizer.",
 )
 @click.option(
     "--optimizer",
     type=click.Choice([one.value for one in Optimizers]),
     default=Optimizers.FOLLOW.value,
     show_default=True,
-    help="Adapt the loss scaling of the saved optimizer to --to, or keep it.",
+    help="Adapt the loss scaling of the saved optimizer to --to, or leave it unchanged.",
 )
 @click.option(
     "--target",
@@ -85,7 +85,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option(
     "--allow-weight-rewrite",
     is_flag=True,
-    help="Allow conversions to rescale weights if predictions cannot stay unchanged otherwise.",
+    help="Allow conversions to rescale weights if necessary to keep predictions unchanged.",
 )
 @click.option(
     "-o",
@@ -120,7 +120,8 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option(
     "--retrace",
     is_flag=True,
-    help="Re-export SavedModels with TensorFlow, so that graph and variables get the new policies.",
+    help="Re-export SavedModels with TensorFlow, so that their graphs and variables follow the new "
+    "policies.",
 )
 @tensorflow_options.verify_option
 @tensorflow_options.two_sided
@@ -179,8 +180,8 @@ def command(
 
     Without options, migrate replaces deprecated policy formats with the current one, and
     predictions stay unchanged. --target edits the model or, if necessary, converts it into a new
-    file; anything the target cannot represent is reported by layer and key, and nothing is written.
-    Weights are copied unchanged unless a dtype changes.
+    file. If the target cannot represent part of the model, migrate reports the layer and the key,
+    and writes nothing. It copies weights unchanged unless their dtype changes.
 
     PATH is an HDF5 file, a .keras file, a SavedModel, an architecture in JSON or YAML, a
     TensorFlow.js model.json, a directory that contains models, a quoted glob, or - for a list of
@@ -193,11 +194,13 @@ def command(
         click.echo("\n".join(f"{name:<12}  {text}" for name, text in descriptions()))
         return Exit.CLEAN
     if in_place and output is not None:
-        raise UsageError("--in-place and -o conflict: --in-place replaces the input, -o keeps it")
+        raise UsageError(
+            "--in-place and -o conflict: --in-place replaces the input, and -o leaves it unchanged"
+        )
     if skip_existing and (in_place or overwrite):
         raise UsageError(
             f"--skip-existing and {'--in-place' if in_place else '--overwrite'} conflict: the "
-            "former keeps existing files, the latter replaces them"
+            "first keeps existing files, and the second replaces them"
         )
     if output == "-":
         raise UsageError(
@@ -364,4 +367,4 @@ def _summary(
             status: sum(migration.status is status for migration in migrations) for status in Status
         }
         said = ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
-        messages.note((said or "no model") + (f", {len(failures)} failed" if failures else ""))
+        messages.note((said or "no models") + (f", {len(failures)} failed" if failures else ""))

@@ -84,11 +84,11 @@ def _with_options(
 
 
 _LOUDNESS: Final = (
-    click.option("-v", "--verbose", is_flag=True, help="Print more on stderr."),
+    click.option("-v", "--verbose", is_flag=True, help="Print more messages on stderr."),
     click.option("-q", "--quiet", is_flag=True, help="Print only errors on stderr."),
 )
 _DEBUG: Final = click.option(
-    "--debug", is_flag=True, help="Show the traceback of an unexpected error."
+    "--debug", is_flag=True, help="Show a traceback for unexpected errors."
 )
 _COLOR: Final = click.option(
     "--color",
@@ -189,7 +189,7 @@ def jobs(verb: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         metavar="N",
         envvar="POLICYTOOL_JOBS",
         callback=_bound_jobs,
-        show_default="one per CPU for two files or more",
+        show_default="one per CPU if there are several files",
         help=f"Number of processes that {verb} files.",
     )
 
@@ -325,10 +325,10 @@ def _listed_text() -> bytes:
     :raises UsageError: for one that is too long, or does not end in time.
     """
     if sys.stdin is None:
-        raise UsageError("- reads paths from stdin, which is closed")
+        raise UsageError("stdin is closed, so - cannot read paths from it")
     try:
         return opening.read_stream(sys.stdin.buffer, limits.LIST_BYTES)
     except OSError as error:
         raise UsageError(
-            f"the list of paths on stdin cannot be read: {error.strerror or error}"
+            f"cannot read the list of paths from stdin: {error.strerror or error}"
         ) from error

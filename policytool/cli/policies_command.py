@@ -36,7 +36,7 @@ def command(
     color: str,
 ) -> int:
     """
-    Explain all dtype policies, or NAME with its format in each release.
+    Explain all dtype policies, or one policy (NAME) and its format in each release.
     """
     found = (
         [policy.policy_from_name(name)]
@@ -62,7 +62,7 @@ def _all(found: list[Policy], view: View) -> list[str]:
         Column(title="variable", minimum=8),
         Column(title="since", minimum=10),
         Column(title="until", minimum=9),
-        Column(title="instead", minimum=8),
+        Column(title="use instead", minimum=11),
     )
     rows = []
     for one in found:
@@ -82,8 +82,8 @@ def _all(found: list[Policy], view: View) -> list[str]:
         "",
         *wrap(
             "",
-            "Any dtype name is a policy. Quantized names are <mode>_from_<policy>. `policytool "
-            "policies NAME` shows the format of a policy in each release.",
+            "Any dtype name is also a policy. Quantized names are <mode>_from_<policy>. "
+            "`policytool policies NAME` shows the format of a policy in each release.",
             view,
             "dim",
         ),
@@ -92,20 +92,17 @@ def _all(found: list[Policy], view: View) -> list[str]:
 
 def _one(found: Policy, view: View) -> list[str]:
     life = policy.lifecycle(found)
+    casts = found.should_cast_variables and found.compute_dtype
     facts = [
         (
-            f"computes in {found.compute_dtype or 'the dtype of its first input'}, stores "
-            "variables in "
+            f"computes in {found.compute_dtype or 'the dtype of its first input'}"
+            f"{',' if casts else ' and'} stores variables in "
             f"{found.variable_dtype or 'the dtype of its first input'}"
-        )
-        + (
-            ", and casts them before use"
-            if found.should_cast_variables and found.compute_dtype
-            else ""
+            f"{', and casts them before use' if casts else ''}"
         ),
         f"since {life.introduced}"
         + (f", deprecated in {life.deprecated}" if life.deprecated else "")
-        + (f", error since {life.removed}" if life.removed else ""),
+        + (f", an error since {life.removed}" if life.removed else ""),
     ]
     if found.quantization:
         facts.append(
@@ -116,7 +113,7 @@ def _one(found: Policy, view: View) -> list[str]:
     if found.name == "mixed_float16":
         facts.append(
             "losses are scaled dynamically: by the policy in TF 2.0 to 2.3 and in the experimental "
-            "API up to TF 2.8, by the optimizer from TF 2.4 on"
+            "API up to TF 2.8, and by the optimizer in TF 2.4 and later"
         )
     lines = [view.paint(found.name, "title")]
     for fact in facts:

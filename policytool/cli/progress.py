@@ -68,4 +68,5 @@ def left_out(count: int, *, weights: bool = False) -> str:
     :param weights: whether files that contain only weights were skipped as well
     """
     files = "file that is not a model" if count == 1 else "files that are not models"
-    return f"skipped {count:,} {files}{' with layers' if weights else ''}"
+    only = "contains only weights" if count == 1 else "contain only weights"
+    return f"skipped {count:,} {files}{f' or {only}' if weights else ''}"

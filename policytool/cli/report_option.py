@@ -130,7 +130,7 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
     """
     if os.path.realpath(path) in {os.path.realpath(other) for other in needed}:
         raise UsageError(
-            f"{option} would replace a file that this call reads or writes; specify another one"
+            f"{option} would replace a file that this command reads or writes; specify another file"
         )
     if _is_stdout(path):
         raise UsageError(f"{option}: {_MEANING}")
@@ -209,14 +209,14 @@ def _parse(value: str, formats: Sequence[str], directories: Sequence[str]) -> Re
     name, _, file = value.partition("=")
     if name not in formats or not file:
         raise click.BadParameter(
-            f"{value!r} is not FORMAT=FILE; FORMAT is one of {', '.join(formats)}, as in "
-            "json=report.json."
+            f"{value!r} is not FORMAT=FILE, such as json=report.json; FORMAT is one of "
+            f"{', '.join(formats)}."
         )
     if file == "-":
         raise click.BadParameter(f"{value!r}: {_MEANING}.")
     names_directory = file.endswith(("/", os.sep))  # which Path forgets
     if names_directory and name not in directories:
-        raise click.BadParameter(f"{value!r} names a directory; specify a file in it.")
+        raise click.BadParameter(f"{value!r} is a directory; specify a file in it.")
     is_directory = name in directories and (names_directory or Path(file).is_dir())
     return ReportFile(format=name, path=Path(file), is_directory=is_directory)
 

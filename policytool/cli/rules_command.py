@@ -42,7 +42,7 @@ def command(
     color: str,
 ) -> int:
     """
-    List the rules of audit, or explain RULE (an ID or a name) with reasons, sources and an example.
+    List the audit rules, or explain one RULE (ID or name) with reasons, sources and an example.
     """
     found = rules.RULES if rule is None else (rule_from_text(rule),)
     view = options.view(color)

@@ -71,8 +71,8 @@ def _per_file(text: str, folder: Path, option: str) -> PerFileIgnore:
     glob, _, rules = text.rpartition(":")
     if not glob or not rules:
         raise UsageError(
-            f"{option} {text!r} is not GLOB:RULES: expected a pattern for files, a colon, and "
-            "rules with commas between them, as in old/**:PT1"
+            f"{option} {text!r} is not GLOB:RULES: expected a glob for files, a colon, and "
+            "rules separated by commas, such as old/**:PT1"
         )
     return _ignore(glob, (rules,), folder, option)
 
@@ -90,7 +90,7 @@ def _words(value: object, what: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"{what} should be a list of texts")
+        raise UsageError(f"{what} must be a list of strings")
     return tuple(value)
 
 
@@ -118,10 +118,10 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
             f"{what} has no rules; list rule IDs such as PT101, prefixes such as PT1, or names"
         )
     if not isinstance(path, str | None) or path == "":
-        raise UsageError(f"{what} has a path that is not a pattern: {path!r}")
+        raise UsageError(f"{what} has an invalid path: {path!r}; expected a glob")
     if expires is not None and type(expires) is not date:  # a date with a time is a date too
         raise UsageError(
-            f"{what} has an expires that is not a date; write it without quotes, such as expires = "
+            f"{what} has an invalid expires; specify a date without quotes, such as expires = "
             "2030-12-31"
         )
     rules = _words(entry["rules"], f"{what} rules")
@@ -163,8 +163,7 @@ def _ignores(value: object, file: Path) -> list[PerFileIgnore]:
 def _suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
     if not isinstance(value, list):
         raise UsageError(
-            f"{file} has the key 'suppress' with a value that is not an array of tables; write "
-            "[[suppress]]"
+            f"{file}: the key 'suppress' must be an array of tables; write [[suppress]]"
         )
     return tuple(
         _suppression(entry, f"{file} [[suppress]] {number}", _folder(file))
@@ -174,7 +173,7 @@ def _suppressions(value: object, file: Path) -> tuple[Suppression, ...]:
 
 def _path(value: object, file: Path) -> str:
     if not isinstance(value, str) or not value:
-        raise UsageError(f"{file} has a baseline that is not a file name: {value!r}")
+        raise UsageError(f"{file}: the key 'baseline' must be a file name, not {value!r}")
     return str(_folder(file) / value)
 
 
@@ -204,7 +203,7 @@ _OPTIONS: Final = (
         shell_complete=completion.rules,
         metavar="RULES",
         envvar="POLICYTOOL_IGNORE",
-        help="Skip these rules; the more specific selector wins.",
+        help="Skip these rules. If --select also names a rule, the more specific selector wins.",
     ),
     click.option(
         "--per-file-ignores",
@@ -212,7 +211,7 @@ _OPTIONS: Final = (
         type=PerFile(),
         metavar="GLOB:RULES",
         envvar="POLICYTOOL_PER_FILE_IGNORES",
-        help="Suppress findings of these rules in these files.",
+        help="Suppress findings of these rules in files that match GLOB.",
     ),
     click.option(
         "--target",
@@ -246,13 +245,13 @@ _OPTIONS: Final = (
         "--no-models-ok",
         is_flag=True,
         envvar="POLICYTOOL_NO_MODELS_OK",
-        help="Exit 0 instead of 4 if there is no model.",
+        help="Exit 0 instead of 4 if no model is found.",
     ),
     click.option(
         "--show-suppressed",
         is_flag=True,
         envvar="POLICYTOOL_SHOW_SUPPRESSED",
-        help="Also show suppressed findings, with the reasons.",
+        help="Also show suppressed findings, with their reasons.",
     ),
     click.option(
         "--baseline",

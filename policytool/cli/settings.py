@@ -149,10 +149,7 @@ def load(context: click.Context, _parameter: click.Parameter, value: str | None)
             and all(isinstance(one, str) for one in item)
         )
         if not listed and not isinstance(item, str | int | float | bool):
-            raise UsageError(
-                f"{file.path} has the key {key!r} with a value that is not a text, number or "
-                "boolean"
-            )
+            raise UsageError(f"{file.path}: the key {key!r} must be a string, number or boolean")
         if name in own:
             _take(defaults, own[name], item)
     context.default_map = {**(context.default_map or {}), **defaults}
@@ -221,13 +218,13 @@ def _check_value(file: SettingsFile, key: str, item: object, deep: int = 0) -> N
     """
     if deep > _DEEPEST:
         raise UsageError(
-            f"{file.path} has the key {short(key)!r} with lists or tables nested deeper than "
+            f"{file.path}: the key {short(key)!r} contains lists or tables nested deeper than "
             f"{_DEEPEST} levels"
         )
     if isinstance(item, str) and "\0" in item:
         raise UsageError(
-            f"{file.path} has a NUL character in the key {short(key)!r} or its value; no "
-            "option allows this"
+            f"{file.path}: the key {short(key)!r} or its value contains a NUL character, which no "
+            "option allows"
         )
     for one in (
         (*item, *item.values())

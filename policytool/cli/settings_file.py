@@ -82,7 +82,7 @@ def nearest(directory: Path) -> SettingsFile | None:
         table = _tool_table(shared, shared_data) if shared_data is not None else None
         if data is not None and table is not None:
             raise UsageError(
-                f"{own} and [tool.policytool] in {shared} both hold settings; keep one of them"
+                f"{own} and [tool.policytool] in {shared} both contain settings; remove one of them"
             )
         if data is not None:
             return SettingsFile(path=own, values=_parse_toml(own, data), is_found=True)
@@ -129,7 +129,7 @@ def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
             "", text
         ):  # for a key of n names, tomllib takes n * n steps and bytes
             raise UsageError(
-                f"{path} has a key of more than {_NAMES} names; settings never need such a key"
+                f"{path} has a key with more than {_NAMES} parts; no setting has such a key"
             )
         values = tomllib.loads(text)
     except (

@@ -87,7 +87,7 @@ verify_option: Final = click.option(
     default=AUTO,
     envvar="POLICYTOOL_VERIFY",
     show_default="with --target, if TensorFlow can load the model",
-    help="Compare predictions before and after in TensorFlow, and write the result only if they "
+    help="Compare predictions before and after with TensorFlow, and write the result only if they "
     "agree within the tolerance.",
 )
 
@@ -125,7 +125,7 @@ class Python(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8
         if side not in _SIDES:
             return "", value
         if not python:
-            self.fail(f"{value!r} names no interpreter", param, ctx)
+            self.fail(f"{value!r} does not specify an interpreter", param, ctx)
         return side, python
 
 
@@ -220,7 +220,7 @@ _CODE: Final = (
     click.option(
         "--trust",
         is_flag=True,
-        help="Load models with code outside the allow-list, such as a Lambda.",
+        help="Load models with code outside the allow-list, such as Lambda layers.",
     ),
 )
 _BOUNDS: Final = (
@@ -228,7 +228,7 @@ _BOUNDS: Final = (
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Time limit for TensorFlow for each model.",
+        help="Time limit for TensorFlow, per model.",
     ),
     click.option(
         "--memory-limit",

@@ -146,7 +146,7 @@ def audit_options(
     """
     for name, several in (("targets", targets), ("select", select), ("ignore", ignore)):
         if isinstance(several, str):
-            raise UsageError(f"{name} is the text {several!r}; expected a list of texts")
+            raise UsageError(f"{name} is the string {several!r}; expected a list of strings")
     names = tuple(dict.fromkeys(targets))
     if device is not None and device not in set(Device):
         raise UsageError(f"unknown device {device!r}; expected {' or '.join(Device)}")

@@ -288,7 +288,7 @@ def _run_as_graph(
     except WorkerError as other:
         raise WorkerError(
             other.code,
-            f"{error}; and as a graph: {other}",
+            f"{error}; running the model as a graph also failed: {other}",
             details=other.details,
             ended=other.ended,
         ) from other
@@ -307,8 +307,8 @@ def _graph(
     if inputs[0] is not inputs[1]:
         which = inputs[0] if sides[0].is_graph else inputs[1]
         message = (
-            "contains a graph without a Keras model, which can only be compared with "
-            "TensorFlow's rewrite of it; use --to mixed_bfloat16"
+            "contains only a graph and no Keras model, so it can only be compared with "
+            "TensorFlow's rewrite of the graph; use --to mixed_bfloat16"
         )
         raise ModelFileError(which.display_path, "graph", message)
     if wanted.candidate.to is None:
@@ -340,7 +340,7 @@ def _unmeasured_notes(wanted: CheckOptions) -> list[CheckNote]:
         [
             CheckNote(
                 code="graph-alone",
-                message=f"the model runs as a graph, for which {', '.join(asked)} has no effect",
+                message=f"{' and '.join(asked)} cannot measure a model that runs as a graph",
             )
         ]
         if asked

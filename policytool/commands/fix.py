@@ -216,12 +216,12 @@ def _plan_fixes(
     if result.status is Status.BLOCKED:
         return merged, "; ".join(refusal.message for refusal in result.plan.refusals)
     if result.status is Status.UNCHANGED:
-        return merged, "migrate has nothing to change"
+        return merged, "migrate would not change the model"
     if result.plan.conversion is not None:
         return (
             merged,
             (
-                "the model needs a conversion for "
+                "the model must be converted for "
                 f"{release_name(result.plan.conversion.target)}, which --fix never does; use "
                 "migrate"
             ),
@@ -289,8 +289,8 @@ gone for good, and a note lost nothing.
 def _vanished_message(rule: str, count: int) -> str:
     """Say that something is gone which nothing mended: what it was about may have been lost."""
     return (
-        f"{rule} is gone ({count} finding{'s' if count > 1 else ''}), but no applied "
-        "fix explains this"
+        f"{rule} no longer occurs ({count} finding{'s' if count > 1 else ''}), although no "
+        "applied fix explains this"
     )
 
 

@@ -145,7 +145,7 @@ def migrate_loaded(
     """
     document = loaded.document
     if not loaded.sites:
-        message = "contains no layer that can be changed: its metadata does not refer to any"
+        message = "contains no layers that can be changed: its metadata does not refer to any"
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     plan = _make_plan(loaded, request)
     run = (

@@ -215,7 +215,7 @@ class _Planner:
         try:
             migrate.check_migratable(self._case.document, converts=options.target is not None)
             if loaded is None:
-                return _Outcome(attempt=attempt, reason="it holds no layers")
+                return _Outcome(attempt=attempt, reason="the model has no layers")
             destination = Destination(output=attempt.output, write=False)
             request = MigrateRequest(options=options, destination=destination, parts=False)
             planned = migrate.migrate_loaded(loaded, self._source, request)
@@ -289,6 +289,6 @@ def _no_command(tried: Sequence[_Outcome]) -> str:
     nearest = min(done, key=lambda outcome: len(outcome.left))
     first = nearest.left[0]
     others = sorted({finding.rule for finding in nearest.left} - {first.rule})
-    more = f" (as well as {', '.join(others)})" if others else ""
+    more = f" ({', '.join(others)} too)" if others else ""
     arguments = " ".join(("migrate", *nearest.attempt.arguments()))
-    return f"{first.rule} is still found after {arguments}{more}: {first.message}"
+    return f"{first.rule} still occurs after {arguments}{more}: {first.message}"

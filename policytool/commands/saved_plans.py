@@ -137,11 +137,11 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
                 "migrate --dry-run --format json"
             )
         if not isinstance(value["plans"], list):
-            raise TypeError("a list was expected")
+            raise TypeError("expected a list")
         return tuple(_plan(item) for item in value["plans"])
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
-            f"--plan {file} is not a plan: {type(error).__name__} at {error}; expected "
+            f"--plan {file} is not a plan ({type(error).__name__}: {error}); expected "
             "the output of migrate --dry-run --format json"
         ) from error
 
@@ -176,13 +176,13 @@ def _check(document: Document, plan: Plan) -> None:
         raise ModelFileError(
             document.path,
             "plan-stale",
-            (f"is {document.format}, but the plan was made for {plan.format}; run --dry-run again"),
+            (f"is {document.format}, but the plan is for {plan.format}; run --dry-run again"),
         )
     if plan.refusals:  # a refused plan says why
         raise ModelFileError(
             document.path,
             "plan-blocked",
-            f"has a plan that is blocked: {plan.refusals[0].message}",
+            f"has a blocked plan: {plan.refusals[0].message}",
         )
     for edit in plan.edits:
         if _value_at(document, edit.address) != edit.before:
@@ -201,7 +201,7 @@ def _check(document: Document, plan: Plan) -> None:
             raise ModelFileError(
                 document.path,
                 "plan-stale",
-                f"does not store {'/'.join(cast.tensor)} as {cast.before}, as in the plan; "
+                f"does not store {'/'.join(cast.tensor)} as {cast.before}, unlike in the plan; "
                 "run --dry-run again",
             )
     for slot in plan.state or ():
@@ -210,8 +210,8 @@ def _check(document: Document, plan: Plan) -> None:
                 document.path,
                 "plan-stale",
                 (
-                    f"does not store {'/'.join(slot.source)}, which is in the plan; run --dry-run "
-                    "again"
+                    f"does not store {'/'.join(slot.source)}, which the plan contains; run "
+                    "--dry-run again"
                 ),
             )
 
@@ -235,7 +235,7 @@ def _check_policies(before: Model, after: Model) -> None:
         raise ModelFileError(
             before.path,
             "plan-invalid",
-            f"has a plan with an unknown policy for {lost}, so the plan was edited; run "
+            f"has a plan that was edited: it contains an unknown policy for {lost}; run "
             "--dry-run again",
         )
 
@@ -280,9 +280,9 @@ def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
         not {dtype for one in plan.casts for dtype in (one.before, one.after, one.through)}
         <= _DTYPES
     ):
-        raise TypeError("a float dtype was expected")
+        raise TypeError("expected a float dtype")
     unexplained = item["status"] == "blocked" and not plan.refusals
-    refusal = Refusal(code="blocked", message="it was blocked when it was created", path=None)
+    refusal = Refusal(code="blocked", message="the plan was blocked when it was created", path=None)
     return replace(
         plan,
         retrace=item.get("retrace") is True and plan.format == "savedmodel",

@@ -25,93 +25,91 @@ RULES: Final = (
     (
         "keys",
         (
-            "`batch_input_shape` of Keras 1 and 2 is Keras 3's `batch_shape`; an optimizer's `lr` "
-            "is "
-            "`learning_rate`; LeakyReLU's `alpha` is `negative_slope`"
+            "`batch_input_shape` of Keras 1 and 2 equals `batch_shape` of Keras 3; `lr` of an "
+            "optimizer equals `learning_rate`; `alpha` of LeakyReLU equals `negative_slope`"
         ),
     ),
     (
         "wrappers",
         (
-            "a built-in Keras object is its class and its config: `module`, "
-            "`registered_name`, `build_config` and `shared_object_id` add nothing"
+            "a built-in Keras object is identified by its class and its config: `module`, "
+            "`registered_name`, `build_config` and `shared_object_id` are ignored"
         ),
     ),
     (
         "names",
         (
             "an object without a config equals its bare name, and so does a function: "
-            "`relu` and `{class_name: function, config: relu}`"
+            "`{class_name: function, config: relu}` equals `relu`"
         ),
     ),
     (
         "classes",
         (
-            "a class that was renamed: a functional `Model` is `Functional`, "
-            "`OrthogonalInitializer` "
-            "is `Orthogonal`, `BatchNormalizationV2` has no number"
+            "a renamed class equals its new name: a functional `Model` is `Functional`, "
+            "`OrthogonalInitializer` is `Orthogonal`, and `BatchNormalizationV2` is "
+            "`BatchNormalization`"
         ),
     ),
     (
         "initializers",
         (
-            "Glorot, He and Lecun initializers equal the `VarianceScaling` that "
-            "standalone Keras wrote for them; their `dtype` of float32 is implied"
+            "Glorot, He and Lecun initializers equal the `VarianceScaling` that standalone "
+            "Keras wrote for them; a missing `dtype` equals float32"
         ),
     ),
     ("policies", "a policy equals its name in any format, unless it has a loss scale"),
     (
         "sequences",
         (
-            "tuples, lists and `TensorShape`s of the same items are the same, and so are an `axis` "
-            "and "
-            "a list of that one axis"
+            "tuples, lists and `TensorShape`s with the same items are equal, and an `axis` "
+            "equals a list that contains only this axis"
         ),
     ),
     (
         "axes",
         (
-            "an `axis` counted from the end equals the same axis counted from the start, "
-            "if the layers before it prove the number of dimensions"
+            "an `axis` counted from the end equals the same axis counted from the start, if the "
+            "layers before it prove the number of dimensions"
         ),
     ),
     (
         "numbers",
         (
-            "a number equals the same number rounded to float32: releases store "
-            "hyperparameters either way"
+            "a number equals the same number rounded to float32, because some releases store "
+            "rounded hyperparameters"
         ),
     ),
     (
-        "unsaid",
+        "defaults",
         (
-            "a key with the value null equals a missing key, and so does a key with the "
-            "value that releases without the key use: `ragged: false`"
+            "a missing key equals null, and also equals the value that releases without the key "
+            "use, such as `ragged: false`"
         ),
     ),
     (
         "derived",
         (
-            "a key in only one file that follows from the rest of the model: "
-            "`build_input_shape`, the `query_shape` of an attention layer"
+            "a key that only one file contains is ignored if its value follows from the rest of "
+            "the model: `build_input_shape`, the `query_shape` of an attention layer"
         ),
     ),
     (
         "directions",
         (
-            "`go_backwards` of a Bidirectional's backward layer, and "
-            "`zero_output_for_mask` of both: some releases write the values from which "
-            "it is built"
+            "`go_backwards` of the backward layer of a Bidirectional, and "
+            "`zero_output_for_mask` of both layers, are ignored, because some releases write "
+            "the values from which the layer is built"
         ),
     ),
     (
         "order",
         (
-            "the order in which a functional model lists its layers, if each layer has "
-            "the same inputs"
+            "the order in which a functional model lists its layers is ignored if each layer "
+            "has the same inputs"
         ),
     ),
-    ("cells", "the number in the name of a cell that its RNN creates"),
+    ("cells", "the number in the name of a cell that its RNN creates is ignored"),
 )
 """What is normalised: a name for the rule, and what it takes to be the same."""
 

@@ -67,7 +67,7 @@ def loader_lines(found: Sequence[Verdict]) -> list[tuple[str, str]]:
     open_ = [
         (verdict.loader, verdict.not_judged) for verdict in found if verdict.not_judged is not None
     ]
-    none = [] if open_ else [(LOADS, "no release that was tested")]
+    none = [] if open_ else [(LOADS, "none of the tested releases")]
     return [
         *([(LOADS, loader_ranges(loading))] if loading else none),
         *_by_reason(UNKNOWN, open_),

@@ -192,23 +192,23 @@ def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() ->
         ("rules = ['PT101']\nreason = ' '", "has no reason"),
         ("reason = 'r'", "has no rules"),
         ("rules = []\nreason = 'r'", "is empty"),
-        ("rules = 5\nreason = 'r'", "should be a list of texts"),
+        ("rules = 5\nreason = 'r'", "must be a list of strings"),
         ("rules = ['PT9']\nreason = 'r'", "Did you mean 'PT"),
         (
             "rules = ['PT1']\nreason = 'r'\nfile = 'a'",
             "has the unknown key 'file'",
         ),
-        ("rules = ['PT1']\nreason = 'r'\npath = 5", "a path that is not a pattern"),
-        ("rules = ['PT1']\nreason = 'r'\npath = ''", "a path that is not a pattern"),
+        ("rules = ['PT1']\nreason = 'r'\npath = 5", "has an invalid path"),
+        ("rules = ['PT1']\nreason = 'r'\npath = ''", "has an invalid path"),
         ("rules = ['PT1']\nreason = 'r'\nlayer = ''", "a layer that is neither a layer path"),
         (
             "rules = ['PT1']\nreason = 'r'\nlayer = '('",
             "neither a layer path nor a regular expression",
         ),
-        ("rules = ['PT1']\nreason = 'r'\nexpires = '2030-01-01'", "an expires that is not a date"),
+        ("rules = ['PT1']\nreason = 'r'\nexpires = '2030-01-01'", "an invalid expires"),
         (
             "rules = ['PT1']\nreason = 'r'\nexpires = 2030-01-01T10:00:00",
-            "an expires that is not a date",
+            "an invalid expires",
         ),
     ],
 )
@@ -224,13 +224,13 @@ def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) ->
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("suppress = 'PT101'", "is not an array of tables"),
+        ("suppress = 'PT101'", "must be an array of tables"),
         ("suppress = ['PT101']", "is not a table"),
-        ("per-file-ignores = 5", "should be a list of texts"),
+        ("per-file-ignores = 5", "must be a list of strings"),
         ("per-file-ignores = ['PT101']", "is not GLOB:RULES"),
-        ("[per-file-ignores]\na = 5", "should be a list of texts"),
-        ("baseline = 5", "is not a file name"),
-        ("target = [5]", "not a text, number or boolean"),
+        ("[per-file-ignores]\na = 5", "must be a list of strings"),
+        ("baseline = 5", "must be a file name"),
+        ("target = [5]", "must be a string, number or boolean"),
     ],
 )
 def test_wrong_settings_are_refused_in_a_sentence(text: str, words: str) -> None:
@@ -366,7 +366,7 @@ def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
     assert counted("--baseline", "known.json") == {"c.h5": [], "old/a.h5": []}
     Path("c.h5").unlink()
     ended = audit("--baseline", "known.json", "-v")
-    assert "2 findings of the baseline no longer occur" in ended.err
+    assert "2 findings in the baseline no longer occur" in ended.err
     assert audit("--baseline", "known.json").err.count("baseline") == 0
 
 
@@ -476,7 +476,7 @@ def test_audit_in_python() -> None:
     ("arguments", "words"),
     [
         ({"select": ["PT9"]}, "select: unknown rule 'PT9'"),
-        ({"ignore": "PT1"}, "ignore is the text 'PT1'; expected a list"),
+        ({"ignore": "PT1"}, "ignore is the string 'PT1'; expected a list"),
         ({"targets": ["keras9"]}, "unknown target"),
         ({"device": "tpu"}, "unknown device 'tpu'; expected cpu or gpu"),
     ],

@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
     ("file", "code", "told"),
     [
         ("nowhere/x.npz", 3, "Create nowhere first"),
-        ("one/a.h5", 2, "would replace a file that this call reads"),
+        ("one/a.h5", 2, "would replace a file that this command reads"),
         ("two/b.h5", 2, "would replace a model"),
     ],
 )

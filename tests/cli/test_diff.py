@@ -672,8 +672,8 @@ def test_identical_models_take_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert ended.code == Exit.CLEAN
     assert ended.out == (
-        "fixtures/tf2.15/default_float32.h5 and fixtures/tf2.15/default_float32.keras hold the "
-        "same: 5 layers; all 4 variables are byte-identical\n"
+        "fixtures/tf2.15/default_float32.h5 and fixtures/tf2.15/default_float32.keras do not "
+        "differ: 5 layers; all 4 variables are byte-identical\n"
     )
 
 

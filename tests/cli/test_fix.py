@@ -242,7 +242,7 @@ def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     assert run("migrate", "--in-place", "--no-backup", "a.h5").code == 0
     ended = fix("a.h5")
     assert ended.code == 1
-    assert of(ended, "a.h5")["remaining"][0]["reason"] == "migrate has nothing to change"
+    assert of(ended, "a.h5")["remaining"][0]["reason"] == "migrate would not change the model"
 
 
 def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,10 @@ def test_what_vanishes_without_having_been_mended_is_no_success(
     assert {finding.rule for finding in policytool.audit("a.h5").findings} == {"PT101", "PT201"}
     done = of(fix("--unsafe-fixes"), "a.h5")
     assert [one["rule"] for one in done["resolved"]] == ["PT101"]
-    assert "PT201 is gone (1 finding), but no applied fix explains this" in done["warnings"]
+    assert (
+        "PT201 no longer occurs (1 finding), although no applied fix explains this"
+        in done["warnings"]
+    )
 
 
 def test_a_note_goes_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -516,7 +516,7 @@ def test_a_key_of_many_names_costs_nothing(project: Path) -> None:
             before = os.times().user
             ended = run("inspect", "a.h5")
             assert os.times().user - before < 5
-            assert f"{project / FILE} has a key of more than 16 names" in ended.err
+            assert f"{project / FILE} has a key with more than 16 parts" in ended.err
 
 
 def test_dots_in_texts_are_no_names() -> None:

@@ -149,7 +149,7 @@ def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
         ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=endless)
     assert ended.code == 2
     sentence = (
-        "The list of paths on stdin cannot be read: it has at least 1025 KiB, more "
+        "Cannot read the list of paths from stdin: it has at least 1025 KiB, more "
         "than the 1 MiB of list-bytes. Raise the limit with --limit list-bytes=2MiB"
     )
     assert sentence in ended.err
@@ -167,7 +167,7 @@ def test_a_list_that_does_not_end_is_waited_for_so_long() -> None:
     os.close(reading)
     os.close(writing)
     assert ended.code == 2
-    assert f"The list of paths on stdin cannot be read: {LATE}" in ended.err
+    assert f"Cannot read the list of paths from stdin: {LATE}" in ended.err
 
 
 def test_a_list_comes_through_a_slow_pipe() -> None:

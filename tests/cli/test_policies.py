@@ -12,7 +12,7 @@ from policytool.releases.generations import GENERATIONS
 from tests.conftest import run
 
 SAID: Final = {
-    "float32": "computes in float32, stores variables in float32",
+    "float32": "computes in float32 and stores variables in float32",
     "mixed_float16": "losses are scaled dynamically",
     "mixed_bfloat16": "and casts them before use",
     "int8_from_mixed_bfloat16": "quantized in mode int8 from mixed_bfloat16",

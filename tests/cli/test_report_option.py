@@ -95,7 +95,7 @@ def test_a_diff_replaces_neither_of_its_files() -> None:
     for name in ("a.h5", "./b.h5"):
         code, said = refused("diff", "a.h5", "b.h5", "--report", f"json={name}")
         assert code == 2
-        assert "would replace a file that this call reads or writes" in said
+        assert "would replace a file that this command reads or writes" in said
 
 
 def test_several_reports_leave_stdout_to_format() -> None:
@@ -237,16 +237,19 @@ def test_a_closed_pipe_costs_no_report(project: Path) -> None:
         (
             "inspect",
             "json",
-            "'json' is not FORMAT=FILE. FORMAT is one of table, markdown, csv, json",
+            (
+                "'json' is not FORMAT=FILE, such as json=report.json. FORMAT is one of table, "
+                "markdown, csv, json"
+            ),
         ),
         ("inspect", "json=", "is not FORMAT=FILE"),
         ("inspect", "xml=x", "'xml=x' is not FORMAT=FILE"),
         ("inspect", "diff=x", "'diff=x' is not FORMAT=FILE"),
         ("migrate", "tree=x", "FORMAT is one of table, "),
         ("inspect", "json=-", "stdout is reserved for --format. Specify a file"),
-        ("inspect", "json=new/", "names a directory. Specify a file in it"),
-        ("inspect", "json=a.h5", "would replace a file that this call reads or writes"),
-        ("migrate", "json=./a.h5", "would replace a file that this call reads or writes"),
+        ("inspect", "json=new/", "is a directory. Specify a file in it"),
+        ("inspect", "json=a.h5", "would replace a file that this command reads or writes"),
+        ("migrate", "json=./a.h5", "would replace a file that this command reads or writes"),
     ],
 )
 def test_wrong_reports_are_wrong_usage(command: str, report: str, words: str) -> None:

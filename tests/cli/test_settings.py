@@ -119,7 +119,7 @@ def test_two_files_in_one_directory_are_an_error(project: Path) -> None:
     (project / "policytool.toml").write_text("", encoding="utf-8")
     (project / "pyproject.toml").write_text("[tool.policytool]\n", encoding="utf-8")
     words = refused()
-    assert "both hold settings. Keep one of them" in words
+    assert "both contain settings. Remove one of them" in words
     assert "policytool.toml" in words
     assert "pyproject.toml" in words
 
@@ -139,11 +139,11 @@ def test_pyproject_of_another_tool_beside_our_file_is_no_error(project: Path) ->
         (b"config = 'x.toml'\n", "unknown key 'config'"),
         (b"help = true\n", "unknown key 'help'"),
         (b"[inspect]\nformat = 'json'\n", "unknown key 'inspect'"),
-        (b"format = ['json']\n", "'format' with a value that is not a text, number or boolean"),
-        (b"format = 2024-01-01\n", "'format' with a value that is not a text, number or boolean"),
+        (b"format = ['json']\n", "'format' must be a string, number or boolean"),
+        (b"format = 2024-01-01\n", "'format' must be a string, number or boolean"),
         (b"format = 'xml'\n", "'xml' is not one of 'table', "),
         (b"report = 'xml=x'\n", "'xml=x' is not FORMAT=FILE"),
-        (b"report = [1]\n", "'report' with a value that is not a text, number or boolean"),
+        (b"report = [1]\n", "'report' must be a string, number or boolean"),
         (b"depth = 'deep'\n", "'deep' is not a valid integer"),
         (b"depth = -1\n", "-1 is not in the range"),
         (b"format = \n", "is not valid TOML"),

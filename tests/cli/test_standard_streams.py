@@ -35,8 +35,8 @@ GONE: Final = (
     "Change to another directory.\n"
 )
 FULL: Final = (
-    "error: Reading or writing failed (No space left on device), and the report "
-    "on stdout may be incomplete.\n"
+    "error: Cannot read or write: No space left on device. The report on stdout may be "
+    "incomplete.\n"
 )
 
 

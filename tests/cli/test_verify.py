@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SOURCE: Final = FIXTURES / "tf2.15/default_float32.h5"
 OLD: Final = FIXTURES / "tf2.3/exp_mf16_fixed128.h5"
 RESULT: Final = "model.keras3.keras"
-VERIFIED: Final = "verified: tf_keras 2.21.0 and Keras 3.15.1 predict the same on 16 rows"
+VERIFIED: Final = "verified: tf_keras 2.21.0 and Keras 3.15.1 make the same predictions for 16 rows"
 
 Make = Callable[..., FakeInterpreter]
 
@@ -123,7 +123,10 @@ def test_an_edit_for_a_target_is_verified_too(fake: Make) -> None:
     python = fake(result=predicted("tf_keras", "2.21.0"))
     ended = run("migrate", "old.h5", "--target", "tf2.15", "--python", python.path)
     assert ended.code == 0, ended
-    assert last(ended) == "verified: tf_keras 2.21.0 predicts the same from both files on 16 rows"
+    assert (
+        last(ended)
+        == "verified: tf_keras 2.21.0 makes the same predictions with both files for 16 rows"
+    )
     assert python.processes() == 1
 
 
@@ -138,7 +141,10 @@ def test_a_change_of_policies_is_verified_if_somebody_asks(fake: Make) -> None:
         *("--verify", "--overwrite"),
     )
     assert ended.code == 0, ended
-    assert last(ended) == "verified: tf_keras 2.21.0 predicts within the tolerance on 16 rows"
+    assert (
+        last(ended)
+        == "verified: predictions of tf_keras 2.21.0 agree within the tolerance for 16 rows"
+    )
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--check", "--diff"])

@@ -87,10 +87,10 @@ def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
     [
         ("keras3.15/loops.export", "is a SavedModel without Keras metadata"),
         ("tf2.15/weights_only.weights.h5", "contains only weights"),
-        ("tf2.3/exp_mf16_none.h5", "PT203 is still found after migrate --target keras3"),
+        ("tf2.3/exp_mf16_none.h5", "PT203 still occurs after migrate --target keras3"),
         ("keras2.3.1/lambda.h5", "net/double (Lambda) contains Python bytecode"),
-        ("attacks/models/external_storage.h5", "PT606 is still found"),
-        ("attacks/models/shape_bomb.h5", "PT610 is still found"),
+        ("attacks/models/external_storage.h5", "PT606 still occurs"),
+        ("attacks/models/shape_bomb.h5", "PT610 still occurs"),
     ],
 )
 def test_what_no_command_fixes_has_a_reason(name: str, reason: str) -> None:

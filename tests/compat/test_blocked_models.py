@@ -101,5 +101,5 @@ def test_an_architecture_whose_function_differs_has_no_weights_to_rewrite(
 
 def test_an_optimizer_that_never_scaled_losses_scales_none(answers: dict[str, Any]) -> None:
     """The converted model loads, and trains as unscaled as before."""
-    assert reason(UNSCALED).startswith("PT203 is still found")
+    assert reason(UNSCALED).startswith("PT203 still occurs")
     assert answers[UNSCALED] == "SGD"

@@ -262,8 +262,8 @@ def test_a_full_disk_below_stdout_is_no_bug() -> None:
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
         (
-            "error: Reading or writing failed (No space left on device), and the report "
-            "on stdout may be incomplete."
+            "error: Cannot read or write: No space left on device. The report on stdout may be "
+            "incomplete."
         )
     ]
 

@@ -185,7 +185,7 @@ def made() -> Audit:
                     arguments=("--set", "mlp/norm=float32", "--target", "keras3"),
                     fix=Fix.UNSAFE,
                 ),
-                ModelCommand(target="tf2.3", reason=f"PT398 is still found: {NASTY} overflows"),
+                ModelCommand(target="tf2.3", reason=f"PT398 still occurs: {NASTY} overflows"),
             ),
         ),
         Audited(

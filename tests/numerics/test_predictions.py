@@ -363,7 +363,7 @@ def test_reports_say_which_library_loaded_which_file(
         comparison=run.comparison,
     )
     said = "tf_keras 9.9 with TensorFlow 2.21.0 before, keras 9.9 with TensorFlow 2.21.0 after"
-    assert Fact(label="run with", text=said) in facts(done)
+    assert Fact(label="versions", text=said) in facts(done)
     report = json.loads(render(Migrations(migrations=(done,), failures=()), View()))
     schema = json.loads(
         (ROOT / "policytool/reports/schemas/migrate.schema.json").read_text(encoding="utf-8")

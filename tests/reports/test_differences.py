@@ -225,7 +225,7 @@ def test_many_that_differ_alike_take_two_lines() -> None:
     """The first of them, and how many more there are; ``--all`` lists every one."""
     found = made(ValueChange(aspect=Aspect.POLICY, a="float32", b="float16"), many=500)
     text = rendered("table", found)
-    assert "and 499 more that differ in the same way" in text
+    assert "and 499 more with the same differences" in text
     assert len(text.splitlines()) < 12
     assert (
         len(rendered("table", Differences(outcome=found.outcome, everything=True)).splitlines())
@@ -285,7 +285,7 @@ def test_sections_of_one_file_are_shown() -> None:
                 differing=1,
                 largest=0.5,
             ),
-            "A is this rounded",
+            "A is B rounded",
         ),
         (
             ValueComparison(
@@ -295,13 +295,13 @@ def test_sections_of_one_file_are_shown() -> None:
                 differing=1,
                 largest=0.5,
             ),
-            "A rounded",
+            "B is A rounded",
         ),
         (
             ValueComparison(
                 verdict=ComparisonVerdict.ROUNDED, rounded=Presence.BOTH, elements=3, differing=0
             ),
-            "the same values",
+            "equal values",
         ),
         (
             ValueComparison(

@@ -76,7 +76,7 @@ def test_ops_stand_by_list_the_commonest_first() -> None:
         "allow 9 MatMul float32, 2 MatMul float16; clear 7 Op7 float32, 6 Op6 float32, 5 Op5 "
         "float32, 4 Op4 float32, 6 others"
     )
-    assert _traced.ops_words((op("Odd", "float32", 1, None),)) == "on no list 1 Odd float32"
+    assert _traced.ops_words((op("Odd", "float32", 1, None),)) == "unlisted 1 Odd float32"
     assert _traced.ops_words(()) == ""
 
 

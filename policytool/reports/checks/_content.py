@@ -51,6 +51,6 @@ def _advice(check: Check) -> Iterator[str]:
         )
         if call is not None and run.rewrite is None:
             yield (
-                f"--set '{call.path}=float32' keeps {call.path} in float32, in both check and "
-                "migrate"
+                f"use --set '{call.path}=float32' in check and migrate to keep {call.path} in "
+                "float32"
             )

@@ -84,8 +84,8 @@ def timing(run: CheckRun) -> Iterator[Section]:
     if not run.timings:
         return
     reference, candidate = run.timings["reference"], run.timings["candidate"]
-    counted = "" if reference.peak_memory is not None else "; nothing counts memory here"
-    batch = f"latency is the median of one batch of {many(run.inputs.batch_size, 'example')}"
+    counted = "" if reference.peak_memory is not None else "; memory is not measured on this device"
+    batch = f"latency is the median for one batch of {many(run.inputs.batch_size, 'example')}"
     yield table_section(
         title="timing",
         columns=tuple(

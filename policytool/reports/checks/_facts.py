@@ -119,14 +119,14 @@ def rewrite(found: GraphRewrite) -> str:
     named = join_first([f"{count:,} {kind}" for kind, count in types], _TYPES)
     before = (
         (
-            f"; {many(found.narrow_before, 'op')} had 16 bits before, so the original graph is "
+            f"; {many(found.narrow_before, 'op')} used 16 bits before, so the original graph is "
             "not a float32 reference"
         )
         if found.narrow_before
         else ""
     )
     return (
-        f"{found.said}: {found.ops:,} of {many(found.total, 'op')} now in 16 bits "
+        f"{found.said}: {found.ops:,} of {many(found.total, 'op')} now use 16 bits "
         f"({named}), {many(found.casts, 'cast')} added{before}"
     )
 

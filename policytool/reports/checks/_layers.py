@@ -1,4 +1,4 @@
-"""What was measured of the layers, the worst first."""
+"""What was measured of the layers, worst first."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def layers(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     )
     fields = list(_fields(shown))
     yield table_section(
-        "layers, the worst first",
+        "layers, worst first",
         [column for column, _ in fields],
         [
             Row(cells=tuple(cell(one) for _, cell in fields), is_missed=one.is_missed)
@@ -140,7 +140,7 @@ def layers(run: CheckRun, *, everything: bool) -> Iterator[Section]:
 
 def _left(more: int, missed: int) -> str:
     """Return how many calls are not shown."""
-    too_far = f", {missed:,} of them above their tolerance" if missed else ""
+    too_far = f", {missed:,} of which exceed their tolerance" if missed else ""
     return f"{many(more, 'more call')} not shown{too_far}; use --all-layers to show all"
 
 
@@ -193,6 +193,6 @@ def _dtype(one: Measured) -> Cell:
 
 def _remarks(one: Measured) -> Iterator[str]:
     if one.is_first:
-        yield "the first NaN or Inf"
+        yield "first NaN or Inf"
     if one.worst is not None:
         yield from remarks(one.worst, far=one.is_missed or one.is_first)

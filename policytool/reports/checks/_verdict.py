@@ -56,9 +56,14 @@ def overall(check: Check) -> str:
     what = (
         f"{failed} of {many(len(check.runs), 'run')} did not pass"
         if failed
-        else f"all {many(len(check.runs), 'run')} passed"
+        else f"{_every(len(check.runs), 'run')} passed"
     )
     return f"{'failed' if failed else 'passed'}: {_subject(check)}; {what}"
+
+
+def _every(count: int, noun: str) -> str:
+    """Return all of several things in words."""
+    return f"both {noun}s" if count == 2 else f"all {many(count, noun)}"  # noqa: PLR2004
 
 
 def own(run: CheckRun) -> str:
@@ -127,9 +132,9 @@ def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
         yield f"{_name(worst) if len(outputs) == 1 else several} {_error(worst)}"
     if layers:
         yield (
-            f"all {many(len(layers), 'layer call')} are within tolerance"
+            f"{_every(len(layers), 'layer call')} are within their tolerances"
             if len(layers) > 1
-            else "its only layer is within tolerance"
+            else "the only layer is within its tolerance"
         )
     if not outputs and not layers:
         yield "no floating-point values to compare"
@@ -148,7 +153,7 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
             and missed[0].path == found.first_not_finite
         )  # which is told below
         if len(missed) > 1:
-            worst = "" if is_first else f", the largest error: {missed[0].path} {_error(missed[0])}"
+            worst = "" if is_first else f"; the worst one, {missed[0].path}, {_error(missed[0])}"
             yield (
                 f"{len(missed):,} of {len(_about(found, about)):,} {several} exceed "
                 f"their tolerance{worst}"
@@ -157,7 +162,7 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
             yield f"{_name(missed[0])} {_error(missed[0])}"
     if found.first_not_finite is not None:
         reasons = "; ".join(_overflow_reasons(run, found.first_not_finite))
-        where = f"NaN or infinity appears first in layer {found.first_not_finite}"
+        where = f"NaN or infinity first appears in layer {found.first_not_finite}"
         yield f"{where} ({reasons})" if reasons else where
     enough = found.would_pass
     if (
@@ -199,7 +204,7 @@ def _margins(run: CheckRun) -> Iterator[str]:
             ]
     if lows:
         headroom, path = min(lows)
-        yield f"the least headroom before overflow is {figure(headroom)}x, in layer {path}"
+        yield f"the smallest headroom before overflow is {figure(headroom)}x, in layer {path}"
     if losses:
         flushed, path = max(losses)
         yield f"{share(flushed)} of the values of layer {path} become zero"
@@ -265,15 +270,15 @@ def _error(judgement: Judgement) -> str:
 def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
     """Yield what one run leaves open."""
     if run.rewrite is not None and run.rewrite.unchanged is not None:
-        yield "the rewrite changed nothing, so this run says nothing about the policy"
+        yield "the rewrite changed nothing, so this run does not test the policy"
     if run.random:
         yield (
             f"{join_first(run.random)} "
-            f"{'draws' if len(run.random) == 1 else 'draw'} random numbers, which differ "
+            f"{'generates' if len(run.random) == 1 else 'generate'} random numbers, which differ "
             "between the two models"
         )
     if check.is_alike:
-        yield "both have the same policies in every layer, so this run says nothing about them"
+        yield "both models have the same policies, so this run does not test them"
     if not run.missing and run.inputs.kind is InputKind.SYNTHETIC:
         yield f"inputs are synthetic (seed {run.inputs.seed}); results on real data may differ"
     lost = list(_nonfinite_sentences(run))
@@ -282,7 +287,7 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
     if any(side.weights == "random" for side in (check.reference, check.candidate)):
         yield "weights are random because the file contains none"
     if not run.missing and run.device.kind == "cpu":
-        yield "results are from a CPU; GPU kernels accumulate differently"
+        yield "results were measured on a CPU; GPU kernels accumulate differently"
 
 
 def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:

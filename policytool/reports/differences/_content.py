@@ -47,8 +47,8 @@ _COUNTED: Final = (
     ("layer only in B", "layers only in B"),
     ("policy", "policies"),
     ("class", "classes"),
-    ("name or place", "names or places"),
-    ("other input", "other inputs"),
+    ("name or position", "names or positions"),
+    ("different input", "different inputs"),
     ("config key", "config keys"),
     ("traced dtype", "traced dtypes"),
 )
@@ -75,7 +75,7 @@ def summary(comparison: Comparison) -> str:
     parts = []
     if not comparison.differs:
         parts.append(
-            f"{comparison.a.path} and {comparison.b.path} hold the same: {_many(total, 'layer')}"
+            f"{comparison.a.path} and {comparison.b.path} do not differ: {_many(total, 'layer')}"
         )
     else:
         counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
@@ -101,11 +101,11 @@ def equal_in_meaning(comparison: Comparison) -> str | None:
     if not count:
         return None
     words = (
-        "values are written differently and mean"
+        "values are written differently but have"
         if count > 1
-        else "value is written differently and means"
+        else "value is written differently but has"
     )
-    return f"{count} {words} the same; --all lists {'them' if count > 1 else 'it'}"
+    return f"{count} {words} the same meaning; --all lists {'them' if count > 1 else 'it'}"
 
 
 def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
@@ -126,14 +126,15 @@ def _about_variables(variables: Sequence[VariablePair]) -> Iterator[str]:
         )
     elif not unread:
         yield (
-            f"all {len(compared)} variables are byte-identical"
-            if len(compared) != 1
-            else "its one variable is byte-identical"
+            "the only variable is byte-identical"
+            if len(compared) == 1
+            else f"{_every(len(compared))} variables are byte-identical"
         )
     if unread == len(compared):
         yield (
-            f"the values of {'all ' if unread > 1 else ''}{_many(unread, 'variable')} were not "
-            "compared"
+            f"the values of {_every(unread)} variables were not compared"
+            if unread > 1
+            else "the values of 1 variable were not compared"
         )
     elif unread:
         yield f"the values of {_many(unread, 'variable')} were not compared"
@@ -147,6 +148,10 @@ def _difference_kinds(layer: LayerPair) -> list[int]:
         return [0 if layer.presence is Presence.A else 1] if layer.differs else []
     groups = [_GROUPS[change.aspect] for change in layer.differences if change.aspect in _GROUPS]
     return [*({*groups} - {_CONFIG}), *(group for group in groups if group == _CONFIG)]
+
+
+def _every(count: int) -> str:
+    return "both" if count == 2 else f"all {count}"  # noqa: PLR2004
 
 
 def _many(count: int, word: str) -> str:
@@ -198,7 +203,7 @@ def rows_of(found: Sequence[tuple[str, tuple[Cells, ...]]], *, everything: bool)
         for number, cells in enumerate(several):
             yield Row(cells=(Cell(text=name if number == 0 else "", is_code=True), *cells))
         if many:
-            text = f"  and {counts[several] - 1} more that differ in the same way"
+            text = f"  and {counts[several] - 1} more with the same differences"
             blank = Cell(text="")
             yield Row(
                 cells=(Cell(text=text, tone=Tone.DIM, is_code=False), blank, blank, blank),
@@ -212,7 +217,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
         only = f"{layer.class_name or 'no class'}{held}"
         in_a = layer.presence is Presence.A
         side = layer.presence.value.upper()
-        what = f"only in {side}" if layer.listed else f"only {side} lists it"
+        what = f"only in {side}" if layer.listed else f"listed only in {side}"
         yield (
             Cell(text=what),
             Cell(text=only if in_a else "", tone=Tone.BAD),
@@ -222,7 +227,7 @@ def _layer(layer: LayerPair, *, everything: bool) -> Iterator[Cells]:
     changes: Sequence[ValueChange] = layer.changes
     if layer.paired in {Pairing.POSITION, Pairing.MOVED}:
         yield (
-            Cell(text=f"path, by {_PAIRED[layer.paired]}"),
+            Cell(text=f"path (matched by {_PAIRED[layer.paired]})"),
             Cell(text=layer.a or "", tone=Tone.DIM),
             Cell(text=layer.b or "", tone=Tone.HALF),
         )
@@ -275,7 +280,7 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
             a, b = (_words(value, change.aspect) for value in (change.a, change.b))
             if a == b:  # the same number, rounded to float32 or not
                 a, b = (
-                    json.dumps(value, ensure_ascii=False) if value is not ABSENT else "unsaid"
+                    json.dumps(value, ensure_ascii=False) if value is not ABSENT else "not set"
                     for value in (change.a, change.b)
                 )
             yield (
@@ -287,9 +292,9 @@ def _change_rows(changes: Sequence[ValueChange], *, everything: bool) -> Iterato
 
 _WHAT: Final = {
     Aspect.CONFIG: "",
-    Aspect.WIRING: "fed by",
-    Aspect.ORDER: "place in order",
-    Aspect.SHARED: "shared at",
+    Aspect.WIRING: "inputs",
+    Aspect.ORDER: "position",
+    Aspect.SHARED: "shared paths",
     Aspect.SIGNATURE: "",
 }
 
@@ -331,9 +336,9 @@ def _verdict(values: ValueComparison) -> tuple[str, Tone]:
             return "equal bytes", Tone.DIM
         case ComparisonVerdict.ROUNDED:
             which = {
-                Presence.A: "A is this rounded",
-                Presence.B: "A rounded",
-                Presence.BOTH: "the same values",
+                Presence.A: "A is B rounded",
+                Presence.B: "B is A rounded",
+                Presence.BOTH: "equal values",
             }
             return which[values.rounded or Presence.BOTH], Tone.MIXED
         case ComparisonVerdict.NOT_COMPARED:
@@ -363,7 +368,7 @@ def _words(value: Json | Absent, aspect: Aspect) -> str:
     Return a value in a few words: text as it is, a loss scale in words, anything else as JSON.
     """
     if value is ABSENT:
-        return "unsaid"
+        return "not set"
     if value is None:
         return "none" if aspect in POLICIES else "null"
     if aspect is Aspect.LOSS_SCALE and isinstance(value, dict):
@@ -371,7 +376,7 @@ def _words(value: Json | Absent, aspect: Aspect) -> str:
             Fixed(value=_number(value["value"])) if value["kind"] == "fixed" else _dynamic(value)
         )
     if isinstance(value, list) and aspect in {Aspect.WIRING, Aspect.TRACED, Aspect.SHARED}:
-        return ", ".join(map(str, value)) or "nothing"
+        return ", ".join(map(str, value)) or "none"
     if (
         isinstance(value, dict)
         and isinstance(value.get("class_name"), str)

@@ -65,7 +65,9 @@ def _blocks(comparison: Comparison, *, everything: bool) -> Iterator[Block]:
     if rows:
         yield Table(columns=_COLUMNS, rows=rows)
     if any(SPELLED in cell.text[: len(SPELLED)] for row in rows for cell in row.cells[1:2]):
-        yield Sentence(text=f"{SPELLED}written differently, with the same meaning", tone=Tone.DIM)
+        yield Sentence(
+            text=f"{SPELLED}written differently, but with the same meaning", tone=Tone.DIM
+        )
     notes = [note.message for note in comparison.notes]
     if not everything and (said := equal_in_meaning(comparison)) is not None:
         notes.insert(0, said)

@@ -161,7 +161,7 @@ def mending(audited: Audited, finding: Finding) -> str:
         and finding.severity is not Severity.NOTE
     ]
     if finding.advice is not None:
-        sentences.append(f"What to do: {finding.advice}.")
+        sentences.append(f"Hint: {finding.advice}.")
     return " ".join(sentences)
 
 

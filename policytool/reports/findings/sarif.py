@@ -58,7 +58,7 @@ def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
     run = {
         "tool": {"driver": driver},
         "originalUriBaseIds": {
-            _ROOT: {"description": {"text": "The directory in which policytool was called."}}
+            _ROOT: {"description": {"text": "The directory in which policytool was run."}}
         },
         "invocations": [invocation],
         "results": [

@@ -213,14 +213,12 @@ def attention(model: Model) -> list[str]:
         layers = f"{deprecated} layer{'s have' if deprecated != 1 else ' has'}"
         them = "it" if deprecated == 1 else "them"
         fix = f"; `policytool migrate` upgrades {them}" if model.format in REWRITTEN else ""
-        found.append(
-            f"{layers} a policy in the format of Keras 2, which Keras 3 does not read{fix}"
-        )
+        found.append(f"{layers} a policy in a Keras 2 format, which Keras 3 cannot read{fix}")
     scaled = sum(
         layer.deprecated and layer.loss_scale is not None and not layer.loss_scale_default
         for layer in model.layers
     )
     if scaled:
         policies = "policies include" if scaled != 1 else "policy includes"
-        found.append(f"{scaled} {policies} a loss scale, which releases from TF 2.4 on ignore")
+        found.append(f"{scaled} {policies} a loss scale, which TF 2.4 and later ignore")
     return found + [observation.message for observation in model.observations]

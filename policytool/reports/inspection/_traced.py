@@ -125,7 +125,7 @@ def ops_words(ops: Sequence[TracedOp]) -> str:
     Softmax float32``.
     """
     grouped = ((amp, [op for op in ops if op.amp == amp]) for amp in _LISTS)
-    return "; ".join(f"{amp or 'on no list'} {_kinds(found)}" for amp, found in grouped if found)
+    return "; ".join(f"{amp or 'unlisted'} {_kinds(found)}" for amp, found in grouped if found)
 
 
 def _in_words(by: Declared, signature: Signature) -> str:

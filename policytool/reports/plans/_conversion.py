@@ -52,8 +52,8 @@ def facts(conversion: Conversion) -> Iterator[Fact]:
     """Yield what the new file holds, and how well such conversions are tested."""
     content = conversion.content
     container = TITLES.get(content.container, content.container)
-    variables = f" with {len(content.placements):,} variables" if content.placements else ""
-    state = f" and {len(content.state)} of the optimizer" if content.state else ""
+    variables = f" with {_many(len(content.placements), 'variable')}" if content.placements else ""
+    state = f" and {_many(len(content.state), 'optimizer variable')}" if content.state else ""
     yield Fact(label="format", text=f"{container}{variables}{state}")
     for proof, (label, words, tone) in _PROOFS.items():
         classes = sorted({name for name, found in conversion.proofs if found is proof})
@@ -62,6 +62,10 @@ def facts(conversion: Conversion) -> Iterator[Fact]:
     if conversion.agreeing:
         among = measured_releases(family_of(conversion.target))
         yield Fact(label="same in", text=loader_ranges(conversion.agreeing, among))
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def stored_values_words(conversion: Conversion) -> str:

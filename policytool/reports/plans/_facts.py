@@ -45,7 +45,7 @@ def facts(migration: Migration) -> Iterator[Fact]:
     yield from _predictions(migration)
     if plan.state is not None:
         yield Fact(
-            label="optimizer", text="its state moves to the place where the release reads it"
+            label="optimizer", text="its state moves to the location that the release expects"
         )
     if not plan.is_empty and not plan.refusals:
         yield from _releases(migration)
@@ -63,7 +63,7 @@ def _reexport(migration: Migration) -> Iterator[Fact]:
         return
     held = retraced.held
     cast = (
-        f", {held.variables - held.identical} are cast exactly"
+        f", {held.variables - held.identical} are cast without loss"
         if held.identical != held.variables
         else ""
     )
@@ -92,7 +92,7 @@ def _predictions(migration: Migration) -> Iterator[Fact]:
     if comparison is None:
         return
     allowed = (
-        f"tolerance {comparison.tolerance:.2g} of the largest value"
+        f"tolerance: {comparison.tolerance:.2g} of the largest value"
         if comparison.tolerance
         else "expected to be identical"
     )
@@ -107,7 +107,7 @@ def _predictions(migration: Migration) -> Iterator[Fact]:
         )
     if comparison.versions_after is not None:
         yield Fact(
-            label="run with",
+            label="versions",
             text=(
                 f"{_library(comparison.versions)} before, "
                 f"{_library(comparison.versions_after)} after"
@@ -187,7 +187,7 @@ def _by_reason(plan: Plan, migration: Migration) -> Iterator[Fact]:
     for reason in dict.fromkeys(after[loader] for loader in lost):
         loaders = [loader for loader in lost if after[loader] == reason]
         yield Fact(
-            label="no longer",
+            label="now fails in",
             text=f"{loader_ranges(loaders)}: {reason}{_hint(migration, loaders[-1], reason)}",
             tone=Tone.CAUTION,
         )

@@ -66,13 +66,13 @@ def _verdict(migration: Migration) -> Verdict:
     match status:
         case Status.UNCHANGED:
             reason = (
-                f"every layer that would follow {plan.suffix} is kept as it is, see below"
+                f"{plan.suffix} applies to no layer; the reasons are below"
                 if plan.kept
                 else "nothing to change"
             )
             return Verdict.whole(subject=plan.path, text=f"unchanged; {reason}", tone=Tone.PLAIN)
         case Status.SKIPPED:
-            return Verdict.whole(subject=target, text="exists already, skipped", tone=Tone.PLAIN)
+            return Verdict.whole(subject=target, text="already exists, skipped", tone=Tone.PLAIN)
         case Status.BLOCKED:
             count = len(plan.refusals)
             problems = f"{count} problem{'s' if count != 1 else ''}"
@@ -86,7 +86,7 @@ def _verdict(migration: Migration) -> Verdict:
                 subject=plan.path,
                 text=(
                     "nothing was written because predictions differ; the original is unchanged. "
-                    "Use --no-verify to write the result without comparing"
+                    "Use --no-verify to write the result without the comparison"
                 ),
                 tone=Tone.BAD,
             )
@@ -113,9 +113,9 @@ def _purpose(migration: Migration) -> str:
     values = f"{len(edits):,} config value{'s' if len(edits) != 1 else ''} changed"
     kinds = ", ".join(dict.fromkeys(edit.kind.value for edit in edits))
     backup = (
-        f", the original is kept in {display_path(migration.written.backup)}"
+        f"; the original is kept in {display_path(migration.written.backup)}"
         if migration.written is not None and migration.written.backup is not None
         else ""
     )
-    changed = f"{values}{f' ({kinds})' if kinds else ''}" if edits else "no config value changed"
+    changed = f"{values}{f' ({kinds})' if kinds else ''}" if edits else "no config values changed"
     return f"{written} with {changed}{backup}"

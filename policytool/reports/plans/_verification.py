@@ -47,10 +47,11 @@ def _agreement(comparison: PredictionComparison) -> str:
     releases = _releases(comparison)
     both = len(releases) > 1
     rows = f"{comparison.samples} row{'' if comparison.samples == 1 else 's'}"
-    who = f"{' and '.join(releases)} predict{'' if both else 's'}"
+    who = " and ".join(releases)
     if comparison.tolerance and not comparison.keeps_dtypes:  # dtypes change on purpose
-        return f"{who} within the tolerance on {rows}"
-    return f"{who} the same{'' if both else ' from both files'} on {rows}"
+        return f"predictions of {who} agree within the tolerance for {rows}"
+    verb, files = ("make", "") if both else ("makes", " with both files")
+    return f"{who} {verb} the same predictions{files} for {rows}"
 
 
 def _releases(comparison: PredictionComparison) -> list[str]:
