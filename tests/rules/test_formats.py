@@ -330,7 +330,7 @@ class TestSharedObjectId(RuleContract):
         assert finding.message.startswith(
             "Policy mixed_bfloat16 at mlp/dropout has the shared_object_id "
         )
-        assert "of Policy mixed_float16 at mlp/norm, which releases use instead" in finding.message
+        assert "as Policy mixed_float16 at mlp/norm, which releases use instead" in finding.message
         assert finding.remedy is not None
         assert finding.remedy.fix is Fix.UNSAFE
         assert run("migrate", path, "-o", tmp_path / "mended.h5").code == 0

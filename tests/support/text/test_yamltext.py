@@ -194,6 +194,6 @@ def test_text_beyond_the_bound_is_refused(bounded: Bounded) -> None:
     """Before any of it is read."""
     bounded("yaml-bytes", 4)
     with pytest.raises(
-        yamltext.YamlError, match="is YAML of 5 bytes, more than the 4 bytes of yaml-bytes"
+        yamltext.YamlError, match="is YAML of 5 bytes, above the yaml-bytes limit of 4 bytes"
     ):
         yamltext.parse("a: 12")
