@@ -164,14 +164,14 @@ DOCUMENTS: Final[dict[str, tuple[Callable[[Path], Path], str]]] = {
     "the map of shards": (_map, "the file has duplicate keys"),
     "a SavedModel's objects": (
         lambda directory: _saved_model(directory, separate=False),
-        "saved_model.pb#1 has a key twice",
+        "saved_model.pb#1 has duplicate keys",
     ),
     "keras_metadata.pb": (
         lambda directory: _saved_model(directory, separate=True),
-        "keras_metadata.pb#1 has a key twice",
+        "keras_metadata.pb#1 has duplicate keys",
     ),
     "what TF 1 exports": (_exported, "assets/saved_model.json has duplicate keys"),
-    "an archive's members": (_member, "the archive has metadata.json 2 times"),
+    "an archive's members": (_member, "the archive contains metadata.json 2 times"),
 }
 
 

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 Build = "Callable[[Path], Path]"
 
 OPTION: Final = re.compile(
-    r", above the ([a-z0-9-]+) limit of [\w ]+[;.] [Rr]aise the limit with --limit (([a-z0-9-]+)=\w+)"
+    r", above the ([a-z0-9-]+) limit of [\w ]+[;.] [Rr]aise the limit with --limit "
+    r"(([a-z0-9-]+)=\w+)"
 )
 ROUNDS: Final = 16
 """A count that stopped at the bound says no more than that: each round allows twice as much."""
@@ -390,7 +391,7 @@ def _told(case: Beyond, ended: Ended) -> str | None:
         (
             item["message"]
             for item in failures
-            if item["code"] == case.code and f" of {case.limit}" in item["message"]
+            if item["code"] == case.code and f" the {case.limit} limit" in item["message"]
         ),
         None,
     )

@@ -5,9 +5,9 @@ The target release lacks a class or an op, or has no kernel for a dtype; one of 
 support or requires a config key; or it does not support the file format. Each cause is a separate
 finding, and the PT1 rules report incompatible policy formats. If ``migrate`` without ``--target``
 fixes the model, the finding contains that command. If ``migrate --target`` can convert the model to
-a new file, the finding contains that command; otherwise, it contains the reason. ``audit`` computes
-the same plan as ``migrate``, but ``--fix`` never converts a model. The release that wrote the file
-can still load it.
+a new file, the finding contains that command; otherwise, it contains the reason. ``audit`` uses the
+same plan as ``migrate``, but ``--fix`` never converts a model. The release that wrote the file can
+still load it.
 
 Sources: every class and key (fixtures/layer_arguments.py) and every dtype
 (fixtures/layer_dtypes.py) tried in every release, and the fixtures loaded in every release

@@ -140,7 +140,7 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
         ("invalid-yaml", "a: b: c", "line 1"),
         ("invalid-yaml", "a: \x00", "not valid YAML"),
         ("invalid-yaml", "a: *b", "is undefined"),
-        ("invalid-yaml", "a: &b [*b]", "inside itself"),
+        ("invalid-yaml", "a: &b [*b]", "contains itself"),
         ("invalid-yaml", "a: 1\n---\nb: 2", "several"),
         ("invalid-yaml", "? [a]\n: 1", "not text"),
         ("invalid-yaml", f"a: {'9' * 5000}", "a number of 5000 characters"),
