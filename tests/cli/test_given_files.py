@@ -87,7 +87,7 @@ def test_settings_are_read_up_to_the_limit(tmp_path: Path) -> None:
         assert ended.code == 2
         assert (
             f"cannot be read: it has {amount}, above the settings-bytes limit of 1 MiB, "
-            "which is checked before any option is read"
+            "which cannot be raised because it is checked before any option is read"
         ) in ended.err
 
 
