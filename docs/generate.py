@@ -312,15 +312,15 @@ def _still_refused(after: dict[str, dict[str, bool]], loaders: list[str]) -> Ite
 def rules_page() -> str:
     """Return the reference of rules as Markdown."""
     lines = [
-        "# The rules of audit",
+        "# Audit rules",
         "",
         (
-            "Written by `make docs` from the rules' own modules; `policytool rules` and "
-            "`policytool rules ID` show the same at the terminal. IDs are never"
+            "`make docs` generates this page from the rule modules. `policytool rules` and "
+            "`policytool rules ID` print the same text in the terminal. IDs are never"
         ),
         (
-            "reused. A safe fix leaves predictions unchanged; an unsafe fix changes "
-            "numerics or training."
+            "reused. A safe fix leaves predictions unchanged. An unsafe fix changes numerics "
+            "or training."
         ),
     ]
     for prefix, (name, about, rules) in FAMILIES.items():

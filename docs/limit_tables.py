@@ -6,6 +6,7 @@ bench`` measured it.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,28 +24,28 @@ def limits_page() -> str:
         "# Limits",
         "",
         (
-            "Written by `make docs` from `policytool/support/limits.py` and the measurements of "
-            "`make bench`. `policytool limits` lists the same in the terminal."
+            "`make docs` generates this page from `policytool/support/limits.py` and the "
+            "measurements of `make bench`. `policytool limits` prints the limits in the terminal."
         ),
         "",
         (
-            "Each command that reads models has `--limit NAME=VALUE` (`--limit "
-            "json-bytes=512MiB`, repeatable), each function of the Python API"
+            "To raise or lower a limit for one call, use the option `--limit NAME=VALUE` of any "
+            "command that reads models (`--limit json-bytes=512MiB`, repeatable),"
         ),
         (
-            '`limits={"json-bytes": 2**29}`, and the environment variable `POLICYTOOL_LIMIT`. It '
-            "raises or lowers a limit for that call, also in the processes of"
+            'the argument `limits={"json-bytes": 2**29}` of the Python API, or the environment '
+            "variable `POLICYTOOL_LIMIT`. The limit also applies to the processes that `--jobs`"
         ),
         (
-            "`--jobs`. A settings file has the key `limit` for it, which works only in a file "
-            "set with `--config`: an automatically found file cannot set limits."
+            "starts. The settings key `limit` works only in a file that is set with "
+            "`--config`: an automatically found file cannot set limits."
         ),
         (
             "A file that exceeds a limit causes an error with exit code 3. The message shows "
-            "the measured value, the limit, and the option that raises it."
+            "the measured value, the limit, and the option that raises the limit."
         ),
         "",
-        "| limit | is | why | cannot be raised: it is |",
+        "| limit | default | reason | cannot be raised because it is |",
         "| --- | --- | --- | --- |",
     ]
     for limit in LIMITS.values():
@@ -54,18 +55,18 @@ def limits_page() -> str:
 
 
 def _costs(rows: list[dict[str, Any]]) -> Iterator[str]:
-    yield "## What files made to be expensive cost"
+    yield "## The cost of hostile files"
     yield ""
     yield (
-        "Each file is smaller than 50 MB, was created by `tests/bench/hostile.py` and is read "
-        "in a separate process. Times are CPU seconds, and memory is the peak"
+        "`tests/bench/hostile.py` creates files that are smaller than 50 MB and expensive to "
+        "read, and reads each in a separate process. Times are CPU seconds, and memory is the peak"
     )
     yield (
         "resident memory, including h5py and NumPy. Maximum of all files: "
         f"{max(row['seconds'] for row in rows):.1f} s and {max(row['mib'] for row in rows)} MiB."
     )
     yield ""
-    yield "| file | MB | command | exit code | s | MiB | what is said |"
+    yield "| file | MB | command | exit code | s | MiB | exceeded limit |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for row in rows:
         command = f"`{row['command']} {row['option']}`" if row["option"] else f"`{row['command']}`"
@@ -76,6 +77,13 @@ def _costs(rows: list[dict[str, Any]]) -> Iterator[str]:
             row["code"],
             f"{row['seconds']:.1f}",
             row["mib"],
-            row["said"].replace("|", "\\|"),
+            _exceeded_limit(row["said"]),
         )
         yield f"| {' | '.join(map(str, cells))} |"
+
+
+def _exceeded_limit(said: str) -> str:
+    """Return the limit that a message names; an empty text if it names none."""
+    names = "|".join(sorted(LIMITS, key=len, reverse=True))
+    match = re.search(rf"\b(?:of|the) ({names})(?![\w-])", said)
+    return f"`{match[1]}`" if match else ""

@@ -306,12 +306,12 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "truncated zip": (
         _part_of(MIXED_KERAS, 0.5),
         "truncated",
-        "begins like a zip archive and is truncated",
+        "is a truncated or damaged zip archive",
     ),
     "zip signature alone": (
         _file("model.keras", b"PK\x03\x04"),
         "truncated",
-        "begins like a zip archive",
+        "is a truncated or damaged zip archive",
     ),
     "zip without config": (
         _only("readme.txt"),
@@ -363,12 +363,12 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "encrypted config": (
         _encrypted("config.json"),
         "zip-encrypted",
-        "has an encrypted config.json",
+        "contains an encrypted config.json",
     ),
     "encrypted weights": (
         _encrypted("model.weights.h5"),
         "zip-encrypted",
-        "has an encrypted model.weights.h5",
+        "contains an encrypted model.weights.h5",
     ),
     "unknown compression": (_unknown_compression, "zip-unsupported", "cannot be read: "),
     "truncated weights": (
@@ -443,7 +443,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
         "lfs-pointer",
         "keras_metadata.pb is a git-lfs pointer",
     ),
-    "text form": (_text_form, "savedmodel-text", "protobuf's text form"),
+    "text form": (_text_form, "savedmodel-text", "protobuf text format"),
     "directory in place of the graph": (
         _directory_in_place_of_file,
         "foreign",

@@ -130,7 +130,7 @@ def test_attributes_beyond_the_limit_are_not_copied_one_by_one(tmp_path: Path) -
     ended = run("migrate", "--to", "float16", "-o", out, "--limit", "h5-attributes=20", path)
     assert (ended.code, out.exists()) == (Exit.FAILURE, False)
     assert (
-        "has 50 attributes, more than the 20 of h5-attributes. Raise the limit with "
+        "has 50 attributes, above the h5-attributes limit of 20. Raise the limit with "
         "--limit h5-attributes=50" in ended.err
     )
     assert (
@@ -151,7 +151,7 @@ def test_texts_in_more_parts_than_the_limit_are_not_read(tmp_path: Path) -> None
     ended = run("inspect", "--limit", "h5-attributes=4", path)
     assert ended.code == Exit.FAILURE
     assert (
-        "has an attribute weight_names in parts, at least 5 attributes, more than the 4 of "
-        "h5-attributes"
+        "has an attribute weight_names that is split into at least 5 attributes, above the "
+        "h5-attributes limit of 4"
     ) in ended.err
     assert run("inspect", "--limit", "h5-attributes=5", path).code == Exit.CLEAN

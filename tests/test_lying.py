@@ -92,7 +92,7 @@ def test_stored_member_has_the_size_that_is_stored(tmp_path: Path) -> None:
     raw[place + 4 : place + 8] = struct.pack("<I", size + 100)
     path.write_bytes(raw)
     with pytest.raises(
-        ModelFileError, match=f"model.weights.h5 has {size} bytes and declares {size + 100}"
+        ModelFileError, match=f"model.weights.h5 has {size} bytes but declares {size + 100}"
     ):
         policytool.inspect(path)
 

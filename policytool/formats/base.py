@@ -111,7 +111,9 @@ def parse_json(probe: Probe, text: str | bytes, part: str, observations: list[Ob
         observations.append(
             Observation(
                 code="duplicate-key",
-                message=f"{part} has a key twice in one object ({keys}); Keras reads the last one",
+                message=(
+                    f"{part} has duplicate keys in one object ({keys}); Keras uses the last value"
+                ),
                 where=part,
             )
         )
@@ -122,7 +124,7 @@ def escaping_asset(name: str, how: str) -> Observation:
     """Return what is observed of an asset that lies outside the model's directory."""
     return Observation(
         code="escaping-asset",
-        message=f"its asset {name!r} {how} and was not followed",
+        message=f"the asset {name!r} {how} and was not read",
         where=ASSETS,
     )
 

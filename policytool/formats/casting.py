@@ -97,7 +97,7 @@ def _flat(array: Array, before: str, *others: str) -> Array:
     if unknown:
         raise ValueError(
             f"cannot cast {before}{f' to {others[0]}' if others else ''}: "
-            f"{', '.join(sorted(unknown))} is none of {', '.join(DTYPES)}"
+            f"{', '.join(sorted(unknown))} is not one of {', '.join(DTYPES)}"
         )
     return np.asarray(array, dtype=DTYPES[before]).reshape(
         -1

@@ -35,7 +35,7 @@ def download(head: bytes) -> tuple[str, str] | None:
     else.
     """
     if not head:
-        return "empty", "is empty: 0 bytes; copy or download it again"
+        return "empty", "is empty (0 bytes); copy or download it again"
     if head.startswith(_LFS):
         return (
             "lfs-pointer",

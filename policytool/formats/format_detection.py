@@ -34,7 +34,8 @@ def document(path: Path, shown: str) -> Document:
             return replace(read, files=files, adapted=adapted_values(probe, found, read))
         if probe.is_directory:
             raise probe.failure(
-                "no-model", f"is a directory without a model in it; {foreign_files.EXPECTED}"
+                "no-model",
+                f"is a directory that does not contain a model; {foreign_files.EXPECTED}",
             )
         raise probe.failure(*foreign_files.foreign(probe.head))
     except FileNotFoundError as error:
@@ -52,7 +53,7 @@ def document(path: Path, shown: str) -> Document:
         raise ModelFileError(
             shown,
             "not-regular",
-            f"has {error.kind} instead of the file {name}; replace it with a regular file",
+            (f"contains {error.kind} instead of the file {name}; replace it with a regular file"),
         ) from error
     except IsADirectoryError as error:
         raise ModelFileError(
@@ -87,8 +88,9 @@ def _missing(path: Path) -> str:
     backup = path.with_name(f"{path.name}{ASIDE}") if path.name else path
     if not os.path.lexists(path) and os.path.lexists(backup):
         return (
-            f"does not exist, but {backup.name} does, because replacing the original was "
-            "interrupted; rename it back and run the command again"
+            f"does not exist, but its backup {backup.name} does, because replacing the "
+            "original was interrupted; rename the backup to the original name and run the "
+            "command again"
         )
     return "does not exist; check the path"
 

@@ -98,7 +98,7 @@ def of_file(document: Document) -> Iterator[Reason]:
         if not (hazards.is_pure_op(name) or hazards.is_placed_op(name)):
             harmful = hazards.op(name)
             yield Reason(
-                what=f"its graph has the op {short(name)}, which "
+                what=f"the graph contains the op {short(name)}, which "
                 f"{harmful.what if harmful else 'is not on the list of ops that only compute'}"
             )
     yield from (

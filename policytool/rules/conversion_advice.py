@@ -27,7 +27,7 @@ def advice(case: RuleInput, target: str, otherwise: str) -> str | None:
     if plan is None or (plan.conversion is None and not plan.refusals):
         return otherwise
     if plan.refusals:
-        return f"migrate cannot convert it: {plan.refusals[0].message}; {otherwise}"
+        return f"migrate cannot convert the model: {plan.refusals[0].message}; {otherwise}"
     left = next(
         (verdict.not_judged for verdict in plan.loaders_after if verdict.loader == target), None
     )

@@ -130,8 +130,8 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
     )
     if saving is not None:
         reason = (
-            f"it would drop the loss scale that {saving.rule} reports; --unsafe-fixes "
-            "moves it into the optimizer"
+            f"it would drop the loss scale that {saving.rule} reports; --unsafe-fixes moves "
+            "the loss scale to the optimizer"
         )
         left = {index: left.get(index, reason) for index in range(len(wanted))}
     left |= _contradictions(
@@ -154,7 +154,7 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
 def _out_of_reach(finding: Finding, *, unsafe: bool) -> str | None:
     remedy = finding.remedy
     if remedy is not None and remedy.retrace:
-        return "it needs TensorFlow, which audit never starts; use migrate --retrace"
+        return "it requires TensorFlow, which audit never starts; use migrate --retrace"
     if remedy is not None and remedy.fix is Fix.UNSAFE and not unsafe:
         return "it changes numerics or training; use --unsafe-fixes to apply it"
     return None

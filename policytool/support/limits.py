@@ -62,10 +62,10 @@ class Limit:
             enough = min(enough, self.default)
         way = f"; raise the limit with --limit {self.name}={self.amount(enough, gap='')}"
         if self.fixed and (most >= self.default or enough > self.default):
-            way = f", which is {self.fixed} and cannot be raised"
+            way = f", which cannot be raised because it is {self.fixed}"
         unit = "" if self.unit == BYTES else f" {self.unit}"
         amount = f"{'at least ' if counting else ''}{self.amount(found)}{unit}"
-        return f"{amount}, more than the {self.amount(most)} of {self.name}{way}"
+        return f"{amount}, above the {self.name} limit of {self.amount(most)}{way}"
 
     def amount(self, count: int, gap: str = " ") -> str:
         """
@@ -94,8 +94,8 @@ class Limit:
             raise UsageError(f"the limit {self.name} cannot be {value}; the minimum is 1")
         if self.fixed and value > self.default:
             raise UsageError(
-                f"the limit {self.name} cannot be raised above {self.amount(self.default)}, which "
-                f"is {self.fixed}"
+                f"the limit {self.name} cannot be raised above {self.amount(self.default)}, "
+                f"because that is {self.fixed}"
             )
         return value
 
@@ -106,39 +106,40 @@ JSON_BYTES: Final = Limit(
     "json-bytes",
     256 * 2**20,
     BYTES,
-    "The largest known config has 1 MB (EfficientNetV2-L); vocabularies in "
-    "configs reach tens of MB.",
+    "The largest known config has 1 MB (EfficientNetV2-L). Vocabularies in configs can "
+    "have tens of MB.",
 )
 JSON_DEPTH: Final = Limit(
     "json-depth",
     200,
     "levels",
     (
-        "Real configs stay below 40 levels (nested models in wrappers). The same limit applies "
-        "to YAML."
+        "Real configs stay below 40 levels, even with nested models in wrappers. The limit "
+        "also applies to YAML."
     ),
-    fixed="the maximum within Python's own limit of 1,000 nested calls",
+    fixed="the maximum that Python's limit of 1,000 nested calls allows",
 )
 YAML_BYTES: Final = Limit(
     "yaml-bytes",
     8 * 2**20,
     BYTES,
-    "Reading YAML takes twenty times as long as JSON, 15 seconds for this size. "
-    "EfficientNetV2-L's config is 1 MB.",
+    "Reading YAML takes twenty times as long as reading JSON: 15 seconds for this size. "
+    "The config of EfficientNetV2-L has 1 MB.",
 )
 YAML_VALUES: Final = Limit(
     "yaml-values",
     2_000_000,
     "values",
-    "Counted after expansion of aliases: a few lines of nested aliases can "
-    "expand to billions of values. EfficientNetV2-L's config has 60,000.",
+    "Values are counted after aliases are expanded, because a few lines of nested aliases "
+    "can expand to billions of values. The config of EfficientNetV2-L has 60,000.",
 )
 JSON_VALUES: Final = Limit(
     "json-values",
     5_000_000,
     "values",
-    "Counted by brackets and commas; each takes up to a hundred bytes. EfficientNetV2-L's config "
-    "has 60,000, vocabularies in configs reach a million.",
+    "Values are counted by brackets and commas. Each value needs up to a hundred bytes of "
+    "memory. The config of EfficientNetV2-L has 60,000 values; vocabularies in configs "
+    "have up to a million.",
 )
 LAYERS: Final = Limit(
     "layers",
@@ -150,241 +151,255 @@ LAYER_CALLS: Final = Limit(
     "layer-calls",
     100_000,
     "calls",
-    "Layers in a converted model; layers in a nested model count once for each "
-    "call. EfficientNetV2-L has 1,031.",
+    "Layers of a converted model. Layers of a nested model count once for each call. "
+    "EfficientNetV2-L has 1,031 layers.",
 )
 PATH_CHARACTERS: Final = Limit(
     "path-characters",
     64 * 2**20,
     "characters",
-    "The paths of all layers, or of all groups' links in HDF5: each repeats the names above it. "
-    "EfficientNetV2-L's have 50,000.",
+    "Total length of the paths of all layers, or of all links in HDF5 groups. Each path "
+    "repeats the names of its parents. The paths of EfficientNetV2-L have 50,000 "
+    "characters.",
 )
 LAYER_DEPTH: Final = Limit(
     "layer-depth",
     60,
     "levels",
-    "Nested layers in the objects of a SavedModel; real ones stay below 10.",
-    fixed="the maximum within Python's own limit of 1,000 nested calls",
+    "Nesting depth of layers in the objects of a SavedModel. Real models stay below 10.",
+    fixed="the maximum that Python's limit of 1,000 nested calls allows",
 )
 H5_OBJECTS: Final = Limit(
     "h5-objects",
     1_000_000,
     "objects",
-    "Groups, datasets and links together; EfficientNetV2-L's file has 4,000.",
+    "Groups, datasets and links together. The file of EfficientNetV2-L has 4,000.",
 )
 H5_DEPTH: Final = Limit(
-    "h5-depth", 64, "levels", "Nested groups; nested models in wrappers reach about 15."
+    "h5-depth", 64, "levels", "Nesting depth of groups. Nested models in wrappers reach about 15."
 )
 H5_ATTRIBUTES: Final = Limit(
     "h5-attributes",
     10_000,
     "attributes",
-    "Attributes of a rewritten group or dataset, or parts of one text: HDF5 gets "
-    "slower with their number. Keras writes one for each 64 kB of names.",
+    "Attributes of a rewritten group or dataset, or parts of one text. HDF5 slows down as "
+    "their number grows. Keras writes one attribute for each 64 kB of names.",
 )
 H5_RATIO: Final = Limit(
     "h5-ratio",
     50,
     "times",
-    "Ratio of the size of the values to their stored size, for a dataset above 4 "
-    "MiB and for all datasets above 64 MiB. Compression shrinks pruned weights "
-    "to a tenth and other weights hardly at all.",
+    "Size of the values divided by their stored size, for each dataset above 4 MiB and for "
+    "all datasets together above 64 MiB. Compression shrinks pruned weights to a tenth and "
+    "other weights hardly at all.",
 )
 H5_TEXT_BYTES: Final = Limit(
     "h5-text-bytes",
     256 * 2**20,
     BYTES,
-    "Of an attribute. Texts of variable length each count as much as the whole file, because "
-    "all of them may be the same text.",
+    "Size of the text in an attribute. Each variable-length text counts as the size of the "
+    "whole file, because all of them may refer to the same text.",
 )
 H5_RANK: Final = Limit(
     "h5-rank",
     32,
     "dimensions",
-    "Of a dataset, or of a tensor in a TensorFlow.js model, which has at most 6.",
-    fixed="HDF5's own bound (H5S_MAX_RANK)",
+    (
+        "Dimensions of a dataset, or of a tensor in a TensorFlow.js model. TensorFlow.js "
+        "supports at most 6."
+    ),
+    fixed="the maximum of HDF5 (H5S_MAX_RANK)",
 )
 ZIP_MEMBERS: Final = Limit(
-    "zip-members", 100_000, "members", "A `.keras` file has 3 members and one per asset or shard."
+    "zip-members",
+    100_000,
+    "members",
+    "A `.keras` file has 3 members, and one more for each asset or shard.",
 )
 ZIP_RATIO: Final = Limit(
     "zip-ratio",
     200,
     "times",
-    "Uncompressed over compressed size. Keras stores members uncompressed; deflated JSON reaches "
-    "about 40.",
+    "Uncompressed size divided by compressed size. Keras stores members uncompressed. "
+    "Compressed JSON reaches about 40.",
 )
 INFLATED_BYTES: Final = Limit(
     "inflated-bytes",
     16 * 2**30,
     BYTES,
-    "A compressed weights member must be decompressed to a temporary file before it can be read.",
+    "Compressed weights must be decompressed to a temporary file before they can be read.",
 )
 WEIGHTS_SHARDS: Final = Limit(
     "weights-shards",
     10_000,
     "files",
-    "Weights files of one model; Keras writes shards of 5 GB by default.",
+    "Weights files of one model. Keras writes shards of 5 GB by default.",
 )
 PROTO_BYTES: Final = Limit(
     "proto-bytes",
     2**31 - 1,
     BYTES,
-    "The largest SavedModel graph is one message.",
-    fixed="protobuf's own bound for a message",
+    "The graph of a SavedModel is a single message.",
+    fixed="the maximum of protobuf for one message",
 )
 GRAPHS: Final = Limit(
     "graphs",
     1_000,
     "graphs",
-    "Of a SavedModel, one for each use: TF 1 exports three, for serving, training and evaluation.",
+    (
+        "Graphs of a SavedModel, one for each use. TF 1 exports three, for serving, training "
+        "and evaluation."
+    ),
 )
 PROTO_MESSAGES: Final = Limit(
     "proto-messages",
     5_000_000,
     "messages",
-    "Nested messages: each needs 2 bytes in the file and 80 in memory. The graph "
-    "of EfficientNetV2-L has a million.",
+    "Nested messages. Each needs 2 bytes in the file and 80 bytes in memory. The graph of "
+    "EfficientNetV2-L has a million.",
 )
 OBJECT_NODES: Final = Limit(
     "object-nodes",
     2_000_000,
     "objects",
-    "Nodes of a SavedModel's object graph; EfficientNetV2-L has about 20,000.",
+    "Nodes in the object graph of a SavedModel. EfficientNetV2-L has about 20,000.",
 )
 OBJECT_DEPTH: Final = Limit(
     "object-depth",
     200,
     "levels",
-    "Object nesting depth on the shortest path to a variable; real models stay below 20.",
+    ("Nesting depth of objects on the shortest path to a variable. Real models stay below 20."),
 )
 TRACE_STEPS: Final = Limit(
     "trace-steps",
     10_000_000,
     "steps",
-    "Ops of a SavedModel's entry points with their inputs, calls and scopes, each counted as "
-    "often as it is called; EfficientNetV2-L needs about 100,000.",
+    "Ops of a SavedModel's entry points with their inputs, calls and scopes. Each op "
+    "counts once for each call. EfficientNetV2-L needs about 100,000.",
 )
-SCOPE_DEPTH: Final = Limit("scope-depth", 100, "levels", "Nested scopes; real ones stay below 30.")
+SCOPE_DEPTH: Final = Limit(
+    "scope-depth", 100, "levels", "Nesting depth of scopes. Real graphs stay below 30."
+)
 CALL_DEPTH: Final = Limit(
     "call-depth",
     200,
     "levels",
-    "Nested functions; a layer in a loop in a nested model reaches about 10.",
+    "Nesting depth of functions. A layer in a loop in a nested model reaches about 10.",
 )
 CHECKPOINT_INDEX_BYTES: Final = Limit(
     "checkpoint-index-bytes",
     256 * 2**20,
     BYTES,
-    "The index of EfficientNetB0 has 18 kB, about 60 bytes per tensor. The same "
-    "limit applies to all keys together, because prefix compression multiplies "
-    "them.",
+    "The index of EfficientNetB0 has 18 kB, about 60 bytes per tensor. The limit also "
+    "applies to all keys together, because prefix compression can multiply their size.",
 )
 CHECKPOINT_ENTRIES: Final = Limit(
     "checkpoint-entries",
     1_000_000,
     "tensors",
-    "Tensors and slices of tensors; models have thousands, each up to three times with an "
-    "optimizer's slots.",
+    "Tensors and slices of tensors. Models have thousands of tensors, and up to three "
+    "times as many with the slots of an optimizer.",
 )
 CHECKPOINT_KEY_BYTES: Final = Limit(
     "checkpoint-key-bytes",
     64 * 2**10,
     BYTES,
-    "A key is a path through objects or scopes; real ones have a few hundred bytes.",
+    "A key is a path through objects or scopes. Real keys have a few hundred bytes.",
 )
 CHECKPOINT_ENTRY_BYTES: Final = Limit(
     "checkpoint-entry-bytes",
     2**20,
     BYTES,
-    ("An entry needs about 30 bytes, plus the same for each slice of a partitioned variable."),
+    (
+        "An entry needs about 30 bytes, plus another 30 bytes for each slice of a partitioned "
+        "variable."
+    ),
 )
 CHECKPOINT_SHARDS: Final = Limit(
     "checkpoint-shards",
     99_999,
     "files",
     "Files of one checkpoint.",
-    fixed="the maximum for a five-digit number in a file's name",
+    fixed="the maximum for a five-digit number in a file name",
 )
 CHECKPOINT_RANK: Final = Limit(
     "checkpoint-rank",
     254,
     "dimensions",
-    "Of a tensor in a checkpoint.",
-    fixed="TensorFlow's own bound (TensorShape::MaxDimensions)",
+    "Dimensions of a tensor in a checkpoint.",
+    fixed="the maximum of TensorFlow (TensorShape::MaxDimensions)",
 )
 CHECKPOINT_STRING_BYTES: Final = Limit(
     "checkpoint-string-bytes",
     256 * 2**20,
     BYTES,
-    "A tensor of strings is read whole to verify it; vocabularies reach tens of MB.",
+    "A string tensor is read completely to verify it. Vocabularies can have tens of MB.",
 )
 CHECKPOINT_GRAPH_BYTES: Final = Limit(
     "checkpoint-graph-bytes",
     32 * 2**20,
     BYTES,
-    "The object graph, which grows about thirtyfold when parsed; that of a model with 20,000 "
-    "objects has about 2 MB.",
+    "The object graph grows about thirtyfold when it is parsed. In a model with 20,000 "
+    "objects, it has about 2 MB.",
 )
 SETTINGS_BYTES: Final = Limit(
     "settings-bytes",
     2**20,
     BYTES,
-    "A settings file with an option on every line has 3 kB.",
+    "A settings file that sets every option has about 3 kB.",
     fixed="checked before any option is read",
 )
 LIST_BYTES: Final = Limit(
-    "list-bytes", 64 * 2**20, BYTES, "Paths on stdin: a million of them take about that much."
+    "list-bytes", 64 * 2**20, BYTES, "Paths from stdin. A million paths need about this much."
 )
 PIPE_SECONDS: Final = Limit(
     "pipe-seconds",
     10,
     "seconds",
-    "Time to wait for the end of a pipe with a baseline, a plan, settings or "
-    "paths, and for the reader of a report.",
+    "Time to wait for the end of a pipe that provides a baseline, a plan, settings or "
+    "paths, or for the reader of a report.",
 )
 READ_SECONDS: Final = Limit(
     "read-seconds",
     3600,
     "seconds",
-    "For one file in a separate process: EfficientNetV2-L needs one second, and "
-    "an hour is enough to read a terabyte of values from a disk.",
+    "Time to read one file in a separate process. EfficientNetV2-L needs one second, and "
+    "an hour is enough to read a terabyte of values from disk.",
 )
 CALL_SECONDS: Final = Limit(
     "call-seconds",
     10,
     "seconds",
-    "Processor time in one library call, which cannot be stopped otherwise: HDF5 "
-    "loops endlessly over some damaged files. Parsing 2 GiB of protobuf or 256 "
-    "MiB of JSON, the slowest cases, needs less.",
+    "CPU time of one library call, which cannot be stopped in any other way. HDF5 loops "
+    "endlessly on some damaged files. The slowest valid calls, which parse 2 GiB of "
+    "protobuf or 256 MiB of JSON, need less.",
 )
 LIBRARY_BYTES: Final = Limit(
     "library-bytes",
     896 * 2**20,
     BYTES,
-    "Additional memory while the HDF5 library reads: it stores a text of "
-    "`h5-text-bytes` three times, and a process stays below 1 GiB.",
+    "Additional memory while the HDF5 library reads. It stores a text of `h5-text-bytes` "
+    "three times, and the process stays below 1 GiB.",
 )
 WRITE_SECONDS: Final = Limit(
     "write-seconds",
     4 * READ_SECONDS.default,
     "seconds",
-    "The same for a file that is rewritten: values are read to be counted, read to be written, "
+    "Time to rewrite one file. Its values are read to count them, read to copy them, "
     "written, and read back.",
 )
 ANSWER_BYTES: Final = Limit(
     "answer-bytes",
     2**30,
     BYTES,
-    "Result of a worker process: a layer needs about 300 bytes, and `layers` "
-    "limits their number; a diff needs configs, which `json-bytes` limits.",
+    "Size of the result of a worker process. A layer needs about 300 bytes, and `layers` "
+    "limits the number of layers. A diff needs configs, which `json-bytes` limits.",
 )
 EVENT_BYTES: Final = Limit(
     "event-bytes",
     64 * 2**20,
     BYTES,
-    "Result of the TensorFlow process; a report on the layers of the largest "
+    "Size of the result of the TensorFlow process. A report on the layers of the largest "
     "known model needs less than 1 MiB.",
 )
 

@@ -398,8 +398,8 @@ def test_a_safe_remedy_waits_for_one_that_saves_the_loss_scale() -> None:
     assert found.options is None
     assert [left.finding for left in found.left] == [SAFE, saving]
     assert found.left[0].reason == (
-        "it would drop the loss scale that PT201 reports; --unsafe-fixes moves it "
-        "into the optimizer"
+        "it would drop the loss scale that PT201 reports; --unsafe-fixes moves the loss "
+        "scale to the optimizer"
     )
     assert merge_remedies((SAFE, saving), unsafe=True).left == ()
 
@@ -410,5 +410,5 @@ def test_what_needs_tensorflow_is_never_done() -> None:
     assert found.options is None
     assert (
         found.left[0].reason
-        == "it needs TensorFlow, which audit never starts; use migrate --retrace"
+        == "it requires TensorFlow, which audit never starts; use migrate --retrace"
     )

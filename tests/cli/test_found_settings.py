@@ -467,7 +467,7 @@ def test_a_large_file_is_not_read_whole(name: str, project: Path) -> None:
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert (
-        f"{name} cannot be read: it has 3 GiB, more than the 1 MiB of settings-bytes"
+        f"{name} cannot be read: it has 3 GiB, above the settings-bytes limit of 1 MiB"
         in ended.stderr
     )
     Path(name).write_bytes(b"#" * 2**20)

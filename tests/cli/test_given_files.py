@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 SOON: Final = ("--limit", "pipe-seconds=1")
-LATE: Final = "it did not end within the 1 seconds of pipe-seconds"
+LATE: Final = "it did not end within the pipe-seconds limit of 1 second"
 OPTIONS: Final = (("audit", "--baseline", 3), ("migrate", "--plan", 2))
 """Command, option that names a file, and the code where that cannot be read."""
 
@@ -60,7 +60,7 @@ def test_settings_are_waited_for_so_long(tmp_path: Path) -> None:
     start = time.monotonic()
     ended = run_bounded("inspect", MIXED_H5, "--config", tmp_path / "given")
     assert ended.code == 2
-    assert "cannot be read: it did not end within the 10 seconds of pipe-seconds" in ended.err
+    assert "cannot be read: it did not end within the pipe-seconds limit of 10 seconds" in ended.err
     assert time.monotonic() - start >= limits.PIPE_SECONDS.default
 
 
@@ -72,8 +72,8 @@ def test_devices_without_an_end_are_read_up_to_the_limit(
     ended = run_bounded(command, MIXED_H5, option, "/dev/zero", "--limit", "json-bytes=1MiB")
     assert ended.code == code
     assert (
-        "has at least 1025 KiB, more than the 1 MiB of json-bytes. Raise the limit "
-        "with --limit json-bytes=2MiB"
+        "has at least 1025 KiB, above the json-bytes limit of 1 MiB. Raise the limit with "
+        "--limit json-bytes=2MiB"
     ) in ended.err
 
 
@@ -86,8 +86,8 @@ def test_settings_are_read_up_to_the_limit(tmp_path: Path) -> None:
         ended = run_bounded("inspect", MIXED_H5, "--config", path)
         assert ended.code == 2
         assert (
-            f"cannot be read: it has {amount}, more than the 1 MiB of settings-bytes, which is "
-            "checked before any option is read"
+            f"cannot be read: it has {amount}, above the settings-bytes limit of 1 MiB, "
+            "which cannot be raised because it is checked before any option is read"
         ) in ended.err
 
 
@@ -149,8 +149,8 @@ def test_a_list_without_an_end_is_read_up_to_the_limit() -> None:
         ended = run_bounded("inspect", "-", "--limit", "list-bytes=1MiB", stdin=endless)
     assert ended.code == 2
     sentence = (
-        "Cannot read the list of paths from stdin: it has at least 1025 KiB, more "
-        "than the 1 MiB of list-bytes. Raise the limit with --limit list-bytes=2MiB"
+        "Cannot read the list of paths from stdin: it has at least 1025 KiB, above the "
+        "list-bytes limit of 1 MiB. Raise the limit with --limit list-bytes=2MiB"
     )
     assert sentence in ended.err
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as source:
@@ -208,7 +208,7 @@ def test_a_report_that_its_reader_does_not_take_is_given_up(tmp_path: Path) -> N
     os.close(writing)
     assert ended.code == 3
     assert (
-        "could not be written: its reader read nothing for the 1 seconds of pipe-seconds"
+        "could not be written: its reader read nothing within the pipe-seconds limit of 1 second"
     ) in ended.err
 
 
@@ -237,14 +237,14 @@ def test_a_file_that_grows_while_it_is_read_is_bounded(
     path.write_bytes(bytes(100))
     limit = limits.Limit("tried", 10, limits.BYTES, "")
     with pytest.raises(
-        opening.TooLargeError, match="it has 100 bytes, more than the 10 bytes of tried"
+        opening.TooLargeError, match="it has 100 bytes, above the tried limit of 10 bytes"
     ):
         opening.read_bounded(path, limit)
     status = path.stat()
     lying = os.stat_result((*status[:6], 0, *status[7:]))
     monkeypatch.setattr(os, "fstat", lambda _descriptor: lying)
     with pytest.raises(
-        opening.TooLargeError, match="it has at least 11 bytes, more than the 10 bytes of tried"
+        opening.TooLargeError, match="it has at least 11 bytes, above the tried limit of 10 bytes"
     ):
         opening.read_bounded(path, limit)
 

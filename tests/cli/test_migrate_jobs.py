@@ -405,7 +405,10 @@ def test_a_killed_process_costs_one_report(
         ("fatal", "worker-crashed"),
         ("fatal.h5", "worker-crashed"),
     ]
-    assert "fatal.h5: has no result: the process that migrated it was ended by SIGKILL" in ended.err
+    assert (
+        "fatal.h5: has no result: the process that migrated it was terminated by SIGKILL"
+        in ended.err
+    )
     assert "The output is either complete or unchanged. [worker-crashed]" in ended.err
     new = set(files(place)) - set(before)
     assert {name.partition("/")[0] for name in new} == {
@@ -428,7 +431,9 @@ def test_a_killed_process_costs_one_fix(
     ended = run("audit", "--fix", ".", "--jobs", "2", "--format", "json")
     assert ended.code == 3
     assert [model["path"] for model in ended.json["models"]] == ["a.h5", "c.h5"]
-    assert "fatal.h5: has no result: the process that fixed it was ended by SIGKILL" in ended.err
+    assert (
+        "fatal.h5: has no result: the process that fixed it was terminated by SIGKILL" in ended.err
+    )
     assert "The file is intact, either fixed or unchanged. [worker-crashed]" in ended.err
     assert Path("fatal.h5").read_bytes() == OLD.read_bytes()
     assert names(Path()) == ["a.h5", "a.h5.bak", "c.h5", "c.h5.bak", "fatal.h5"]

@@ -67,7 +67,7 @@ def test_it_is_said_where_it_is_asked_for_or_can_be_mended(
     monkeypatch.setattr(_hdf5, "library", lambda: "2.0.0")
     assert "HDF5" not in run(command, MIXED_H5).err
     assert (
-        "warning: The HDF5 library 2.0.0 has published defects"
+        "warning: The HDF5 library 2.0.0 has published vulnerabilities"
         in run(command, "-v", MIXED_JSON).err
     )
     monkeypatch.setattr(_hdf5, "library", lambda: "1.12.2")

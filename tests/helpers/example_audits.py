@@ -237,7 +237,10 @@ def made() -> Audit:
         Failure(
             path="broken|.h5",
             code="truncated",
-            message="is 12 bytes long, and its header says 4,096; copy or download it again",
+            message=(
+                "is truncated: it has 12 bytes, but its header declares 4,096; copy or "
+                "download it again"
+            ),
         ),
     )
     keep = SPELLED.finding(

@@ -431,8 +431,8 @@ def test_a_saver_with_a_path_of_its_own_is_found(
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            f"its graph has the op {op} with a path in the model, not the path of the "
-            "saver or an asset"
+            f"the graph contains the op {op} with a path from the model instead of the saver or "
+            "an asset"
         )
     ]
 
@@ -456,7 +456,10 @@ def test_a_saver_s_function_called_with_another_path_is_found(tmp_path: Path) ->
         )
 
     found = {reason.partition(" with")[0] for reason in reasons(changed(tmp_path, SAVED, put))}
-    assert found >= {"its graph has the op MergeV2Checkpoints", "its graph has the op SaveV2"}
+    assert found >= {
+        "the graph contains the op MergeV2Checkpoints",
+        "the graph contains the op SaveV2",
+    }
 
 
 def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
@@ -479,8 +482,8 @@ def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
 
     assert reasons(changed(tmp_path, TABLE, put)) == [
         (
-            "its graph has the op InitializeTableFromTextFileV2 with a path in the "
-            "model, not the path of the saver or an asset"
+            "the graph contains the op InitializeTableFromTextFileV2 with a path from the "
+            "model instead of the saver or an asset"
         )
     ]
 
@@ -520,7 +523,7 @@ def test_an_asset_that_is_a_link_out_of_the_model_is_found(tmp_path: Path) -> No
     path = changed(tmp_path, SAVED, put)
     (path / "assets").mkdir(exist_ok=True)
     (path / "assets" / "words.txt").symlink_to("/etc/passwd")
-    assert any("link out of the model" in reason for reason in reasons(path))
+    assert any("link to a path outside the model" in reason for reason in reasons(path))
 
 
 def test_printing_to_a_file_is_found(tmp_path: Path) -> None:
@@ -546,7 +549,7 @@ def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
         graph.graph_def[:] = [evil.SerializeToString(), *graph.graph_def]
 
     assert reasons(changed_fixtures.saved_model(tmp_path, SAVED, put)) == [
-        "its graph has the op WriteFile, which opens the path in its filename"
+        "the graph contains the op WriteFile, which opens the path in its filename"
     ]
 
 
@@ -633,8 +636,8 @@ def test_a_function_that_an_object_names_may_be_called_with_any_path(
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "its graph has the op SaveV2 with a path in the model, not the path of the "
-            "saver or an asset"
+            "the graph contains the op SaveV2 with a path from the model instead of the saver "
+            "or an asset"
         )
     ]
 
@@ -673,8 +676,8 @@ def test_a_path_in_the_other_form_of_a_tensor_is_found(tmp_path: Path) -> None:
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "its graph has the op SaveV2 with a path in the model, not the path of the "
-            "saver or an asset"
+            "the graph contains the op SaveV2 with a path from the model instead of the saver "
+            "or an asset"
         )
     ]
 
@@ -695,8 +698,8 @@ def test_a_path_in_a_separator_is_found(tmp_path: Path, value: dict[str, Any]) -
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "its graph has the op SaveV2 with a path in the model, not the path of the "
-            "saver or an asset"
+            "the graph contains the op SaveV2 with a path from the model instead of the saver "
+            "or an asset"
         )
     ]
 
@@ -715,8 +718,8 @@ def test_a_path_in_a_variable_is_found(tmp_path: Path) -> None:
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "its graph has the op SaveV2 with a path in the model, not the path of the "
-            "saver or an asset"
+            "the graph contains the op SaveV2 with a path from the model instead of the saver "
+            "or an asset"
         )
     ]
 
@@ -736,8 +739,9 @@ def test_a_saver_in_one_of_two_functions_of_a_name_is_found(
                 constant(body, "path", b"/etc/victim")
                 saver(body, "path")
 
-    assert "its graph has the function twice twice; TensorFlow uses the first" in reasons(
-        changed(tmp_path, SAVED, put)
+    assert (
+        "the graph defines the function twice twice; TensorFlow uses the first definition"
+        in reasons(changed(tmp_path, SAVED, put))
     )
 
 
@@ -755,7 +759,7 @@ def test_an_asset_is_no_path_to_save_to(tmp_path: Path, asset: str) -> None:
         graph.assets.add(filename=b"words.txt", tensor={"name": f"{path}:0".encode()})
 
     assert (
-        "its graph has the op Save with a path in the model, not the path of the saver or an asset"
+        "the graph contains the op Save with a path from the model instead of the saver or an asset"
     ) in reasons(changed(tmp_path, SAVED, put))
 
 
@@ -784,8 +788,8 @@ def test_saving_where_variables_are_read_is_found(
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "its graph has the op SaveV2 with a path in the model, not the path of the "
-            "saver or an asset"
+            "the graph contains the op SaveV2 with a path from the model instead of the saver "
+            "or an asset"
         )
     ]
 
@@ -807,8 +811,8 @@ def test_a_table_filled_where_nobody_gives_the_asset_is_found(tmp_path: Path, by
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "its graph has the op InitializeTableFromTextFileV2 with a path in the "
-            "model, not the path of the saver or an asset"
+            "the graph contains the op InitializeTableFromTextFileV2 with a path from the "
+            "model instead of the saver or an asset"
         )
     ]
 

@@ -136,42 +136,42 @@ def _member(directory: Path) -> Path:
 DOCUMENTS: Final[dict[str, tuple[Callable[[Path], Path], str]]] = {
     "HDF5's config": (
         lambda directory: _h5(directory, "model_config"),
-        "model_config has a key twice",
+        "model_config has duplicate keys",
     ),
     "HDF5's training config": (
         lambda directory: _h5(directory, "training_config"),
-        "training_config has a key twice",
+        "training_config has duplicate keys",
     ),
     "an archive's config": (
         lambda directory: _archive(directory, "config.json"),
-        "config.json has a key twice",
+        "config.json has duplicate keys",
     ),
     "an archive's metadata": (
         lambda directory: _archive(directory, "metadata.json"),
-        "metadata.json has a key twice",
+        "metadata.json has duplicate keys",
     ),
     "a directory's config": (
         lambda directory: _directory(directory, "config.json"),
-        "config.json has a key twice",
+        "config.json has duplicate keys",
     ),
     "a directory's metadata": (
         lambda directory: _directory(directory, "metadata.json"),
-        "metadata.json has a key twice",
+        "metadata.json has duplicate keys",
     ),
-    "architecture JSON": (_architecture, "the file has a key twice"),
-    "architecture YAML": (_yaml, "the file has a key twice"),
-    "TensorFlow.js": (_tfjs, "the file has a key twice"),
-    "the map of shards": (_map, "the file has a key twice"),
+    "architecture JSON": (_architecture, "the file has duplicate keys"),
+    "architecture YAML": (_yaml, "the file has duplicate keys"),
+    "TensorFlow.js": (_tfjs, "the file has duplicate keys"),
+    "the map of shards": (_map, "the file has duplicate keys"),
     "a SavedModel's objects": (
         lambda directory: _saved_model(directory, separate=False),
-        "saved_model.pb#1 has a key twice",
+        "saved_model.pb#1 has duplicate keys",
     ),
     "keras_metadata.pb": (
         lambda directory: _saved_model(directory, separate=True),
-        "keras_metadata.pb#1 has a key twice",
+        "keras_metadata.pb#1 has duplicate keys",
     ),
-    "what TF 1 exports": (_exported, "assets/saved_model.json has a key twice"),
-    "an archive's members": (_member, "the archive has metadata.json 2 times"),
+    "what TF 1 exports": (_exported, "assets/saved_model.json has duplicate keys"),
+    "an archive's members": (_member, "the archive contains metadata.json 2 times"),
 }
 
 

@@ -75,7 +75,7 @@ def test_a_graph_beside_the_one_that_is_reported_is_not_run(tmp_path: Path) -> N
         message.meta_graphs[0].meta_info.tags[:] = [b"other"]
 
     path = changed_fixtures.saved_model(tmp_path, SAVED, doubled)
-    assert any("holds 2 graphs" in reason.what for reason in reasons(path))
+    assert any("contains 2 graphs" in reason.what for reason in reasons(path))
 
 
 @pytest.mark.parametrize("word", ["__slice__", "__ellipsis__", "__keras_tensor__", "__tuple__"])

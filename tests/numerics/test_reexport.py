@@ -156,7 +156,7 @@ def test_in_place_keeps_the_original(child: Callable[..., Worker], model: Path) 
         ),
         ({"without": ["saved_model.pb", "keras_metadata.pb", "fingerprint.pb"]}, "no-model"),
         ({"without": ["variables/variables.index"]}, "variables.index"),
-        ({"kill": True}, "was ended by SIGKILL"),
+        ({"kill": True}, "was terminated by SIGKILL"),
         (
             {
                 "retrace": {
@@ -357,7 +357,7 @@ def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
         reading.load_model(format_detection.document(model, "x"))
     )
     assert [reason.what for reason in found] == [
-        "its graph has the op WriteFile, which opens the path in its filename"
+        "the graph contains the op WriteFile, which opens the path in its filename"
     ]
 
 

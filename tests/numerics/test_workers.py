@@ -178,7 +178,7 @@ def test_a_missing_library_is_told_with_its_remedy(worker: Worker, code: str, wo
 
 @pytest.mark.parametrize(
     ("do", "words"),
-    [("exit", "ended with code 7: the last words"), ("kill", "was ended by SIGKILL")],
+    [("exit", "exited with code 7: the last words"), ("kill", "was terminated by SIGKILL")],
 )
 def test_a_crash_is_one_sentence_and_the_next_job_gets_a_new_child(
     worker: Worker, do: str, words: str

@@ -71,8 +71,7 @@ class TestStoredDiffers(MadeRuleContract):
         """
         (finding,) = found(self.id, _stored_as(tmp_path, "tf2.15/global_mixed_float16.h5", dtype))
         assert (
-            f"declares mixed_float16, whose variables are float32, and stores {dtype}"
-            in finding.message
+            f"declares mixed_float16 with float32 variables, but stores {dtype}" in finding.message
         )
 
     def test_bfloat16_stored_as_float32_is_right(self, tmp_path: Path) -> None:

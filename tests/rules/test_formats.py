@@ -78,7 +78,7 @@ class TestExperimentalPolicy(RuleContract):
         """With their number and three examples."""
         (finding,) = found(self.id, FIXTURES / "tf2.4/exp_per_layer.json")
         assert finding.message.startswith(
-            "7 layers (mlp/dense_default, mlp/dense_none, mlp/dense_fixed, ...) have"
+            "7 layers (mlp/dense_default, mlp/dense_none, mlp/dense_fixed, ...) use"
         )
 
     def test_a_loss_scale_is_named_where_there_is_one(self) -> None:
@@ -292,7 +292,7 @@ class TestMixedGenerations(RuleContract):
             {"module": "keras", **policy("mixed_float16", "DTypePolicy"), "registered_name": None},
         )
         (finding,) = (finding for finding in found(self.id, path) if finding.detail == "policies")
-        assert "the Keras 3 format at mlp/dense_a" in finding.message
+        assert "the Keras 3 format in mlp/dense_a" in finding.message
         assert finding.remedy is not None
         assert run("migrate", path, "-o", tmp_path / "mended.h5").code == 0
         assert "policies" not in {
@@ -328,9 +328,9 @@ class TestSharedObjectId(RuleContract):
         path = edited(SHARED, tmp_path / "m.h5", change)
         (finding,) = found(self.id, path)
         assert finding.message.startswith(
-            "Policy mixed_bfloat16 at mlp/dropout has the shared_object_id "
+            "Policy mixed_bfloat16 at mlp/dropout has the same shared_object_id ("
         )
-        assert "of Policy mixed_float16 at mlp/norm, which releases use instead" in finding.message
+        assert "as Policy mixed_float16 at mlp/norm, which releases use instead" in finding.message
         assert finding.remedy is not None
         assert finding.remedy.fix is Fix.UNSAFE
         assert run("migrate", path, "-o", tmp_path / "mended.h5").code == 0
@@ -403,7 +403,7 @@ class TestKeras2PolicyDict(RuleContract):
         """And a remedy after which there is none."""
         (finding,) = found(self.id, FIXTURES / MIXED)
         assert finding.message == (
-            "3 layers (mlp/norm, mlp/dense_a, mlp/dropout) have mixed_float16 as a Keras "
+            "3 layers (mlp/norm, mlp/dense_a, mlp/dropout) store mixed_float16 as a Keras "
             "2 dict, which Keras 3 cannot read"
         )
         assert run("migrate", FIXTURES / MIXED, "-o", tmp_path / "m.h5").code == 0

@@ -82,7 +82,7 @@ class TestTargetRefuses(RuleContract):
     def test_what_has_no_config_is_told_what_else_to_do(self) -> None:
         """Signatures can be called, and weights loaded into a model."""
         for name, advice in (
-            ("loops.export", "call its signatures as a layer, keras.layers.TFSMLayer"),
+            ("loops.export", "load its signatures as a layer with keras.layers.TFSMLayer"),
             ("weights_only.weights.h5", "build the model from its code and call load_weights"),
         ):
             first, *_ = found(self.id, FIXTURES / "keras3.15" / name, _TODAY)
@@ -118,10 +118,10 @@ class TestTargetRefuses(RuleContract):
             self.id, FIXTURES / "keras3.15/subclassed.h5", AuditOptions(targets=("tf2.15",))
         )
         assert len(findings) == 1
-        assert str(findings[0].advice).startswith("migrate cannot convert it: ")
+        assert str(findings[0].advice).startswith("migrate cannot convert the model: ")
         assert str(findings[0].advice).endswith(
-            "; load the model in the release that wrote it, rebuild it in the target, "
-            "and copy its weights"
+            "; load the model in the release that wrote it, rebuild it in the target "
+            "release, and copy the weights"
         )
 
     def test_a_model_is_planned_once_for_each_target(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +195,13 @@ class TestNotJudged(RuleContract):
             finding.detail.partition(" ")[0]: finding.advice
             for finding in found(self.id, FIXTURES / "tf2.15/lambda.h5", _TODAY)
         }
-        assert str(advice["keras3.15"]).startswith("migrate cannot convert it: net/double (Lambda)")
-        assert advice["tf2.15"] == "load it in TF 2.15 with the code of its classes to find out"
+        assert str(advice["keras3.15"]).startswith(
+            "migrate cannot convert the model: net/double (Lambda)"
+        )
+        assert (
+            advice["tf2.15"]
+            == "to find out, load the model in TF 2.15 with the code of its classes"
+        )
 
 
 class TestNoLoader(RuleContract):
@@ -226,7 +231,7 @@ class TestComputesOtherwise(RuleContract):
         (finding,) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
         assert finding.message == (
             "Keras 3.15 computes a different hard_sigmoid than the release that wrote the "
-            "file: 0.3333 instead of 0.3 at -1"
+            "file: 0.3333 instead of 0.3 for the input -1"
         )
         assert finding.advice is None
 

@@ -685,7 +685,7 @@ class TestClaimsMoreThanItStores(MadeRuleContract):
         made = self.make(tmp_path)
         (finding,) = found(self.id, made)
         assert finding.message == (
-            "model_weights/dense_a/large declares 160,000,000,000 bytes and stores 0; it "
+            "model_weights/dense_a/large declares 160,000,000,000 bytes but stores 0; it "
             "was not read"
         )
         assert told(made) == [finding.message]

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 Build = "Callable[[Path], Path]"
 
 OPTION: Final = re.compile(
-    r", more than the [\w ]+ of ([a-z0-9-]+)[;.] [Rr]aise the limit with --limit (([a-z0-9-]+)=\w+)"
+    r", above the ([a-z0-9-]+) limit of [\w ]+[;.] [Rr]aise the limit with --limit "
+    r"(([a-z0-9-]+)=\w+)"
 )
 ROUNDS: Final = 16
 """A count that stopped at the bound says no more than that: each round allows twice as much."""
@@ -390,7 +391,7 @@ def _told(case: Beyond, ended: Ended) -> str | None:
         (
             item["message"]
             for item in failures
-            if item["code"] == case.code and f" of {case.limit}" in item["message"]
+            if item["code"] == case.code and f" the {case.limit} limit" in item["message"]
         ),
         None,
     )
@@ -461,7 +462,7 @@ def test_every_command_that_reads_takes_limits(command: tuple[str, ...], tmp_pat
     ended = run(*command, _h5(tmp_path), "--limit", "json-bytes=100")
     assert ended.code == 3
     assert (
-        "more than the 100 bytes of json-bytes. Raise the limit with --limit json-bytes="
+        "above the json-bytes limit of 100 bytes. Raise the limit with --limit json-bytes="
         in ended.err
     )
 
@@ -510,31 +511,31 @@ def test_api_names_what_is_no_limit(tmp_path: Path) -> None:
             101,
             100,
             (
-                "101 bytes, more than the 100 bytes of json-bytes; raise the limit with --limit "
-                "json-bytes=101"
+                "101 bytes, above the json-bytes limit of 100 bytes; raise the limit with "
+                "--limit json-bytes=101"
             ),
         ),
         (
             300 * 2**20,
             256 * 2**20,
             (
-                "300 MiB, more than the 256 MiB of json-bytes; raise the limit with --limit "
-                "json-bytes=300MiB"
+                "300 MiB, above the json-bytes limit of 256 MiB; raise the limit with "
+                "--limit json-bytes=300MiB"
             ),
         ),
         (
             256 * 2**20 + 1,
             256 * 2**20,
             (
-                "257 MiB, more than the 256 MiB of json-bytes; raise the limit with --limit "
-                "json-bytes=257MiB"
+                "257 MiB, above the json-bytes limit of 256 MiB; raise the limit with "
+                "--limit json-bytes=257MiB"
             ),
         ),
         (
             2**30,
             2**20,
             (
-                "1 GiB, more than the 1 MiB of json-bytes; raise the limit with --limit "
+                "1 GiB, above the json-bytes limit of 1 MiB; raise the limit with --limit "
                 "json-bytes=1GiB"
             ),
         ),
@@ -609,7 +610,7 @@ def test_values_that_are_not_stored_are_not_read(kind: str, tmp_path: Path) -> N
                     else np.zeros((2**18, 1), "float32")
                 )
     document = format_detection.document(path, path.name)
-    says = "stored bytes would become" if kind == "one" else "all datasets together would become"
+    says = "stored bytes would expand to" if kind == "one" else "all datasets together would expand"
     _, unread = count_values(path, document, {})
     assert set(unread) == {
         tensor.path
@@ -720,8 +721,8 @@ def test_time_of_processes_is_bounded(command: str, limit: str, tmp_path: Path) 
     (failure,) = ended.json["failures"]
     assert failure["code"] == "worker-timeout"
     assert (
-        f"took at least 3 seconds, more than the 2 of {limit}; raise the limit with --limit "
-        f"{limit}=4" in failure["message"]
+        f"took at least 3 seconds, above the {limit} limit of 2; raise the limit with "
+        f"--limit {limit}=4" in failure["message"]
     )
 
 

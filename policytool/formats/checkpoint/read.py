@@ -79,14 +79,14 @@ def _no_index(probe: Probe) -> tuple[str, str]:
         return (
             "checkpoint-v1",
             (
-                "looks like the index of a checkpoint, but is not named PREFIX.index; save a "
-                "V1 checkpoint again as V2"
+                "looks like the index of a checkpoint, but is not named PREFIX.index; if "
+                "it is a V1 checkpoint, save it again as V2"
             ),
         )
     index = probe.path.with_name(f"{stem}{INDEX}")
     advice = (
-        f"name its index, {index.name}"
+        f"specify its index, {index.name}"
         if index.is_file()
-        else f"its index, {index.name}, is not here: copy it to this directory too"
+        else f"copy its index, {index.name}, to the same directory"
     )
-    return "checkpoint-part", f"is only a part of a checkpoint; {advice}"
+    return "checkpoint-part", f"is only part of a checkpoint; {advice}"

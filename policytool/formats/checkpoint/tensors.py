@@ -47,7 +47,7 @@ def reasons() -> Iterator[None]:
     except BundleError as error:
         raise ValuesError(error.message) from error
     except OSError as error:
-        raise ValuesError(f"its checkpoint cannot be read: {error.strerror or error}") from error
+        raise ValuesError(f"the checkpoint cannot be read: {error.strerror or error}") from error
 
 
 def _entry(bundle: Bundle, key: str | None, tensor: Tensor) -> Entry:

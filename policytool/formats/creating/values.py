@@ -54,7 +54,8 @@ def stored_blocks(
         ) from error
     if count != wanted:
         raise WriteError(
-            "not-rewritable", f"{name} of shape {list(placement.shape)} would get {count} values"
+            "not-rewritable",
+            (f"{name} has shape {list(placement.shape)}, but {count} values were provided for it"),
         )
 
 
@@ -185,7 +186,9 @@ def _fill(placement: Placement) -> Iterator[Array]:
         raise ValuesError("neither the source nor the conversion has values")
     total, dtype = math.prod(placement.shape), dtype_of(placement)
     if len(placement.fill) not in {1, total}:
-        raise ValuesError(f"there are {len(placement.fill)} for a shape of {total}")
+        raise ValuesError(
+            f"{len(placement.fill)} values do not match a shape with {total} elements"
+        )
     step = BLOCK // np.dtype(_WIDE).itemsize
     for start in range(0, total, step):
         count = min(step, total - start)

@@ -132,7 +132,7 @@ def _refuse_unreadable(content: Content) -> None:
             raise WriteError(
                 "not-rewritable",
                 f"{'/'.join(placement.path)} cannot be stored as {placement.dtype}: no "
-                "release reads this from HDF5",
+                "release can read this dtype from HDF5",
             )
 
 

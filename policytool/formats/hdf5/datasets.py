@@ -152,9 +152,9 @@ def _check(dataset: h5d.DatasetID) -> None:
     """
     properties, kind = dataset.get_create_plist(), dataset.get_type()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
-        raise ValuesError("its values are in another file, which is not opened")
+        raise ValuesError("its values are in another file, which was not opened")
     if kind.get_class() not in _READ or (kind.get_class() == h5t.STRING and kind.is_variable_str()):
-        raise ValuesError("its values are neither numbers nor text of fixed length")
+        raise ValuesError("its values are neither numbers nor fixed-length text")
     if beyond := _hdf5.inflation(dataset):
         raise ValuesError(f"its {beyond}")
 

@@ -42,7 +42,7 @@ def warning(version: str) -> str:
         return ""
     advice = "; install h5py 3.13 or later" if is_below_floor(version) else ""
     return (
-        f"the HDF5 library {version} has published defects that a file can trigger "
+        f"the HDF5 library {version} has published vulnerabilities that a file can trigger "
         f"({', '.join(defects)}){advice}"
     )
 

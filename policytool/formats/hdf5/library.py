@@ -154,8 +154,8 @@ def open_file(probe: Probe, source: str | Window, what: str = "") -> h5py.File:
     except (OSError, RuntimeError, SystemError) as error:
         if match := _TRUNCATED.search(str(error)):
             message = (
-                f"{_subject(what)}is truncated: it has {match[1]} bytes, and its header says "
-                f"{match[2]}; copy or download it again"
+                f"{_subject(what)}is truncated: it has {match[1]} bytes, but its header "
+                f"declares {match[2]}; copy or download it again"
             )
             raise probe.failure("truncated", message) from error
         raise probe.failure(
@@ -275,7 +275,7 @@ def inflation(dataset: h5d.DatasetID) -> str:
         limits.H5_RATIO.exceeded_message(-(-claimed // max(stored, 1))) if claimed > _LARGE else ""
     )
     return (
-        f"{stored} stored bytes would become {claimed}, by {beyond}"
+        f"{stored} stored bytes would expand to {claimed} bytes: {beyond}"
         if beyond
         else _scattering(dataset)
     )
@@ -347,11 +347,11 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
         count += len(links)
         characters += len(links) * sum(map(len, path))
         if beyond := limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
-            raise probe.failure("h5-limit", f"holds paths of {beyond}")
+            raise probe.failure("h5-limit", f"has paths of {beyond}")
         if beyond := limits.H5_OBJECTS.exceeded_message(
             count, counting=True
         ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
-            raise probe.failure("h5-limit", f"holds groups of {beyond}")
+            raise probe.failure("h5-limit", f"has groups with {beyond}")
         below: list[tuple[h5g.GroupID, tuple[str, ...]]] = []
         for raw, kind in links:
             child = (*path, raw.decode("utf-8", "replace"))
@@ -393,7 +393,7 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
         if not h5a.exists(group, f"{name}{index}".encode()):
             return
         if beyond := limits.H5_ATTRIBUTES.exceeded_message(index + 1, counting=True):
-            raise TextsError(f"has an attribute {name} in parts, {beyond}")
+            raise TextsError(f"has an attribute {name} that is split into {beyond}")
         yield f"{name}{index}".encode()
 
 
@@ -445,7 +445,7 @@ def _tensor(
 ) -> Tensor:
     shape = dataset.shape
     if shape is not None and (beyond := limits.H5_RANK.exceeded_message(len(shape))):
-        raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} of {beyond}")
+        raise probe.failure("h5-limit", f"has a dataset {'/'.join(path)} with {beyond}")
     if (
         dataset.get_offset() is None
     ):  # not one contiguous block of this file, and only then the layout can lead elsewhere
@@ -460,7 +460,10 @@ def _observe_layout(dataset: h5d.DatasetID, path: tuple[str, ...], contents: Con
         contents.observations.append(
             Observation(
                 code="virtual-dataset",
-                message=f"{where} is a virtual dataset with values elsewhere and was not followed",
+                message=(
+                    f"{where} is a virtual dataset whose values are stored elsewhere; it was "
+                    "not read"
+                ),
                 where=where,
             )
         )
@@ -489,9 +492,9 @@ def _inflation(dataset: h5d.DatasetID) -> str | None:
     """
     claimed = _claimed_bytes(dataset)
     if claimed > _CLAIMED and inflation(dataset):
-        return f"declares {claimed:,} bytes and stores {dataset.get_storage_size():,}"
+        return f"declares {claimed:,} bytes but stores {dataset.get_storage_size():,}"
     scattering = _scattering(dataset)
-    return f"is divided into so many chunks that its {scattering}" if scattering else None
+    return f"has too many chunks: its {scattering}" if scattering else None
 
 
 def _dtype(dataset: h5d.DatasetID) -> str:

@@ -101,8 +101,8 @@ def _casts_from_root(casts: Sequence[Cast]) -> Mapping[tuple[str, ...], Cast]:
     if bfloat16 is not None:
         raise WriteError(
             "not-rewritable",
-            f"{'/'.join(bfloat16.tensor)} cannot be stored as bfloat16: no release reads "
-            "this from HDF5",
+            f"{'/'.join(bfloat16.tensor)} cannot be stored as bfloat16: no release can read "
+            "this dtype from HDF5",
         )
     return {
         cast.tensor if _is_state(cast) else (layout.WEIGHTS, *cast.tensor): cast for cast in casts

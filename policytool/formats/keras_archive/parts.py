@@ -26,8 +26,8 @@ def read_parts(
     if CONFIG not in texts:
         raise probe.failure(
             "no-config",
-            f"has no {CONFIG}: expected a .keras model, which contains {CONFIG}, "
-            f"{METADATA} and model.weights.h5",
+            f"has no {CONFIG}; expected a .keras model, which contains {CONFIG}, {METADATA} "
+            "and model.weights.h5",
         )
     return {name: parse_json(probe, text, name, observations) for name, text in texts.items()}
 

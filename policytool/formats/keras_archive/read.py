@@ -101,8 +101,7 @@ def zip_failures(probe: Probe) -> Iterator[None]:
     except (zipfile.BadZipFile, zlib.error, lzma_error(), EOFError, UnicodeDecodeError) as error:
         raise probe.failure(
             "truncated",
-            f"begins like a zip archive and is truncated or damaged ({error}); copy or download it "
-            "again",
+            f"is a truncated or damaged zip archive ({error}); copy or download it again",
         ) from error
     except (NotImplementedError, RuntimeError) as error:
         raise probe.failure(
@@ -175,8 +174,8 @@ def _members(
     if any(info.header_offset < 0 for info in infos):
         raise probe.failure(
             "truncated",
-            "is a damaged zip archive: it has a member that begins before the file does; copy or "
-            "download it again",
+            "is a damaged zip archive: a member starts before the beginning of the file; "
+            "copy or download it again",
         )
     members = {info.filename: info for info in infos}
     if file_names.CONFIG not in members:
@@ -194,14 +193,14 @@ def _members(
             observations.append(
                 Observation(
                     code="duplicate-member",
-                    message=f"the archive has {name} {count} times; Keras reads the last one",
+                    message=f"the archive contains {name} {count} times; Keras reads the last copy",
                     where=name,
                 )
             )
     observations += [
         Observation(
             code="escaping-member",
-            message=f"the member {name} points out of the archive and was not extracted",
+            message=f"the member {name} points outside the archive and was not extracted",
             where=name,
         )
         for name in members
@@ -216,7 +215,8 @@ def _members(
 def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
     if info.flag_bits & _ENCRYPTED:
         raise probe.failure(
-            "zip-encrypted", f"has an encrypted {info.filename}, which Keras never writes"
+            "zip-encrypted",
+            f"contains an encrypted {info.filename}, but Keras never encrypts files",
         )
     if beyond := largest.exceeded_message(info.file_size):
         raise probe.failure("zip-limit", f"has a {info.filename} of {beyond}")
@@ -226,7 +226,7 @@ def _check_size(probe: Probe, info: zipfile.ZipInfo, largest: Limit) -> None:
         raise probe.failure(
             "zip-limit",
             f"has a {info.filename} that would expand from {info.compress_size} to "
-            f"{info.file_size} bytes, by {beyond}",
+            f"{info.file_size} bytes: {beyond}",
         )
 
 
@@ -318,7 +318,7 @@ def weights_source(
             raise probe.failure(
                 "truncated",
                 f"is a damaged zip archive: {info.filename} has {info.compress_size} bytes "
-                f"and declares {info.file_size}",
+                f"but declares {info.file_size}",
             )
         start = member_start(stream.fileno(), info.header_offset)
         if start is None:

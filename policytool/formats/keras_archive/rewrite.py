@@ -179,8 +179,8 @@ def _refuse_doubles(archive: zipfile.ZipFile, names: set[str]) -> None:
         if count > 1 and name in names:
             raise WriteError(
                 "not-rewritable",
-                f"the archive has {name} {count} times, but the plan changes it; remove all "
-                "but the last",
+                f"the archive contains {name} {count} times, but the plan changes it; "
+                "remove all copies except the last",
             )
 
 

@@ -64,4 +64,4 @@ def _assets(probe: Probe) -> Iterator[Observation]:
     for path in (folder, *sorted(folder.rglob("*"))):
         if path.is_symlink() and probe.leads_out(path):
             name = path.relative_to(probe.path).as_posix()
-            yield escaping_asset(name, "is a link out of the model")
+            yield escaping_asset(name, "is a link to a path outside the model")

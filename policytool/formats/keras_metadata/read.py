@@ -68,7 +68,7 @@ def _nodes(probe: Probe) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         for count, span in enumerate(protobuf_splice.spans(data, _NODES), 1):
             if beyond := limits.OBJECT_NODES.exceeded_message(count, counting=True):
-                raise probe.failure("proto-limit", f"holds {beyond}")
+                raise probe.failure("proto-limit", f"has {beyond}")
             yield _node(data, span)
     except protobuf_splice.WireError as error:
         if _UTF8_REPLACEMENT in data[:4096]:

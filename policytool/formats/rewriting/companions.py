@@ -87,8 +87,8 @@ class Companions:
             if not found.exists() or not stat.S_ISREG(found.stat().st_mode):
                 raise WriteError(
                     "not-rewritable",
-                    f"refers to a missing file {name}; a copy in another directory cannot be "
-                    "loaded",
+                    f"refers to the missing file {name}, so a copy in another directory "
+                    "cannot be loaded",
                 )
             if opening.find_status(place) is not None:
                 if not place.is_file() or not same_bytes(found, place):

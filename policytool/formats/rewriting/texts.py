@@ -38,7 +38,7 @@ def decode(data: bytes, what: str) -> str:
         return data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
         raise WriteError(
-            "not-rewritable", f"{what} is not UTF-8 text (byte {error.start}) and can only be read"
+            "not-rewritable", f"{what} is not UTF-8 text (byte {error.start}) and cannot be edited"
         ) from error
 
 

@@ -169,7 +169,7 @@ class _Reader:
         self.steps += steps
         if self.steps > self.most:
             raise GraphLimitError(
-                f"takes {limits.TRACE_STEPS.exceeded_message(self.steps, counting=True)}"
+                f"needs {limits.TRACE_STEPS.exceeded_message(self.steps, counting=True)}"
             )
 
     def function(self, name: str) -> _Function:

@@ -49,4 +49,4 @@ def escaping_assets(probe: Probe, graphs: Any) -> Iterator[Observation]:
         if leads_out(name):
             yield escaping_asset(name, f"is outside {ASSETS}")
         elif probe.leads_out(probe.path / ASSETS / name):
-            yield escaping_asset(name, "is a link out of the model")
+            yield escaping_asset(name, "is a link to a path outside the model")

@@ -98,19 +98,22 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
     for name in doubled:
         yield Observation(
             code="duplicate-function",
-            message=f"its graph has the function {short(name)} twice; TensorFlow uses the first",
+            message=(
+                f"the graph defines the function {short(name)} twice; TensorFlow uses the first "
+                "definition"
+            ),
             where="saved_model.pb",
         )
     paths = _Paths(graph, bodies)
     for name in dict.fromkeys(paths.misplaced_ops()):
         where = (
-            "a path in the model, not the path of the saver or an asset"
+            "a path from the model instead of the saver or an asset"
             if ops.path_inputs(name)
-            else "an attribute that can name a file"
+            else "an attribute that can contain a file name"
         )
         yield Observation(
             code=OP_PATH,
-            message=f"its graph has the op {name} with {where}",
+            message=f"the graph contains the op {name} with {where}",
             where="saved_model.pb",
         )
 

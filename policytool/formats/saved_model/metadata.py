@@ -135,10 +135,7 @@ def _texts(data: memoryview, file: str) -> Mapping[str, str]:
         except UnicodeDecodeError as error:
             raise WriteError(
                 "not-rewritable",
-                (
-                    f"the metadata {part} is not UTF-8 text (byte {error.start}) and can only be "
-                    "read"
-                ),
+                f"the metadata {part} is not UTF-8 text (byte {error.start}) and cannot be edited",
             ) from error
     return found
 

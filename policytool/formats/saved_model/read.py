@@ -76,14 +76,14 @@ def read(probe: Probe) -> Document:
     if is_without_graph(probe.path, probe.names):
         raise probe.failure(
             "savedmodel-graphless",
-            f"is a SavedModel without {GRAPH}; copy it next to {KERAS} from the original "
-            f"model, or name {KERAS} itself to read only the policies",
+            f"is a SavedModel without {GRAPH}; copy {GRAPH} from the original model, or "
+            f"specify {KERAS} to read only the policies",
         )
     if GRAPH not in probe.names:
         raise probe.failure(
             "savedmodel-text",
-            f"is a SavedModel in protobuf's text form; expected {GRAPH}, the default of "
-            "TensorFlow's SavedModel builder",
+            f"is a SavedModel in protobuf text format; expected {GRAPH}, which TensorFlow's "
+            "SavedModel builder writes by default",
         )
     saved = _message(probe, GRAPH, "SavedModel")
     if not saved.meta_graphs:
@@ -95,7 +95,7 @@ def read(probe: Probe) -> Document:
             ),
         )
     if beyond := limits.GRAPHS.exceeded_message(len(saved.meta_graphs)):
-        raise probe.failure("proto-limit", f"holds {beyond}")
+        raise probe.failure("proto-limit", f"has {beyond}")
     observations: list[Observation] = []
     graph = _serving_graph(saved.meta_graphs, observations)
     parts, places = _metadata(probe, graph.object_graph, observations)
@@ -150,8 +150,8 @@ def _serving_graph(graphs: Any, observations: list[Observation]) -> Any:
     tags = [", ".join(_text(tag) for tag in graph.meta_info.tags) or "no tag" for graph in graphs]
     chosen = next((index for index, graph in enumerate(graphs) if SERVE in graph.meta_info.tags), 0)
     message = (
-        f"{GRAPH} holds {len(graphs)} graphs ({'; '.join(tags)}); the one tagged {tags[chosen]} is "
-        "reported"
+        f"{GRAPH} contains {len(graphs)} graphs ({'; '.join(tags)}); only the graph tagged "
+        f"{tags[chosen]} is reported"
     )
     observations.append(Observation(code="several-graphs", message=message, where=GRAPH))
     return graphs[chosen]
@@ -188,7 +188,7 @@ def _missing(probe: Probe) -> Iterator[Observation]:
     }
     if lacking := sorted(expected - present):
         message = (
-            f"{CHECKPOINT[0]}/{lacking[0]} is missing: the model has no values for its "
+            f"{CHECKPOINT[0]}/{lacking[0]} is missing, so the model has no values for its "
             "variables and cannot be loaded"
         )
         yield Observation(code=MISSING, message=message, where=CHECKPOINT[0])
@@ -245,7 +245,7 @@ def _message(
             raise probe.failure("mangled", message) from error
         raise probe.failure(
             "truncated",
-            f"{file} is not the protobuf message of a SavedModel, or truncated; copy or "
+            f"{file} is truncated or is not the protobuf message of a SavedModel; copy or "
             "download it again",
         ) from error
 
@@ -258,7 +258,7 @@ def _metadata(
     files is two parts, and the one that it obeys counts.
     """
     if beyond := limits.OBJECT_NODES.exceeded_message(len(graph.nodes)):
-        raise probe.failure("proto-limit", f"holds {beyond}")
+        raise probe.failure("proto-limit", f"has {beyond}")
     texts = {
         index: (GRAPH, node.user_object.metadata)
         for index, node in enumerate(graph.nodes)
@@ -292,8 +292,8 @@ def _metadata(
             parts[f"{KERAS}#{index}"]
         ):
             message = (
-                f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later use "
-                f"{KERAS}, TF 2.4 the other"
+                f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
+                f"use {KERAS}, TF 2.4 uses {GRAPH}"
             )
             observations.append(
                 Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}")
@@ -302,7 +302,7 @@ def _metadata(
         if not 0 <= index < len(graph.nodes):
             message = (
                 f"{KERAS} describes the object {index}, which is missing from the graph; "
-                "Keras builds it anyway"
+                "Keras builds the object anyway"
             )
             observations.append(
                 Observation(code="stray-metadata", message=message, where=f"{KERAS}#{index}")
@@ -417,8 +417,8 @@ def _others(probe: Probe) -> Iterator[Observation]:
     )
     if others:
         message = (
-            f"its directory also contains {' and '.join(others)}, which some releases "
-            f"load instead of {GRAPH}"
+            f"the directory also contains {' and '.join(others)}, which some releases load "
+            f"instead of {GRAPH}"
         )
         yield Observation(code="several-models", message=message)
 
@@ -430,7 +430,7 @@ def _traces(graph: Any, definition: Any, observations: list[Observation]) -> tup
         observations.append(
             Observation(
                 code="graph-limit",
-                message=f"its graph {error}: its traced dtypes were not read",
+                message=f"the traced dtypes were not read: the graph {error}",
                 where=GRAPH,
             )
         )
@@ -453,8 +453,8 @@ def _scoped_tensors(
         copies = _copies(graph.object_graph)
         if copies:
             message = (
-                f"{len(copies)} of its variables are copies that no function reads: exports "
-                "of Keras 3 contain each variable twice; they are counted once"
+                f"{len(copies)} of the variables are copies that no function reads, because "
+                "Keras 3 exports each variable twice; they are counted once"
             )
             observations.append(Observation(code="variable-copies", message=message))
         for index, node in enumerate(graph.object_graph.nodes):

@@ -36,8 +36,8 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
     if casts:
         raise WriteError(
             "not-rewritable",
-            f"{path.name} is a SavedModel, whose checkpoint cannot be changed, but the "
-            "plan casts some of it; run --dry-run again",
+            f"{path.name} is a SavedModel, whose checkpoint cannot be changed, but the plan "
+            "casts some of its tensors; run --dry-run again",
         )
     return {}
 

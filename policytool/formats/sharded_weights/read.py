@@ -76,7 +76,7 @@ def _names(probe: Probe, value: Json) -> list[str]:
             if not isinstance(name, str) or not name.endswith(SHARD_SUFFIX):
                 raise probe.failure(
                     "json-not-keras",
-                    f"is a map of weights, but not of Keras shards: it refers to {name!r}; "
+                    f"is a weight map, but not of Keras shards: it refers to {name!r}; "
                     f"expected NAME_00000{SHARD_SUFFIX}",
                 )
             found[name] = None
@@ -95,7 +95,7 @@ def _beside(probe: Probe, name: str) -> Path:
     ):
         raise probe.failure(
             "escaping-link",
-            (f"refers to the shard {name}, which is not in its own directory and was not followed"),
+            (f"refers to the shard {name}, which is outside its directory and was not read"),
         )
     if not path.is_file():
         raise probe.failure(

@@ -29,7 +29,7 @@ def numpy_dtype(name: str) -> DType:
     try:
         return np.dtype("u1" if name in _EIGHT_BITS else name)
     except TypeError as error:
-        raise ValuesError(f"values of dtype {name} are not read") from error
+        raise ValuesError(f"values of dtype {name} cannot be read") from error
 
 
 def whole(chunks: Iterable[bytes], dtype: DType) -> Iterator[Array]:

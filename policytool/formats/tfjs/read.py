@@ -60,7 +60,7 @@ def read(probe: Probe) -> Document:
     if model.get("format") == _GRAPH or (isinstance(topology, dict) and "node" in topology):
         raise probe.failure(
             "tfjs-graph-model",
-            "is a TensorFlow.js graph model, which has ops but no layers and policies; "
+            "is a TensorFlow.js graph model, which has ops but no layers or policies; "
             "inspect the model that it was converted from",
         )
     groups = _groups(probe, model)
@@ -227,7 +227,7 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
     if not isinstance(shape, list):
         _refuse(probe)
     if beyond := limits.H5_RANK.exceeded_message(len(shape)):
-        raise probe.failure("json-limit", f"has in its {MANIFEST} a tensor of {beyond}")
+        raise probe.failure("json-limit", f"has a tensor in its {MANIFEST} with {beyond}")
     sizes = [
         size for size in shape if isinstance(size, int) and not isinstance(size, bool) and size >= 0
     ]
@@ -239,8 +239,8 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
 def _refuse(probe: Probe) -> NoReturn:
     raise probe.failure(
         "tfjs-manifest",
-        f"has an invalid {MANIFEST}; expected groups with paths, and weights with a "
-        "name, a shape and a dtype each",
+        f"has an invalid {MANIFEST}; expected groups with paths and weights; each weight "
+        "needs a name, a shape and a dtype",
     )
 
 
@@ -251,7 +251,7 @@ def _about_storage(
     if outside:
         message = (
             f"{MANIFEST} refers to {outside[0]!r}, which is outside the model's directory "
-            "and was not followed; TensorFlow.js would follow it"
+            "and was not read; TensorFlow.js would read it"
         )
         yield Observation(code="escaping-shard", message=message, where=MANIFEST)
     entries = [

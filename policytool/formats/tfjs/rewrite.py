@@ -51,7 +51,7 @@ def companions(path: Path) -> tuple[str, ...]:
         raise WriteError(
             "not-rewritable",
             f"refers to the shard {outside!r} outside its directory, which is not copied; "
-            "write to the model's own directory",
+            "write the output to the directory of the model",
         )
     return names
 

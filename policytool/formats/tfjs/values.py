@@ -47,9 +47,9 @@ class TfjsValues:
         if place is None:
             raise ValuesError("the file has no values for it")
         if place.quantised:
-            raise ValuesError("stored quantised")
+            raise ValuesError("it is stored quantized")
         if tensor.dtype == _STRING or place.offset is None:
-            raise ValuesError("text in shards, and data after it, is not read")
+            raise ValuesError("text in shards and the data after it cannot be read")
         dtype = numpy_dtype(tensor.dtype)
         try:
             yield from whole(

@@ -57,7 +57,8 @@ def _observations(found: Parsed) -> Iterator[Observation]:
         keys = ", ".join(repr(key) for key in found.repeated[:5])
         yield Observation(
             code="duplicate-key",
-            message=f"the file has a key twice in one mapping ({keys}); Keras reads the last one",
+            message=f"the file has duplicate keys in one mapping ({keys}); Keras uses the last "
+            "value",
             where="the file",
         )
     if found.wrappers:
@@ -65,7 +66,7 @@ def _observations(found: Parsed) -> Iterator[Observation]:
         yield Observation(
             code=PYTHON_OBJECTS,
             message=(
-                f"the file contains calls of Python classes ({names}), but only their arguments "
-                "are read; PyYAML 5.2 and later reject them"
+                f"the file calls Python classes ({names}), but only their arguments are "
+                "read; PyYAML 5.2 and later reject such calls"
             ),
         )

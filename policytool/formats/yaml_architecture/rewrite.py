@@ -51,7 +51,7 @@ def apply(text: str, edits: Sequence[Change]) -> str:
 def _refuse(problem: str) -> WriteError:
     return WriteError(
         "not-rewritable",
-        f"is YAML that can only be read: after an edit, the text {problem}",
+        f"is YAML that cannot be edited: after the edit, the text {problem}",
     )
 
 
@@ -66,7 +66,7 @@ def _edit(value: Json, edits: Sequence[Change]) -> Json:
             is_there = key in inner if isinstance(inner, dict) else pointer.endswith(f"/{key}")
             found = inner[key] if is_there else ABSENT
         except (LookupError, TypeError, ValueError) as error:
-            raise EditError(f"{pointer!r} leads nowhere") from error
+            raise EditError(f"{pointer!r} does not exist") from error
         if not same(found, before) or (isinstance(after, Absent) and isinstance(before, Absent)):
             raise EditError(f"{pointer!r} contains a different value than expected")
         if not isinstance(after, Absent):

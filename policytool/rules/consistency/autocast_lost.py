@@ -1,13 +1,13 @@
 """
 Layers have ``autocast=False``, which only a SavedModel of TF 2.12 and later preserves.
 
-Such a layer does not cast its inputs; without the attribute, it casts them to its compute dtype
-first. TF 2.12, 2.15 and tf_keras 2.21 restore the attribute from the SavedModel. TF 2.9 and older
-neither write nor read it, and layers that Keras builds from the config in HDF5, ``.keras`` or JSON
-cast their inputs again. Functional and Sequential models, op layers and classes that always disable
-autocasting are not reported.
+A layer with ``autocast=False`` does not cast its inputs. If the attribute is lost, the layer casts
+its inputs to its compute dtype. TF 2.12, TF 2.15 and tf_keras 2.21 restore the attribute from a
+SavedModel; TF 2.9 and older neither write nor read it. The attribute is also lost if Keras builds
+the layer from a config in HDF5, ``.keras`` or JSON. The rule skips Functional and Sequential
+models, op layers, and classes that always disable autocasting.
 
-Sources: a model with ``Dense(autocast=False)`` saved and loaded as a SavedModel and in HDF5 by TF
+Sources: a model with ``Dense(autocast=False)``, saved and loaded as a SavedModel and as HDF5 in TF
 2.9, 2.12, 2.15 and tf_keras 2.21; https://github.com/keras-team/tf-keras/issues/328.
 """
 
@@ -50,15 +50,15 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     for site, layer in zip(case.loaded.sites, case.model.layers, strict=True):
         if layer.autocast is False and not site.is_model and site.class_name not in _ALWAYS:
             message = (
-                f"{layer.path} has autocast=False, which is lost when the model is saved in a "
-                "format other than SavedModel or loaded in TF 2.9"
+                f"{layer.path} has autocast=False, which is lost if the model is saved in a "
+                "format other than SavedModel or loaded in TF 2.9 or older"
             )
             yield RULE.finding(
                 message,
                 path=layer.path,
                 address=layer.address,
-                advice="disable autocasting in the constructor of a custom class, which every "
-                "format preserves",
+                advice="to keep the setting in every format, disable autocasting in the "
+                "constructor of a custom class",
             )
 
 

@@ -1,14 +1,14 @@
 """
-Layers with weights have no policy in the file and use the global policy at load time.
+Layers with weights have no stored policy, so they use the global policy at load time.
 
-A layer without a policy in the file (``null``, or a policy map without a default) uses the global
-policy of the process that loads it. The same file is float32 in one program and mixed_float16 in
-another, with different results and memory use. The rule reports one note for each file. HDF5 and
-``.keras`` files never store the policy of the model itself, so models without variables are
-skipped.
+A layer without a stored policy (``null``, or a policy map without a default) uses the global policy
+of the process that loads it. The same file can run in float32 in one program and in mixed_float16
+in another, with different results and memory use. The rule reports one note per file. HDF5 and
+``.keras`` files never store the policy of a model itself, so the rule skips models without
+variables.
 
-Sources: ``DTypePolicyMap`` without a default, written and loaded by Keras 3.15.1: the layers were
-float32 under the global policy float32 and computed in float16 under mixed_float16.
+Sources: a ``DTypePolicyMap`` without a default, written and loaded by Keras 3.15.1. Its layers
+computed in float32 under the global policy float32, and in float16 under mixed_float16.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             else f"{len(found)} layers with weights have"
         )
         message = (
-            f"{layers} no policy in the file and {'uses' if len(found) == 1 else 'take'} "
-            f"the global policy at load time ({listed})"
+            f"{layers} no stored policy and {'uses' if len(found) == 1 else 'use'} the global "
+            f"policy at load time ({listed})"
         )
         yield RULE.finding(
             message,
-            advice="use migrate --set if the config of the layer supports a policy; otherwise "
-            "set the global policy before loading",
+            advice="if the config of the layer supports a policy, use migrate --set; otherwise, "
+            "set the global policy before you load the model",
         )
 
 

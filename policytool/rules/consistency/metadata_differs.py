@@ -1,11 +1,12 @@
 """
 The two copies of the Keras metadata in a SavedModel differ.
 
-TF 2.5 writes the metadata of each layer to ``keras_metadata.pb`` and to ``saved_model.pb``. TF 2.5
-and later read the first, TF 2.4 and older the second: they build different models from the same
-directory. Numbers of shared objects, which may be in only one copy, are ignored.
+TF 2.5 writes the metadata of each layer to both ``keras_metadata.pb`` and ``saved_model.pb``. TF
+2.5 and later read the first file, and TF 2.4 and older read the second, so they build different
+models from the same directory. The rule ignores the numbers of shared objects, because they may be
+in only one of the copies.
 
-Sources: keras/saving/saved_model/load.py of TF 2.5.3; SavedModels written by it.
+Sources: keras/saving/saved_model/load.py of TF 2.5.3; SavedModels written by TF 2.5.3.
 """
 
 from __future__ import annotations
@@ -41,5 +42,5 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example="keras_metadata.pb says mixed_bfloat16 where saved_model.pb says mixed_float16",
+    example="keras_metadata.pb contains mixed_bfloat16, but saved_model.pb contains mixed_float16",
 )

@@ -1,10 +1,10 @@
 """
-File format of TF 2.0 and older does not store mixed policies.
+File was written by TF 2.0 or older, which does not store mixed policies.
 
-TF 1.14 to 2.0 write the dtype of a layer's variables instead of its policy. A mixed_float16 model
-therefore loads as float32 in every release, with slower execution and different results, and the
-file does not show this. Standalone Keras 2.2 and 2.3 had no policies, so nothing is lost in their
-files.
+TF 1.14 to 2.0 store the dtype of a layer's variables instead of its policy. A mixed_float16 model
+therefore loads as float32 in every release, runs slower and returns different results. The file
+does not show whether this happened. Standalone Keras 2.2 and 2.3 had no policies, so their files
+lose nothing.
 
 Sources: HDF5, JSON and YAML files written by TF 1.15.0 and 2.0.4 under each policy that they
 support.
@@ -32,7 +32,10 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             RULE,
             case,
             observation,
-            advice="if the model was mixed, restore its policy with migrate --to mixed_float16",
+            advice=(
+                "if the model used mixed_float16, restore the policy with migrate --to "
+                "mixed_float16"
+            ),
         )
 
 

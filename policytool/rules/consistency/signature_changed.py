@@ -1,14 +1,14 @@
 """
-Signatures differ from the baseline: one is missing, or its inputs or outputs have different names
-or dtypes.
+Signatures differ from the baseline: one is missing, or the names or dtypes of its inputs or outputs
+changed.
 
-Clients of a served model send and expect the dtypes of its signatures. A policy change turns the
-outputs of a model from float32 to float16 or back if the last layer has no float32 policy, and the
-first symptom is a client that fails. A new signature is a note, because it does not affect existing
-clients.
+Clients of a served model send and expect the dtypes of its signatures. If the last layer has no
+float32 policy, a policy change turns the outputs of the model from float32 to float16 or back, and
+the first symptom is a client that fails. The rule reports a new signature as a note, because it
+does not affect existing clients.
 
 Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420;
-https://www.tensorflow.org/guide/mixed_precision, on float32 outputs.
+https://www.tensorflow.org/guide/mixed_precision, about float32 outputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from policytool.rules.finding import Finding
 
 _ADVICE: Final = (
-    "keep the output layer in its old dtype, or write the baseline again if the change is intended"
+    "restore the dtype of the output layer, or write the baseline again if the change is intended"
 )
 
 
@@ -41,7 +41,10 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             yield RULE.finding(
                 f"the signature {name} is missing",
                 detail=name,
-                advice="export it again, or write the baseline again if the signature is unused",
+                advice=(
+                    "export the signature again, or write the baseline again if no client uses "
+                    "the signature"
+                ),
             )
         elif name not in before:
             yield RULE.finding(f"the signature {name} is new", detail=name, severity=Severity.NOTE)
@@ -65,11 +68,11 @@ def _changes(before: Signature, after: Signature) -> Iterator[Finding]:
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for argument in sorted({*old, *new}):
         if argument not in new:
-            yield argument, "is gone"
+            yield argument, "is missing"
         elif argument not in old:
             yield argument, f"is new ({new[argument]})"
         elif old[argument] != new[argument]:
-            yield argument, f"was {old[argument]} and is {new[argument]}"
+            yield argument, f"changed from {old[argument]} to {new[argument]}"
 
 
 RULE: Final = Rule(
@@ -79,6 +82,6 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example="the output predictions of serving_default was float32 and is float16",
+    example="the output predictions of serving_default changed from float32 to float16",
     needs=Needs.BASELINE,
 )

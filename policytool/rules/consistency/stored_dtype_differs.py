@@ -1,13 +1,13 @@
 """
-Stored variables have a different dtype than their layer declares.
+Dtype of stored variables differs from the dtype that their layer declares.
 
-Releases create the variable in the dtype of the config and silently cast the stored values: float32
-values become float16, or float16 values fill float32 variables without regaining precision. The
-rule checks float variables of Keras' built-in layers whose policy is in the file. It takes into
-account that some layers keep variables in a different dtype, such as BatchNormalization under Keras
-2's float16. bfloat16 variables stored as float32 are correct if no release can read bfloat16 from
-the file format (PT403). Quantized layers, integers and TensorFlow.js models, which store only
-float32, are skipped.
+Releases create each variable in the dtype from the config and silently cast the stored values.
+float32 values become float16, or float16 values fill float32 variables without regaining precision.
+The rule checks the float variables of built-in Keras layers whose policy is in the file. It
+accounts for layers that keep their variables in a different dtype, such as BatchNormalization under
+the float16 policy of Keras 2. bfloat16 variables stored as float32 are correct if no release can
+read bfloat16 from the file format (PT403). The rule skips quantized layers, integers, and
+TensorFlow.js models, which store only float32.
 
 Sources: the variables of every class under every policy in tf_keras 2.21 and Keras 3.15
 (policytool/releases/data/layer_dtypes.json). From a file of TF 2.15 with float16 or float64 values
@@ -51,12 +51,13 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         )
         if stored:
             message = (
-                f"{layer.path} declares {layer.policy}, whose variables are "
-                f"{layer.variable_dtype}, and stores {', '.join(stored)}"
+                f"{layer.path} declares {layer.policy} with {layer.variable_dtype} "
+                f"variables, but stores {', '.join(stored)}"
             )
             advice = (
-                f"releases cast them to {layer.variable_dtype} on loading; set another policy "
-                "with migrate --set, or load and save the model again"
+                f"releases cast the stored values to {layer.variable_dtype} when they load "
+                "the file; set another policy with migrate --set, or load and save the "
+                "model again"
             )
             yield RULE.finding(message, path=layer.path, address=layer.address, advice=advice)
 
@@ -86,5 +87,5 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example="dense declares float16, whose variables are float16, and stores float32",
+    example="dense declares float16 with float16 variables, but stores float32",
 )

@@ -1,14 +1,14 @@
 """
 Traced dtypes of a SavedModel's graph differ from the policies of its layers.
 
-A SavedModel contains the policies of its layers and the graph that was traced when it was saved.
-Signatures run the graph, regardless of the policies; Keras rebuilds the layers from the policies.
-If only the metadata was edited, serving and training use different models. The rule compares the
-matrix products, convolutions and RNN kernels of each layer: a float16 BatchNormalization computes
-in float32 between casts by design, so other ops prove nothing.
+A SavedModel contains the policies of its layers and the graph that was traced when the model was
+saved. Signatures run the graph and ignore the policies, whereas Keras rebuilds the layers from the
+policies. If only the metadata was edited, serving and training use different models. The rule
+compares only the matrix products, convolutions and RNN kernels of each layer. Other ops prove
+nothing: by design, a float16 BatchNormalization computes in float32 between casts.
 
 Sources: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h for the ops; the graphs of
-TF 2.1 to tf_keras 2.21, all of which agree with their metadata as saved.
+TF 2.1 to tf_keras 2.21, which all match their metadata when they are saved.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """
 Layer stores integer kernels, but its policy declares no quantization.
 
-Releases build the layer with float kernels, which the file does not contain. A quantized
-MultiHeadAttention of Keras 3 writes such files, because its inner layers are quantized but missing
-from its config.
+Releases build the layer with float kernels, which the file does not contain. Keras 3 writes such
+files for a quantized MultiHeadAttention, because its inner layers are quantized but missing from
+its config.
 
-Sources: a MultiHeadAttention quantized to int8 and saved by Keras 3.15.1, which fails to load its
-own file: "Layer 'key' expected 2 variables, but received 0 variables during loading".
+Sources: a MultiHeadAttention that was quantized to int8 and saved by Keras 3.15.1, which fails to
+load its own file: "Layer 'key' expected 2 variables, but received 0 variables during loading".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             RULE,
             case,
             observation,
-            advice="save the model before quantization, and quantize it after loading",
+            advice="save the model before you quantize it, and quantize it after loading",
         )
 
 

@@ -1,11 +1,11 @@
 """
-Variables are stored as bfloat16 in a file format from which no release can read it.
+Variables are stored as bfloat16, which no release can read from this file format.
 
-HDF5 has no bfloat16 type, so Keras writes two untyped bytes. Only Keras 3 reads them, and only from
-its own ``.keras`` files. From whole-model HDF5 files and from the ``.keras`` files of Keras 2, no
-release reads them, including the one that wrote the file (``No cast function available``, ``data
-type 'bfloat16' not understood``). ``migrate`` stores the same values as float32, which every
-release reads under a bfloat16 policy.
+HDF5 has no bfloat16 type, so Keras writes two untyped bytes per value. Only Keras 3 can read them,
+and only from its own ``.keras`` files. No release can read them from whole-model HDF5 files or from
+the ``.keras`` files of Keras 2, not even the release that wrote the file (``No cast function
+available``, ``data type 'bfloat16' not understood``). ``migrate`` stores the same values as
+float32, which every release reads under a bfloat16 policy.
 
 Sources: files of TF 2.3 and 2.15, loaded in all releases from TF 2.3 to Keras 3.15 before and after
 ``migrate`` (fixtures/loads.json, fixtures/loads_migrated.json).
@@ -44,10 +44,11 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         if tensor.dtype == _BFLOAT16
     ]
     if found:
+        counted = "1 variable is" if len(found) == 1 else f"{len(found)} variables are"
         listed = join_first(["/".join(tensor.path) for tensor in found])
         message = (
-            f"{len(found)} of its variables are stored as bfloat16 ({listed}), which no "
-            "release reads from this file format"
+            f"{counted} stored as bfloat16 ({listed}), which no release can read from this "
+            "file format"
         )
         yield RULE.finding(message, remedy=Remedy(fix=Fix.SAFE))
 
@@ -59,6 +60,6 @@ RULE: Final = Rule(
     fix=Fix.SAFE,
     check=check,
     doc=__doc__,
-    example="6 of its variables are stored as bfloat16 (dense/dense/kernel:0, ...), "
-    "which no release reads from this file format",
+    example="6 variables are stored as bfloat16 (dense/dense/kernel:0, ...), which no release can "
+    "read from this file format",
 )

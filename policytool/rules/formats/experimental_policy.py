@@ -1,11 +1,11 @@
 """
-Layers use a policy of the experimental API of TF 2.0 to 2.8.
+Layers use a policy from the experimental API of TF 2.0 to 2.8.
 
-``Policy`` with a ``loss_scale`` (TF 2.1 to 2.3) and ``PolicyV1`` (TF 2.4 to 2.8, for every policy
-of that API) are no longer written by any release. TF 2.1 to 2.3 cannot read PolicyV1, Keras 3
-cannot read either, and every release from TF 2.4 on silently drops the loss scale. ``migrate``
-writes the bare name, and predictions stay unchanged. The rules loss-scale-dropped and
-ineffective-loss-scale report what the dropped loss scale means for training.
+TF 2.1 to 2.3 wrote ``Policy`` with a ``loss_scale``, and TF 2.4 to 2.8 wrote ``PolicyV1`` for every
+policy of that API. Current releases write neither. TF 2.1 to 2.3 cannot read PolicyV1, Keras 3
+cannot read either format, and every release from TF 2.4 on silently drops the loss scale.
+``migrate`` writes only the policy name, which keeps predictions unchanged. The rules
+loss-scale-dropped and ineffective-loss-scale report how the dropped loss scale affects training.
 
 Sources: tensorflow/python/keras/mixed_precision/policy.py of TF 2.3.4 and 2.5.3; the measured table
 in docs/compatibility.md.
@@ -40,7 +40,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         classes = " and ".join(sorted({str(one.class_name) for one in found}))
         scaled = " with a loss scale" if any(spells_scale(one.value) for one in found) else ""
         message = (
-            f"{layers} {'has' if path else 'have'} {names} in the format of the "
+            f"{layers} {'uses' if path else 'use'} {names} in the format of the "
             f"experimental API ({classes}{scaled})"
         )
         yield RULE.finding(

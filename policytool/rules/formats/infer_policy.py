@@ -1,9 +1,10 @@
 """
-Layers take their dtype from their first input (policies ``infer`` and ``_infer``).
+Layers infer their dtype from their first input (policies ``infer`` and ``_infer``).
 
-The compute dtype of such a layer is not in the file: with a float64 input, it is a float64 layer.
-TF 2.3 to tf_keras 2.21 read ``_infer`` in a ``Policy`` or ``PolicyV1`` dict; TF 2.1 and 2.2 read
-``infer`` in a ``Policy`` dict. No release reads any other form, and Keras 3 reads none.
+The file does not contain the compute dtype of such a layer: with a float64 input, the layer
+computes in float64. TF 2.3 to tf_keras 2.21 read ``_infer`` in a ``Policy`` or ``PolicyV1`` dict;
+TF 2.1 and 2.2 read ``infer`` in a ``Policy`` dict. No release reads any other form, and Keras 3
+does not read any of them.
 
 Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py of TF 2.2.3 and 2.3.4;
 measured with ``Dense.from_config`` in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15.
@@ -40,10 +41,10 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         path, layers = describe_layers(those)
         severity, loaders = _who(name, those)
         message = (
-            f"{layers} {'has' if path else 'have'} the policy {name}, which uses the "
-            f"dtype of the first input; {loaders}"
+            f"{layers} {'uses' if path else 'use'} the policy {name}, which infers the dtype from "
+            f"the first input; {loaders}"
         )
-        advice = f"set the dtype: policytool migrate --set '{path or 'PATTERN'}=POLICY'"
+        advice = f"set a policy: policytool migrate --set '{path or 'PATTERN'}=POLICY'"
         yield RULE.finding(
             message,
             path=path,
@@ -56,7 +57,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
 
 def _who(name: str, those: Sequence[Spelled]) -> tuple[Severity, str]:
     if name == _IMPLICIT and all(one.class_name in _OUTDATED for one in those):
-        return Severity.WARNING, "TF 2.4 to tf_keras read it, Keras 3 does not"
+        return Severity.WARNING, "TF 2.4 to tf_keras 2.21 read it, but Keras 3 does not"
     if name == _EXPLICIT and all(one.class_name == _OUTDATED[0] for one in those):
         return Severity.ERROR, "only TF 2.1 and 2.2 read it"
     return Severity.ERROR, "no release reads it"

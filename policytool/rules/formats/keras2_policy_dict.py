@@ -1,11 +1,10 @@
 """
-Policies use Keras 2 dicts, so the model fails to load in Keras 3.
+Policies are stored as Keras 2 dicts, so the model fails to load in Keras 3.
 
-TF 2.1 to 2.15 and tf_keras write a mixed policy as a ``Policy`` dict. They read it without
-problems, but Keras 3 fails with ``'str' object has no attribute 'quantization_mode'``. TF 2.5 and
-later, tf_keras and every Keras 3 read the bare name, which ``migrate`` writes. With ``--target``,
-the rule incompatible-policy-format reports such policies instead, for each target that cannot read
-them.
+TF 2.1 to 2.15 and tf_keras write a mixed policy as a ``Policy`` dict, which they can also read.
+Keras 3 fails with ``'str' object has no attribute 'quantization_mode'``. TF 2.5 and later, tf_keras
+and every Keras 3 release read the policy name, which ``migrate`` writes instead. With ``--target``,
+the rule incompatible-policy-format reports such policies for each target that cannot read them.
 
 Sources: keras/src/dtype_policies/__init__.py of Keras 3.15 (``deserialize``); measured with Keras
 3.0 to 3.15 on the files of 12 releases; leondgarse/Keras_insightface issue 132.
@@ -45,7 +44,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         path, layers = describe_layers(plain)
         names = ", ".join(sorted({str(one.name) for one in plain}))
         message = (
-            f"{layers} {'has' if path else 'have'} {names} as a Keras 2 dict, which Keras "
+            f"{layers} {'stores' if path else 'store'} {names} as a Keras 2 dict, which Keras "
             "3 cannot read"
         )
         yield RULE.finding(

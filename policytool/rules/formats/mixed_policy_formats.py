@@ -1,14 +1,15 @@
 """
-Policies in the file have the formats of several releases.
+Policies in the file use the formats of different releases.
 
-A release writes all policies in one format. Dicts of Keras 2 next to dicts of Keras 3, or a version
-number that does not match the format of the config, mean that the config was edited, merged or
-converted. Possibly no release loads such a file: Keras 2 fails on one format, Keras 3 on the other.
-Formats of several releases are not reported if one release reads them all, such as the output of
-``migrate``, which omits keys with default values and writes policies as bare names.
+A release writes all policies in one format. If a file contains the dicts of both Keras 2 and Keras
+3, or a version number that does not match the format of its config, the config was edited, merged
+or converted. There may be no release that loads such a file: Keras 2 fails on one format, and Keras
+3 on the other. The rule does not report mixed formats if a single release reads them all. An
+example is the output of ``migrate``, which omits keys with default values and writes policies as
+names.
 
-Sources: the policy formats of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, read from files
-that they wrote.
+Sources: the policy formats in files that TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15
+wrote.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             yield RULE.finding(
                 observation.message,
                 detail=_CODE,
-                advice="show the policies of the layers with policytool inspect",
+                advice="list the policies of the layers with policytool inspect",
             )
     found = (
         [one for one in everywhere(case.loaded) if one.class_name is not None]
@@ -49,7 +50,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     if old and new:
         (_, in_keras2), (_, in_keras3) = describe_layers(old), describe_layers(new)
         message = (
-            f"policies have the Keras 2 format at {in_keras2} and the Keras 3 format at "
+            f"policies use the Keras 2 format in {in_keras2} and the Keras 3 format in "
             f"{in_keras3}, and no release reads both"
         )
         yield RULE.finding(message, detail="policies", remedy=Remedy(fix=Fix.SAFE))

@@ -1,10 +1,10 @@
 """
 Layers use a policy name that later releases removed.
 
-TF 1.15 and 2.0 had ``<dtype>_with_float32_vars``, such as ``float16_with_float32_vars``. Every
-release from TF 2.1 on raises an error for the name, and TF 1.15 and 2.0 do not read it from files.
-Keras 3.1 and 3.2 could quantize a float16 policy to int8; later releases cannot. ``mixed_float16``
-and ``mixed_bfloat16`` are the current names of the same policies, and ``migrate`` writes them.
+TF 1.15 and 2.0 supported ``<dtype>_with_float32_vars``, such as ``float16_with_float32_vars``.
+Every release from TF 2.1 on raises an error for these names, and even TF 1.15 and 2.0 cannot read
+them from files. Keras 3.1 and 3.2 could quantize a float16 policy to int8; later releases cannot.
+``migrate`` writes the current names of the same policies, ``mixed_float16`` and ``mixed_bfloat16``.
 ``float64_with_float32_vars`` has no equivalent successor.
 
 Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py of TF 2.0.4 and 2.1.4;
@@ -42,8 +42,8 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         path, layers = describe_layers(those)
         life = policy.lifecycle(policy.policy_from_name(name))
         message = (
-            f"{layers} {'has' if path else 'have'} the policy {name}, a name that "
-            f"{life.removed} removed; the current name is {life.replacement}"
+            f"{layers} {'uses' if path else 'use'} the policy name {name}, which {life.removed} "
+            f"removed; the current name is {life.replacement}"
         )
         remedy = _remedy(name, str(life.replacement), those)
         yield RULE.finding(
@@ -52,7 +52,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             address=those[0].address,
             detail=name,
             remedy=remedy,
-            advice=None if remedy else f"write {life.replacement}",
+            advice=None if remedy else f"use {life.replacement} instead",
         )
 
 

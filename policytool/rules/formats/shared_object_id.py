@@ -1,18 +1,19 @@
 """
 Different objects have the same ``shared_object_id``.
 
-TF 2.5 and later number the objects in a config and write a shared object in full each time.
-Releases from TF 2.5 to tf_keras 2.21 silently use the first object of a number for all of them,
-regardless of the values and classes of the others. If only one of several shared policies was
-edited, the model therefore computes as before, and an initializer with the number of another object
-is replaced by that object.
+TF 2.5 and later number the objects in a config and write a shared object in full at each use. TF
+2.5 to tf_keras 2.21 silently use the first object with a given number everywhere, even if the other
+objects have different values or classes. If only one of several shared policies was edited, the
+edit therefore has no effect. Likewise, an initializer with the number of another object is replaced
+by that object.
 
 Sources: tensorflow/python/keras/utils/generic_utils.py of TF 2.5.3 (``SharedObjectLoadingScope``);
-measured by changing the policy of one layer, and by giving two classes of initializers the same
-number, in files of TF 2.5 to 2.15, loaded in TF 2.5 to 2.15 and tf_keras 2.21. HDF5, SavedModel and
-the ``.keras`` files of TF 2.12 use the first object. JSON does so up to TF 2.12, and later for
-everything except policies. ``.keras`` files of TF 2.13 and later and of Keras 3 use each object as
-written, so this rule does not check them.
+measured with files of TF 2.5 to 2.15, loaded in TF 2.5 to 2.15 and tf_keras 2.21. In these files,
+the policy of one layer was changed, or initializers of two classes were given the same number.
+Releases use the first object in HDF5 files, SavedModels and the ``.keras`` files of TF 2.12. In
+JSON, they do so up to TF 2.12; later releases do so for everything except policies. In ``.keras``
+files of TF 2.13 and later and of Keras 3, they use each object as written, so this rule does not
+check these files.
 """
 
 from __future__ import annotations
@@ -64,9 +65,8 @@ def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
     place, other = where(loaded, first[0]), others[0]
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
     message = (
-        f"{_describe(other[1])} at {where(loaded, other[0])}{more} has the {_ID} "
-        f"{first[1][_ID]} of {_describe(first[1])} at {place}, which releases use "
-        "instead"
+        f"{_describe(other[1])} at {where(loaded, other[0])}{more} has the same {_ID} "
+        f"({first[1][_ID]}) as {_describe(first[1])} at {place}, which releases use instead"
     )
     policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None
@@ -141,6 +141,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example='{"class_name": "Policy", "config": {"name": "mixed_float16"}, "shared_object_id": 5} '
-    "and "
-    'the same number at "mixed_bfloat16"',
+    'and the same number for "mixed_bfloat16"',
 )

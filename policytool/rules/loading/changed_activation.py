@@ -1,15 +1,14 @@
 """
-Activation function of the same name differs between the target release and the release that wrote
-the model.
+Activation function has a different formula in the target release.
 
-``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, clipped to 0 and 1. The gates
-of an LSTM or ConvLSTM2D with this activation change, and outputs differ by about 10 %. A file that
-is loaded directly keeps the name and therefore silently gets the other function. ``migrate
---target`` keeps predictions unchanged: it scales the input of the activation with an additional
-layer or, in recurrent layers with ``--allow-weight-rewrite``, rescales the weights. Custom
-functions of the same name are not checked.
+``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, clipped to the range from 0
+to 1. In an LSTM or ConvLSTM2D with this activation, the gates change, and outputs differ by about
+10 %. If a release loads the file directly, the name of the activation stays the same, but its
+formula silently changes. ``migrate --target`` keeps predictions unchanged: it scales the input of
+the activation with an additional layer or, in recurrent layers with ``--allow-weight-rewrite``,
+rescales the weights. The rule does not check custom functions with the same name.
 
-Sources: every activation of every release, called with the same numbers
+Sources: every activation function of every release, called with the same numbers
 (fixtures/layer_arguments.py).
 """
 
@@ -45,16 +44,16 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             if written is not None and computed is not None and written != computed:
                 place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
                 yield RULE.finding(
-                    f"{release_name(target)} computes a different {name} than the release that "
-                    f"wrote the file: {computed[_AT]:g} instead of {written[_AT]:g} at "
-                    f"-1{_targets.also(place)}",
+                    f"{release_name(target)} computes a different {name} than the release "
+                    f"that wrote the file: {computed[_AT]:g} instead of {written[_AT]:g} "
+                    f"for the input -1{_targets.also(place)}",
                     path=layers[0],
                     address=_targets.address(case, place),
                     detail=f"{target} {name}",
                     advice=conversion_advice.advice(
                         case,
                         target,
-                        "pass a custom function with the original formula as custom_objects",
+                        "pass a custom function with the original formula in custom_objects",
                     ),
                 )
 
@@ -85,7 +84,7 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='audit --target keras3 of {"class_name": "LSTM", "config": {"recurrent_activation": '
-    '"hard_sigmoid", ...}} of Keras 2',
+    example='{"class_name": "LSTM", "config": {"recurrent_activation": "hard_sigmoid", ...}} in a '
+    "Keras 2 file, audited with --target keras3",
     needs=Needs.TARGET,
 )

@@ -1,12 +1,13 @@
 """
 Model fails to load in the target release.
 
-The release lacks a class, a class does not support or requires a key, or the release lacks an op,
-does not support the file format, or has no kernel for a dtype. Each cause is a separate finding;
-the PT1 rules report incompatible policy formats. If ``migrate`` without ``--target`` is enough, the
-finding contains that command. If ``migrate --target`` can convert the model into a new file, the
-finding contains that command, otherwise the reason: ``audit`` makes the same plan as ``migrate``.
-``--fix`` never converts. The release that wrote the file still loads it.
+The target release lacks a class or an op, or has no kernel for a dtype; one of its classes does not
+support or requires a config key; or it does not support the file format. Each cause is a separate
+finding, and the PT1 rules report incompatible policy formats. If ``migrate`` without ``--target``
+fixes the model, the finding contains that command. If ``migrate --target`` can convert the model to
+a new file, the finding contains that command; otherwise, it contains the reason. ``audit`` uses the
+same plan as ``migrate``, but ``--fix`` never converts a model. The release that wrote the file can
+still load it.
 
 Sources: every class and key (fixtures/layer_arguments.py) and every dtype
 (fixtures/layer_dtypes.py) tried in every release, and the fixtures loaded in every release
@@ -65,8 +66,8 @@ def _archives(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         if running_release(name) and "keras" not in get(name).formats and writers != {name}:
             loader, _ = target_and_containers(name)
             yield RULE.finding(
-                f"{name} fails to load the model: its .keras archives have a layout that no other "
-                "release writes",
+                f"{name} fails to load the model: it reads only its own layout of .keras "
+                "archives, which no other release writes",
                 detail=f"{name} container",
                 advice=conversion_advice.advice(case, loader, _OTHERWISE),
             )
@@ -80,18 +81,19 @@ def _otherwise(case: RuleInput, cause: Cause) -> str:
 
 
 _OTHERWISE: Final = (
-    "load the model in the release that wrote it, rebuild it in the target, and copy its weights"
+    "load the model in the release that wrote it, rebuild it in the target release, and "
+    "copy the weights"
 )
 _ADVICE: Final = {
     Obstacle.DTYPE: (
-        "set a policy with kernels: mixed_float16 or mixed_bfloat16 instead of a "
-        "pure 16-bit policy, or float32"
+        "set a policy that has kernels: float32, or mixed_float16 or mixed_bfloat16 "
+        "instead of a pure 16-bit policy"
     ),
 }
 
 _WITHOUT_CONFIG: Final = {
     "weights": "build the model from its code and call load_weights",
-    "savedmodel": "call its signatures as a layer, keras.layers.TFSMLayer",
+    "savedmodel": "load its signatures as a layer with keras.layers.TFSMLayer",
 }
 """By the format of a file that has no config; Keras 3.0, 3.3 and 3.15 make the layer."""
 
@@ -102,7 +104,7 @@ RULE: Final = Rule(
     fix=Fix.SAFE,
     check=check,
     doc=__doc__,
-    example='audit --target keras3.6 of {"class_name": "Dense", "config": {"units": 4, '
-    '"quantization_config": null, ...}}',
+    example='{"class_name": "Dense", "config": {"units": 4, "quantization_config": null, ...}}, '
+    "audited with --target keras3.6",
     needs=Needs.TARGET,
 )

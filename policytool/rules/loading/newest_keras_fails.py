@@ -1,10 +1,10 @@
 """
 Model fails to load in the newest Keras.
 
-``pip install tensorflow`` and ``pip install keras`` install this release. The finding summarizes
-all causes. With ``--target``, this rule is silent, and the other loading rules report each cause.
-If the model is meant for another release, specify it with ``--target``, or skip this rule with
-``--ignore``.
+``pip install tensorflow`` and ``pip install keras`` install the newest Keras. One finding
+summarizes all causes. With ``--target``, this rule reports nothing, and the other loading rules
+report each cause. If the model is meant for another release, specify that release with
+``--target``, or skip this rule with ``--ignore``.
 
 Sources: docs/compatibility.md.
 """

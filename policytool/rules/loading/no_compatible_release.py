@@ -1,14 +1,14 @@
 """
 Model fails to load in every checked release.
 
-The release that wrote the file is one of the checked releases or is between two of them. Either the
-file was unreadable when it was written, was damaged or edited later, or comes from a release whose
-format no other release reads. Often, ``migrate --target`` can convert it for a release of the same
-library.
+The checked releases include the release that wrote the file, or the releases directly before and
+after it. The cause is therefore one of the following: the file was already unreadable when it was
+written, it was damaged or edited later, or no other release can read its format. ``migrate
+--target`` can often convert the file for a release of the same library.
 
-Sources: docs/compatibility.md; examples among the fixtures are bfloat16 variables in HDF5,
-subclassed models in HDF5, models with Keras 3 operations in HDF5, and archives with another file
-extension (fixtures/loads.json).
+Sources: docs/compatibility.md. Among the fixtures, these are bfloat16 variables in HDF5, subclassed
+models in HDF5, models with Keras 3 operations in HDF5, and archives with another file extension
+(fixtures/loads.json).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     )
     remedy = _targets.remedy(case, own)
     yield RULE.finding(
-        f"fails to load in all {len(found)} checked releases; {release_name(own.loader)}: "
+        f"fails to load in all {len(found)} checked releases; in {release_name(own.loader)}: "
         f"{cause.reason}{_targets.at(cause)}",
         remedy=remedy,
         advice=None

@@ -1,12 +1,13 @@
 """
 Compatibility of the model with the target release is unknown.
 
-The model contains a custom class, a Lambda, an op called by name, or a key that no known release
-writes. The target may fail to load it; only loading shows the result. If ``migrate --target`` can
-convert the model, the finding contains the command and the remaining open question, otherwise the
-reason.
+The model contains a custom class, a Lambda, an op that is called by name, or a key that no known
+release writes. To find out whether the target supports it, you must load the model. If ``migrate
+--target`` can convert the model, the finding contains the command and the question that remains
+open; otherwise, it contains the reason.
 
-Sources: docs/compatibility.md lists what is checked, and how the real releases loaded the fixtures.
+Sources: docs/compatibility.md, which lists the checks and shows how the real releases loaded the
+fixtures.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 def _otherwise(loader: str, doubt: Cause) -> str:
     """Return what to do where migrate does not convert the file."""
     if doubt.kind is Obstacle.CONTAINER:
-        return "use its signatures: tf.saved_model.load returns them"
-    return f"load it in {release_name(loader)} with the code of its classes to find out"
+        return "use its signatures, which tf.saved_model.load returns"
+    return f"to find out, load the model in {release_name(loader)} with the code of its classes"
 
 
 RULE: Final = Rule(
@@ -62,8 +63,7 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='audit --target keras3 of {"class_name": "Lambda", "config": {"function": '
-    '["4wEAAAAA...", '
-    "null, null], ...}}",
+    example='{"class_name": "Lambda", "config": {"function": ["4wEAAAAA...", null, null], ...}}, '
+    "audited with --target keras3",
     needs=Needs.TARGET,
 )

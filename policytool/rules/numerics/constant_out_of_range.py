@@ -1,15 +1,15 @@
 """
 Config of a float16 layer contains a number outside the range of float16.
 
-Layers cast such numbers to their compute dtype: values beyond 65504 become infinite, values below
-0.00000003 become 0. A Rescaling by 1e6 returns infinity and NaN, one by 1e-8 returns zeros. A
-Masking with the value -1e9 does not mask in Keras 3 and returns NaN in tf_keras. A Normalization
-divides by infinity. The rule checks only keys for which float16 changes the results. bfloat16 has
-the range of float32.
+Layers cast such numbers to their compute dtype. In float16, values beyond 65504 become infinite,
+and values below 0.00000003 become 0. A Rescaling by 1e6 returns infinity and NaN, and a Rescaling
+by 1e-8 returns zeros. A Masking with the value -1e9 does not mask in Keras 3 and returns NaN in
+tf_keras. A Normalization divides by infinity. The rule checks only keys for which float16 changes
+the results. It skips bfloat16, which has the range of float32.
 
 Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, each key with 1e6 and 1e-8 under float32
 and mixed_float16. Apple's coremltools keeps an op in float32 if one of its constants is beyond
-65504 (mil/passes/defs/quantization.py), and OpenVINO if an epsilon is below 6.1e-05.
+65504 (mil/passes/defs/quantization.py), and OpenVINO does so if an epsilon is below 6.1e-05.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             layer = loaded.layers[index]
             for key, value, becomes in out_of_range(site.class_name, loaded.config(index)):
                 message = (
-                    f"{layer.path} ({site.class_name}) computes in float16, in which its {key} of "
-                    f"{value:g} becomes {becomes}"
+                    f"{layer.path} ({site.class_name}) computes in float16 and has a {key} "
+                    f"of {value:g}, which becomes {becomes} in float16"
                 )
                 yield RULE.finding(
                     message,

@@ -1,21 +1,21 @@
 """
 Layer or optimizer uses an epsilon that float16 cannot represent.
 
-An epsilon prevents a division by zero. float16 rounds values up to 0.00000003 to 0 and loses
-precision below 0.00006. The rule reports layers that use their epsilon in float16:
-GroupNormalization of tf_keras, and its LayerNormalization under the pure float16 policy, which
-return NaN for a constant input with an epsilon of 1e-8. BatchNormalization, the normalization
-layers of Keras 3, and tf_keras' LayerNormalization under mixed_float16 cast to float32 and back. A
-custom class with an epsilon in its config is a note, because the file does not show how the class
-uses it.
+An epsilon prevents a division by zero. In float16, values up to 0.00000003 become 0, and values
+below 0.00006 lose precision. The rule reports layers that use their epsilon in float16:
+GroupNormalization of tf_keras, and LayerNormalization of tf_keras under the pure float16 policy.
+With an epsilon of 1e-8, both return NaN for a constant input. The rule skips layers that cast to
+float32 and back: BatchNormalization, the normalization layers of Keras 3, and LayerNormalization of
+tf_keras under mixed_float16. If a custom class has an epsilon in its config, the rule reports a
+note, because the file does not show how the class uses it.
 
 An optimizer uses its epsilon in the dtype of the model's variables. With float16 variables, an
-epsilon of 1e-8 gives NaN for every zero gradient, and so does Adamax with 1e-7. With the default of
-1e-7, three steps of Adam at a learning rate of 0.01 moved a weight with a gradient of 1e-4 from 1
-to -0.5 instead of 0.97.
+epsilon of 1e-8 produces NaN for every zero gradient; with Adamax, 1e-7 does so as well. With the
+default epsilon of 1e-7 and a learning rate of 0.01, three steps of Adam moved a weight with a
+gradient of 1e-4 from 1 to -0.5 instead of 0.97.
 
-Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, whose optimizers agree;
-https://github.com/keras-team/keras/issues/22586.
+Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, whose optimizers return the same
+results; https://github.com/keras-team/keras/issues/22586.
 """
 
 from __future__ import annotations
@@ -89,10 +89,9 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 def _used_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
     layer = loaded.layers[index]
     lost = epsilon <= ROUNDS_TO_ZERO
-    comes = "becomes 0: a constant input gives NaN" if lost else "loses precision"
+    comes = "becomes 0, and a constant input produces NaN" if lost else "loses precision"
     return RULE.finding(
-        f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16, and it "
-        f"{comes}",
+        f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16: it {comes}",
         path=layer.path,
         address=layer.address,
         severity=Severity.WARNING if lost else Severity.NOTE,
@@ -131,14 +130,15 @@ def _of_optimizer(loaded: LoadedModel) -> Iterator[Finding]:
         return
     zero = epsilon <= ROUNDS_TO_ZERO or (name == "Adamax" and epsilon <= _FAILS_ADAMAX)
     comes = (
-        "a gradient of zero gives NaN" if zero else "small gradients change weights far too much"
+        "a zero gradient produces NaN" if zero else "small gradients change weights far too much"
     )
     message = (
-        f"the optimizer {name} adds an epsilon of {epsilon:g} in float16, the dtype of "
-        f"{len(halves)} layers' variables: {comes}"
+        f"the optimizer {name} adds an epsilon of {epsilon:g} in float16, the variable dtype of "
+        f"{len(halves)} layer{'s' if halves[1:] else ''}: {comes}"
     )
     advice = (
-        "keep variables in float32 (mixed_float16), or compile with a larger epsilon, such as 1e-4"
+        "keep variables in float32 (mixed_float16), or compile the model with a larger "
+        "epsilon, such as 1e-4"
     )
     yield RULE.finding(message, detail="optimizer", advice=advice)
 
@@ -154,5 +154,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example='{"class_name": "GroupNormalization", "config": {"epsilon": 1e-12, "dtype": '
-    '"mixed_float16", ...}} in a file of Keras 2',
+    '"mixed_float16", ...}} in a Keras 2 file',
 )

@@ -1,15 +1,16 @@
 """
 Integer IDs are rounded to 16-bit floats before a lookup or an embedding.
 
-A layer casts float inputs to its compute dtype; Reshape and Concatenate do so as well. float16
-represents all integers up to 2048, bfloat16 up to 256: the ID 2909 becomes 2908 in float16 and 2912
-in bfloat16, 65535 becomes infinite, and the model silently looks up the wrong row. Integer inputs
-are not cast; an input layer with a 16-bit float dtype rounds its inputs. The rule skips embeddings
-that have no more rows than the dtype can distinguish, and IDs that reach an Embedding directly from
-a float32 input, because Embedding does not cast its inputs.
+A layer casts float inputs to its compute dtype, and so do Reshape and Concatenate. float16
+represents all integers up to 2048, and bfloat16 all integers up to 256. For example, the ID 2909
+becomes 2908 in float16 and 2912 in bfloat16, and 65535 becomes infinite in float16. The model then
+silently looks up the wrong row. Layers do not cast integer inputs, but an input layer with a 16-bit
+float dtype rounds its inputs. The rule skips embeddings with no more rows than the dtype can
+distinguish. It also skips IDs that reach an Embedding directly from a float32 input, because
+Embedding does not cast its inputs.
 
 Sources: https://github.com/keras-team/keras/issues/19332; measured with Keras 3.15.1 and tf_keras
-2.21.0, both of which build Embedding with autocast=False.
+2.21.0, both of which create Embedding with autocast=False.
 """
 
 from __future__ import annotations
@@ -82,5 +83,5 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example="a float32 Input, a Reshape under mixed_float16, an Embedding of 30,000 rows",
+    example="a float32 Input, a Reshape under mixed_float16, and an Embedding with 30,000 rows",
 )

@@ -1,14 +1,15 @@
 """
 Model computes in float16, which is slower than float32 on a CPU.
 
-Few processors compute in float16: TensorFlow converts to float32 and back for each op. The rule
-runs only with ``--device cpu`` and reports one note for each model. bfloat16 is not reported,
-because newer processors have instructions for it.
+Few CPUs compute in float16, so TensorFlow converts values to float32 and back for each op. The rule
+runs only with ``--device cpu`` and reports one note per model. It does not report bfloat16, because
+newer CPUs have instructions for it.
 
-Sources: TensorFlow's guide, which says that mixed_float16 runs significantly slower on CPUs,
-https://www.tensorflow.org/guide/mixed_precision. With TensorFlow 2.21 and Keras 3.15 on an AMD EPYC
-with AVX512-BF16 and no AVX512-FP16, three Dense layers took 1.3 times as long under mixed_float16
-as in float32, and two Conv2D 1.7 times; under mixed_bfloat16, both took 0.7 times as long.
+Sources: TensorFlow's guide to mixed precision, which states that mixed_float16 runs significantly
+slower on CPUs, https://www.tensorflow.org/guide/mixed_precision. Times were measured with
+TensorFlow 2.21 and Keras 3.15 on an AMD EPYC with AVX512-BF16 but without AVX512-FP16. Under
+mixed_float16, three Dense layers took 1.3 times as long as in float32, and two Conv2D layers took
+1.7 times as long. Under mixed_bfloat16, both took 0.7 times as long.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             f"{', '.join(names)} {'computes' if len(names) == 1 else 'compute'} in "
             "float16, which is slower than float32 on CPUs"
         )
-        yield RULE.finding(message, advice="export it again from a model in float32")
+        yield RULE.finding(message, advice="export the model again in float32")
 
 
 def _layers(loaded: LoadedModel) -> list[int]:
@@ -87,6 +88,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example="policytool audit --device cpu model.h5, on a model whose layers use mixed_float16",
+    example="layers that use mixed_float16, audited with --device cpu",
     needs=Needs.DEVICE,
 )

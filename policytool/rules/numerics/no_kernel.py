@@ -1,15 +1,16 @@
 """
-Layer or graph needs an op that has no kernel in its dtype on the chosen device.
+Layer or graph needs an op that has no kernel for its dtype on the chosen device.
 
 On a CPU, such a layer fails when it is called: "Could not find device for node". On a GPU,
 TensorFlow silently runs the op on the CPU if the CPU has a kernel, and copies the data there and
-back. This is a warning; it is an error if the CPU has no kernel either. The policy is the cause in
-each case, because a float32 kernel exists. The rule checks the ops of each Keras layer and, for a
-SavedModel, also those of its graph.
+back. The rule reports this as a warning, or as an error if the CPU has no kernel either. The cause
+is always the policy, because a float32 kernel exists. The rule checks the ops of each Keras layer
+and, for a SavedModel, also the ops of its graph.
 
 Source: the kernel registry of TensorFlow 2.21, and layers traced with tf_keras 2.21 and Keras 3.15.
-For the CPU, it agrees with the failures of the layers when called. For GPUs, only the registry was
-used; no layer was called on a GPU. Kernels that oneDNN adds on some processors are not included.
+For the CPU, the registry matches the layers that failed when they were called. For GPUs, only the
+registry was used; no layer was called on a GPU. Kernels that oneDNN adds on some CPUs are not
+included.
 """
 
 from __future__ import annotations
@@ -104,12 +105,12 @@ def _graph(document: Document, told: set[str], device: Device) -> Iterator[Findi
         found |= seen
     for (name, dtype), count in sorted(found.items()):
         times = "once" if count == 1 else f"{count} times"
-        message = f"the graph computes {name} in {dtype} {times}, {_comes((name,), dtype, device)}"
+        message = f"the graph runs {name} in {dtype} {times}, {_comes((name,), dtype, device)}"
         yield RULE.finding(
             message,
             detail=f"{name} {dtype}",
             severity=_severity((name,), dtype, device),
-            advice="export it again with that part in float32",
+            advice="export the model again with this part in float32",
         )
 
 
@@ -122,12 +123,12 @@ def _severity(ops: tuple[str, ...], dtype: str, device: Device) -> Severity:
 
 
 def _comes(ops: tuple[str, ...], dtype: str, device: Device) -> str:
-    which = "which TensorFlow 2.21 has"
+    which = "for which TensorFlow 2.21 has"
     if device is Device.CPU:
-        return f"{which} no CPU kernel for"
+        return f"{which} no CPU kernel"
     if _severity(ops, dtype, device) is Severity.ERROR:
-        return f"{which} neither a GPU nor a CPU kernel for"
-    return f"{which} no GPU kernel for: it runs on the CPU"
+        return f"{which} neither a GPU nor a CPU kernel"
+    return f"{which} no GPU kernel, so it runs on the CPU"
 
 
 RULE: Final = Rule(
@@ -137,9 +138,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example=(
-        "policytool audit --device cpu model.h5, on a model with a MaxPooling3D that uses "
-        "mixed_float16"
-    ),
+    example=("a MaxPooling3D that uses mixed_float16, audited with --device cpu"),
     needs=Needs.DEVICE,
 )

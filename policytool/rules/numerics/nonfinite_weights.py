@@ -1,12 +1,12 @@
 """
 Stored weights contain NaN or infinity.
 
-In every dtype, a single NaN or infinity turns most results into NaN. Usually training diverged, in
-mixed_float16 often because losses were not scaled. The rule also checks the optimizer's variables,
-but not those of metrics. It reads the stored values, which requires ``--weights``; a note lists
-values that could not be read.
+In every dtype, a single NaN or infinity turns most results into NaN. The usual cause is that
+training diverged; with mixed_float16, this often happens because losses were not scaled. The rule
+also checks the variables of the optimizer, but not those of metrics. It requires ``--weights``,
+because it reads the stored values. A note lists the values that could not be read.
 
-Sources: IEEE 754; TensorFlow's guide to mixed precision on gradients that overflow,
+Sources: IEEE 754; TensorFlow's guide to mixed precision, about gradients that overflow,
 https://www.tensorflow.org/guide/mixed_precision.
 """
 
@@ -36,20 +36,19 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     for path, counts in case.counts.items():
         if counts.nonfinite:
             layer, name = owners.get(path, (None, "/".join(path)))
-            what = f"{layer.path} holds" if layer is not None else "the file holds"
-            values = (
-                "1 value that is"
-                if counts.nonfinite == 1
-                else f"{counts.nonfinite} values that are"
+            owner = layer.path if layer is not None else "the file"
+            values = "value" if counts.nonfinite == 1 else "values"
+            message = (
+                f"{owner} has {counts.nonfinite} NaN or infinite {values} in {name}, out of "
+                f"{counts.values}"
             )
-            message = f"{what} {values} NaN or infinite, of {counts.values} in {name}"
             where, address = (layer.path, layer.address) if layer is not None else (None, None)
             yield RULE.finding(
                 message,
                 path=where,
                 address=address,
                 detail=name,
-                advice="go back to a checkpoint from before the training diverged",
+                advice="return to a checkpoint from before training diverged",
             )
     if case.unread:
         yield _unread(case)
@@ -74,7 +73,7 @@ def _unread(case: RuleInput) -> Finding:
         else f"{len(case.unread)} stored variables were"
     )
     message = (
-        f"{many} not read, so its values are unknown ({listed}: {next(iter(case.unread.values()))})"
+        f"{many} not read, so the values are unknown ({listed}: {next(iter(case.unread.values()))})"
     )
     return RULE.finding(message, detail="unread", severity=Severity.NOTE)
 

@@ -1,12 +1,12 @@
 """
 Output layer computes in 16 bits.
 
-The layers that produce a model's outputs should compute in float32, regardless of the other layers:
-losses and metrics are computed from them, and clients of a signature that expect float32 get a
-different dtype. float16 has about 3 decimal digits, bfloat16 slightly fewer. Outputs are detected
-in the graph of a functional or sequential model; those of a subclassed model are unknown. ``migrate
---set`` sets the layer to float32. The signatures of a SavedModel keep their traced dtypes until
-``--retrace`` re-exports the model.
+The layers that produce a model's outputs should compute in float32, regardless of the other layers.
+Losses and metrics are computed from the outputs, and clients that expect float32 from a signature
+receive a different dtype. float16 has a precision of about 3 decimal digits, and bfloat16 slightly
+less. The rule detects outputs in the graph of a functional or sequential model; the outputs of a
+subclassed model are unknown. ``migrate --set`` sets the layer to float32. The signatures of a
+SavedModel keep their traced dtypes until ``--retrace`` re-exports the model.
 
 Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision,
 https://www.tensorflow.org/guide/mixed_precision; with TF 2.21 and tf_keras 2.21, a model with only
@@ -114,7 +114,7 @@ def _signature(signature: Signature) -> Iterator[Finding]:
     halves = {name: dtype for name, dtype in signature.outputs.items() if dtype in HALVES}
     if halves:
         listed = ", ".join(f"{name} as {dtype}" for name, dtype in halves.items())
-        advice = "cast the output to float32 in the model, and export it again"
+        advice = "cast the output to float32 in the model, and export the model again"
         yield RULE.finding(
             f"the signature {signature.name} returns {listed}",
             detail=f"signature {signature.name}",
@@ -130,5 +130,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example='{"class_name": "Dense", "config": {"name": "predictions", "dtype": "mixed_float16", '
-    '...}}, named in "output_layers"',
+    '...}}, listed in "output_layers"',
 )

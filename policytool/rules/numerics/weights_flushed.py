@@ -1,18 +1,19 @@
 """
 Stored weights of a variable are too small for float16.
 
-A layer casts its variables to its compute dtype before it uses them. float16 rounds values up to
-0.00000003 to 0 and loses precision below 0.00006. Single small values are harmless, although
-TensorRT warns of them: next to larger values in the same kernel, they add nothing to a sum. The
-rule reports variables whose values are all too small for float16: as a warning if most become 0,
-otherwise as a note. The variance of a Normalization has one number for each feature, so each value
-that becomes 0 counts. Biases are added to larger values and are skipped, as are variables that a
-layer uses in their stored dtype. The rule reads the stored values, which requires ``--weights``.
+A layer casts its variables to its compute dtype before it uses them. In float16, values up to
+0.00000003 become 0, and values below 0.00006 lose precision. A few small values are harmless,
+although TensorRT warns about them: next to larger values in the same kernel, they add nothing to a
+sum. The rule reports a variable if all of its values are too small for float16. The finding is a
+warning if most values become 0, and a note otherwise. The variance of a Normalization has one value
+per feature, so the rule reports it if any value becomes 0. The rule skips biases, which are added
+to larger values, and variables that a layer uses in their stored dtype. It requires ``--weights``,
+because it reads the stored values.
 
-Sources: IEEE 754, binary16; the variables that layers cast were determined with tf_keras 2.21 and
-Keras 3.15. Of 261 variables in 14 published models, 45 contain such values and three consist mostly
-of them (up to 90 % of a regularized kernel, whose sums come from the other 10 %). No variable
-consists only of such values.
+Sources: IEEE 754, binary16; the variables that layers cast, determined with tf_keras 2.21 and Keras
+3.15. Of 261 variables in 14 published models, 45 contain such values, and three consist mostly of
+them. In one regularized kernel, they make up 90 % of the values, but the sums come from the other
+10 %. No variable consists only of such values.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                 else Severity.NOTE
             )
             message = (
-                f"{layer.path} computes in {compute_dtype(found.loaded, found.index)}, for which "
-                f"{counts.flushed + counts.subnormal} of {rest} values in {name} are too small: "
-                f"{counts.flushed / rest:.0%} become 0, {counts.subnormal / rest:.0%} lose "
-                "precision"
+                f"{layer.path} computes in {compute_dtype(found.loaded, found.index)}, but "
+                f"{counts.flushed + counts.subnormal} of {rest} nonzero values in {name} "
+                f"are too small for it: {counts.flushed / rest:.0%} become 0, "
+                f"{counts.subnormal / rest:.0%} lose precision"
             )
             remedy = to_float32(found.loaded, (found.index,))
             yield RULE.finding(

@@ -2,13 +2,13 @@
 Stored weights overflow to infinity in the compute dtype of their layer.
 
 A layer casts its variables to its compute dtype before it uses them. Under mixed_float16, values of
-65520 and above become infinite, and results become infinite or NaN. The rule reads the stored
-values, which requires ``--weights``. It skips variables that a layer uses in their stored dtype,
-such as those of BatchNormalization, and layers of custom classes.
+65520 and above become infinite, and results become infinite or NaN. The rule requires
+``--weights``, because it reads the stored values. It skips layers of custom classes, and variables
+that a layer uses in their stored dtype, such as those of BatchNormalization.
 
-Sources: IEEE 754, binary16; the variables that layers cast were determined with tf_keras 2.21 and
-Keras 3.15, by changing each variable by less than the precision of float16. NVIDIA's Model
-Optimizer keeps a node in float32 if an initializer exceeds 65504 (modelopt/onnx/autocast).
+Sources: IEEE 754, binary16; the variables that layers cast, determined with tf_keras 2.21 and Keras
+3.15 by changing each variable by less than the precision of float16. NVIDIA's Model Optimizer keeps
+a node in float32 if an initializer exceeds 65504 (modelopt/onnx/autocast).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
     for found in rounded_variables(case, options):
         layer, counts = found.layer, found.counts
         if counts.overflow:
-            become = "value becomes" if counts.overflow == 1 else "values become"
+            become = "becomes" if counts.overflow == 1 else "become"
             dtype = compute_dtype(found.loaded, found.index)
             message = (
-                f"{layer.path} computes in {dtype}, in which {counts.overflow} {become} infinite "
-                f"of {counts.values} in {found.name}"
+                f"{layer.path} computes in {dtype}, in which {counts.overflow} of {counts.values} "
+                f"values in {found.name} {become} infinite"
             )
             yield RULE.finding(
                 message,
@@ -54,6 +54,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example="a kernel that holds 70000.0, in a Dense under mixed_float16",
+    example="a kernel that contains 70000.0, in a Dense under mixed_float16",
     needs=Needs.WEIGHTS,
 )

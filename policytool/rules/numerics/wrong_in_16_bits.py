@@ -1,18 +1,18 @@
 """
-Layer has a class with known errors in its 16-bit compute dtype.
+Layer class has known errors in its 16-bit compute dtype.
 
-Which classes are affected depends on the library: tf_keras averages and normalizes in the compute
-dtype, while Keras 3 casts to float32 and back. The rule checks the library that wrote the file and,
-with ``--target``, the target library as well. Most of these errors produce neither NaN nor a
-warning: a GlobalAveragePooling2D of tf_keras over 128x128 values of 10 returns 2 in float16. The
-size of pooled images and the learned values of a Normalization are not in a config, so these two
-are notes; a Normalization whose config contains its mean and variance is checked with these values.
-``migrate --to`` keeps all these layers in float32.
+The affected classes depend on the library: tf_keras averages and normalizes in the compute dtype,
+whereas Keras 3 casts to float32 and back. The rule checks the library that wrote the file and, with
+``--target``, the target library as well. Most of these errors produce neither NaN nor a warning: in
+float16, a GlobalAveragePooling2D of tf_keras over 128x128 values of 10 returns 2. A config contains
+neither the size of pooled images nor the learned values of a Normalization, so the rule reports
+notes for these classes. If the config of a Normalization contains its mean and variance, the rule
+checks these values. ``migrate --to`` keeps all these layers in float32.
 
-Sources: each class was measured on CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0
-against the same layer in float32 with equal weights; the message contains the result. The lists of
-ops that TensorFlow's and PyTorch's automatic mixed precision keep in float32 agree, except for
-classes that upcast their inputs themselves.
+Sources: each class was measured on CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0, and
+compared with the same layer in float32 with equal weights; the message contains the result. The
+lists of ops that the automatic mixed precision of TensorFlow and PyTorch keeps in float32 agree,
+except for classes that upcast their inputs themselves.
 """
 
 from __future__ import annotations
@@ -112,7 +112,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example='{"class_name": "GlobalAveragePooling2D", "config": {"dtype": "mixed_float16", ...}} '
-    "in "
-    "a "
-    "file of Keras 2",
+    "in a Keras 2 file",
 )

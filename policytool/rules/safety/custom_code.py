@@ -1,11 +1,11 @@
 """
-Model uses custom classes or functions, whose code must be available.
+Model uses custom classes or functions, whose code is not in the file.
 
-The file contains their configs but not their code: loading needs the package that defines them, or
-``custom_objects``, and runs their code. A custom layer may compute in any dtype, so its policy
-proves little. The rule reports one note for each class or function with the number of its layers,
-losses and metrics. A SavedModel with traces loads without the code, at least in Keras 2, because
-its graph replaces the code.
+The file contains the configs of these classes and functions, but not their code. To load the model,
+import the package that defines them or pass them in ``custom_objects``; loading runs their code. A
+custom layer can compute in any dtype, so its policy proves little. The rule reports one note for
+each class or function, with the number of layers, losses and metrics that use it. A SavedModel with
+traces loads without the code, at least in Keras 2, because its graph replaces the code.
 
 Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer
 classes that each release exports.
@@ -41,7 +41,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             if count > 1
             else f"{layer.path if layer is not None else 'the training configuration'} needs"
         )
-        message = f"{used} {name}, which is custom and whose code is not in the file"
+        message = f"{used} {name}, a custom class or function whose code is not in the file"
         alone = layer if count == 1 else None
         yield RULE.finding(
             message,

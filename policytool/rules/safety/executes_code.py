@@ -1,20 +1,21 @@
 """
 Loading the model executes code from the file, such as a Lambda layer.
 
-A Lambda, at any depth (in wrappers, nested models, RNN cells), contains the bytecode of a Python
-function. So does ``__lambda__`` at any place: as an activation, initializer, loss, metric or
-learning-rate schedule. Loading builds the function and calls it to determine the shape of the
-layer. Bytecode can do anything that Python can, and runs only in the Python version that wrote it.
-Keras 3 rejects it unless ``safe_mode=False`` is set or code loaded earlier disables safe mode;
-Keras 3.0 to 3.11.2 do not check HDF5. Keras 2 and TensorFlow run it, tf_keras 2.21 even with
-``safe_mode=True`` in HDF5. The rule does not analyze what the code does.
+A Lambda layer contains the bytecode of a Python function. It can be at any depth: in wrappers,
+nested models and RNN cells. A ``__lambda__`` object also contains bytecode and can be an
+activation, initializer, loss, metric or learning-rate schedule. Releases build the function when
+they load the model, and call it to determine the shape of the layer. Bytecode can do anything that
+Python can, and runs only in the Python version that wrote it. Keras 3 rejects it unless
+``safe_mode=False`` is set or code loaded earlier disables safe mode; Keras 3.0 to 3.11.2 do not
+check HDF5. Keras 2 and TensorFlow run it; for HDF5, tf_keras 2.21 does so even with
+``safe_mode=True``. The rule does not analyze the code.
 
 The weights in a ``.keras`` archive can be a pickle (``model.weights.npz``), which executes code
-when loaded.
+when it is loaded.
 
-A note reports YAML that calls Python classes, as written by TF 1.15 to 2.2: these classes contain
-one value and are harmless, and the reader rejects other tags. PyYAML 5.2 and later do not read
-them.
+The rule reports a note for YAML that calls Python classes, which TF 1.15 to 2.2 write. These
+classes contain one value and are harmless, and policytool rejects other tags. PyYAML 5.2 and later
+cannot read them.
 
 Sources: CVE-2024-3660, CVE-2025-9905, CVE-2026-12481; keras/src/layers/core/lambda_layer.py of
 Keras 3.15.1. With ``safe_mode=True``, Keras 3.6.0 and tf_keras 2.21.0 ran the Lambda of an HDF5

@@ -1,16 +1,16 @@
 """
 Graph of a SavedModel contains ops that access files or the network, or call Python.
 
-A graph is a program: TensorFlow runs its ops when a function is called, or when the model is loaded
-if the op is in an initializer. The rule checks all functions of all graphs, including those that
-nothing calls. Ops of TensorFlow's own savers and tables (SaveV2, RestoreV2, MergeV2Checkpoints,
-InitializeTableFromTextFile) are findings unless their paths come from the placeholder of the saver
-or from an asset. ``tf.print`` is a note, or an error if it prints to a file. PT612 reports ops that
-are not on the reviewed lists.
+A graph is a program: TensorFlow runs its ops when a function is called or, if the op is in an
+initializer, when the model is loaded. The rule checks all functions of all graphs, including those
+that are never called. It reports the ops of TensorFlow's own savers and tables (SaveV2, RestoreV2,
+MergeV2Checkpoints, InitializeTableFromTextFile) unless their paths come from the placeholder of the
+saver or from an asset. ``tf.print`` is a note, or an error if it prints to a file. PT612 reports
+ops that are not on the reviewed lists.
 
-Sources: TensorFlow's SECURITY.md, on untrusted models; the op registry of TensorFlow 2.21.0, by
-argument names; ``saved_model_cli scan`` of the same release looks for PrintV2, ReadFile and
-WriteFile.
+Sources: TensorFlow's SECURITY.md, about untrusted models; the op registry of TensorFlow 2.21.0,
+searched by argument name; ``saved_model_cli scan`` of the same release, which looks for PrintV2,
+ReadFile and WriteFile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         if op is not None:
             severity = Severity.NOTE if name == hazards.PRINTING else None
             yield RULE.finding(
-                f"its graph has the op {name}, which {op.what}",
+                f"the graph contains the op {name}, which {op.what}",
                 detail=name,
                 severity=severity,
                 advice=_ADVICE,

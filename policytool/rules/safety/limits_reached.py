@@ -1,10 +1,10 @@
 """
 Parts of the file were not checked because they exceed a limit.
 
-policytool reads untrusted files within limits. If a graph exceeds them, its traced dtypes are
-unknown, and the rules that compare it with the layers report nothing. Of several graphs in a
-SavedModel, one is reported, although all are searched for harmful ops. The absence of findings then
-proves nothing about the other parts.
+policytool reads untrusted files within limits. If a graph exceeds a limit, its traced dtypes are
+unknown, and the rules that compare the graph with the layers report nothing. If a SavedModel
+contains several graphs, policytool reports one of them, but searches all of them for harmful ops.
+In both cases, the absence of findings proves nothing about the other parts.
 
 Sources: the limits in policytool/support/limits.py with their reasons;
 tensorflow/python/saved_model/tag_constants.py for the graph that releases load.
@@ -38,5 +38,8 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example="saved_model.pb holds 3 graphs (train; eval; serve); the one tagged serve is reported",
+    example=(
+        "saved_model.pb contains 3 graphs (train; eval; serve); only the graph tagged serve is "
+        "reported"
+    ),
 )

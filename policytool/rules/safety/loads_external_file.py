@@ -1,18 +1,19 @@
 """
-Layers open or download another file when the model is loaded.
+Layers open or download other files when the model is loaded.
 
 ``TFSMLayer`` loads a SavedModel from a path in the config and runs its graph.
 ``TorchModuleWrapper`` unpickles a module, which can execute arbitrary code. TensorFlow Hub's
-``KerasLayer`` downloads a model by its handle. ``StringLookup``, ``IntegerLookup`` and
-``TextVectorization`` read the file or URL in ``vocabulary`` unless it is a list. A feature column
-reads the checkpoint in ``ckpt_to_load_from``. The path is resolved on the machine that loads the
-model. The file's content becomes part of the model, so anyone with access to the model can read it.
+``KerasLayer`` downloads the model that its handle refers to. ``StringLookup``, ``IntegerLookup``
+and ``TextVectorization`` read the file or URL in ``vocabulary`` unless it is a list. A feature
+column reads the checkpoint in ``ckpt_to_load_from``. All paths are resolved on the machine that
+loads the model. The content of the file becomes part of the model, so anyone with access to the
+model can read it.
 
 Sources: CVE-2026-1462 (TFSMLayer), CVE-2025-49655 (TorchModuleWrapper), CVE-2025-12058
 (vocabulary); keras/src/export/tfsm_layer.py, keras/src/utils/torch_utils.py and
 keras/src/layers/preprocessing/index_lookup.py of Keras 3.15.1. tf_keras 2.21.0 filled a
-``StringLookup`` with a path from that file when it loaded a model, and Keras 3.6.0 and 3.15.1 did
-so when they built the layer outside safe mode.
+``StringLookup`` that has a path with the content of that file when it loaded a model. Keras 3.6.0
+and 3.15.1 did so when they built the layer with safe mode disabled.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         RULE,
         case,
         Harm.FILE,
-        advice="save the model with the data inside, or load it only if you trust the file or URL",
+        advice="save the data in the model, or load the model only if you trust the file or URL",
     )
 
 

@@ -1,10 +1,10 @@
 """
-Layer name is a path that leads out of a directory.
+Layer name is a path that leads outside the model directory.
 
 Keras 3 uses layer names as paths when it saves and loads data other than weights, such as
-vocabularies. A name with ``../``, an absolute path or a NUL character makes it write or read
-elsewhere on the machine. A plain slash is harmless: layers of DenseNet have names such as
-``conv1/bn``.
+vocabularies. If a name contains ``../``, an absolute path or a NUL character, Keras 3 reads or
+writes files elsewhere on the machine. A plain slash is harmless: layers of DenseNet have names such
+as ``conv1/bn``.
 
 Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_lib.py of Keras
 3.15.1, which rejects such paths.
@@ -35,7 +35,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         name = hazards.leading_out(site)
         if name is not None:
             message = (
-                f"the layer name {name[:_SHOWN]!r} is a path that leads out of the model directory"
+                f"the layer name {name[:_SHOWN]!r} is a path that leads outside the model directory"
             )
             yield RULE.finding(
                 message,

@@ -1,11 +1,11 @@
 """
 Model uses functions, ops, classes or arguments that were never reviewed.
 
-policytool has reviewed lists of symbols that only compute: the classes of every Keras release, and
-about a thousand functions and a thousand ops of TensorFlow. ``check``, ``migrate --verify`` and
+policytool contains reviewed lists of symbols that only compute: the classes of every Keras release,
+and about a thousand functions and a thousand ops of TensorFlow. ``check``, ``migrate --verify`` and
 ``migrate --retrace`` load a model without ``--trust`` only if all of its symbols are on these
-lists. This rule reports symbols that are neither on these lists nor known to be harmful: a function
-or op that affects more than tensors, one that a newer release added, or a misspelled one.
+lists. This rule reports symbols that are neither on these lists nor known to be harmful. Such a
+symbol may affect more than tensors, be new in a later release, or be misspelled.
 
 Sources: data/pure_classes.json, data/pure_functions.json and data/pure_ops.json, reviewed against
 TensorFlow 2.21.0, tf_keras 2.21.0 and Keras 3.15.1.
@@ -37,8 +37,8 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     for name in sorted(case.document.ops):
         if not (hazards.is_pure_op(name) or hazards.is_placed_op(name) or hazards.op(name)):
             yield RULE.finding(
-                f"its graph has the op {short(name)}, which is not on the list of ops that only "
-                "compute",
+                f"the graph contains the op {short(name)}, which is not on the list of ops "
+                "that only compute",
                 detail=name,
                 advice=_ADVICE,
             )

@@ -220,8 +220,8 @@ def _parse_entry(entry: Mapping[str, object], number: int) -> Known:
     )
     if not (isinstance(path, str) and path and isinstance(rule, str) and isinstance(layer, str)):
         raise BaselineError(
-            f"is an invalid baseline: finding {number} lacks a path or a rule, or has a "
-            "layer that is not text"
+            f"is an invalid baseline: finding {number} lacks a path or a rule, or its layer "
+            "is not text"
         )
     if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
         raise BaselineError(
@@ -241,8 +241,7 @@ def _signature(entry: Mapping[str, object], number: int) -> tuple[str, Signature
         and all(isinstance(one, str) for one in computes)
     ):
         raise BaselineError(
-            f"is an invalid baseline: signature {number} lacks a path, a name, or the "
-            "dtypes it computes in"
+            f"is an invalid baseline: signature {number} lacks a path, a name, or compute dtypes"
         )
     return path, Signature(
         name=name,
@@ -255,7 +254,7 @@ def _signature(entry: Mapping[str, object], number: int) -> tuple[str, Signature
 def _dtypes(value: object, number: int) -> Mapping[str, str]:
     if not isinstance(value, dict) or not all(isinstance(dtype, str) for dtype in value.values()):
         raise BaselineError(
-            f"is an invalid baseline: signature {number} has inputs or outputs that are "
-            "not names with dtypes"
+            f"is an invalid baseline: signature {number} has inputs or outputs that do not "
+            "map names to dtypes"
         )
     return dict(value)

@@ -189,9 +189,7 @@ def _let_pass(finding: Finding, place: str, passing: Suppressions) -> Suppressed
             return Suppressed(finding=finding, reason=one.reason, by="suppression")
     for ignored in passing.per_file:
         if finding.rule in ignored.rules and ignored.pattern.matches(place):
-            return Suppressed(
-                finding=finding, reason=f"per-file-ignores has {ignored}", by="per-file-ignores"
-            )
+            return Suppressed(finding=finding, reason=f"matches {ignored}", by="per-file-ignores")
     return None
 
 

@@ -1,10 +1,10 @@
 """
 Training configuration fails to load in the target release.
 
-The model itself loads, but ``load_model`` fails unless it is called with ``compile=False``. Keras
-renamed the loss-scaling wrapper four times and its arguments twice. Optimizers of TF 2.11 and later
-have different names and arguments than earlier ones, and Keras 3 cannot read the loss ``'mse'``
-that it wrote to HDF5 itself. Custom losses and metrics are not checked; PT603 lists them.
+The model itself loads, but ``load_model`` fails unless you pass ``compile=False``. Keras renamed
+the loss-scaling wrapper four times and its arguments twice. Optimizers of TF 2.11 and later have
+different names and arguments than those of earlier releases. Keras 3 cannot read the loss ``'mse'``
+that it wrote to HDF5 itself. The rule does not check custom losses and metrics; PT603 lists them.
 
 Sources: measured by loading 83 compiled files of 17 releases in 15 releases, with ``compile=True``
 and ``compile=False``; GantMan/nsfw_model issue 164.
@@ -36,7 +36,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                 f"{training.reason}",
                 detail=verdict.loader,
                 advice=conversion_advice.advice(
-                    case, verdict.loader, "load it with compile=False and compile it again"
+                    case, verdict.loader, "load the model with compile=False and compile it again"
                 ),
             )
 
@@ -48,7 +48,7 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example='--target tf2.3 and "optimizer_config": {"class_name": "LossScaleOptimizer", "config": '
-    '{"inner_optimizer": ...}}',
+    example='"optimizer_config": {"class_name": "LossScaleOptimizer", "config": '
+    '{"inner_optimizer": ...}}, audited with --target tf2.3',
     needs=Needs.TARGET,
 )

@@ -1,9 +1,9 @@
 """
-Policies have a loss scale that releases drop, and training does not change.
+Policies have a loss scale that releases drop, but training does not change.
 
-The saved optimizer has the same loss scale, ``compile()`` sets it again, or only layers have it: in
-every release, only the policy of the model scales losses. Keep this in mind before you compile the
-model again, because that replaces the saved optimizer.
+Training does not change if the saved optimizer has the same loss scale, if ``compile()`` sets it
+again, or if only layers have it. In every release, only the policy of the model scales losses. If
+you compile the model again, you replace the saved optimizer and its loss scale.
 
 Sources: tensorflow/python/keras/engine/training.py of TF 2.3.4 (``_get_optimizer``); measured by
 saving with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.
@@ -38,5 +38,5 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example="a policy with FixedLossScale 128, and an optimizer in a LossScaleOptimizer with 128",
+    example="a policy with FixedLossScale 128, and a LossScaleOptimizer with the same scale",
 )

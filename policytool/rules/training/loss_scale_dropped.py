@@ -1,11 +1,10 @@
 """
-Policy of the model has a loss scale that releases silently drop, and training changes.
+Policy of the model has a loss scale that releases silently drop, which changes training.
 
-Policies of TF 2.0 to 2.8 had a loss scale. TF 2.4 and every later release, including the one that
-wrote the file, ignore it. The model then trains with a different loss scale or without one; under
+Policies of TF 2.0 to 2.8 could contain a loss scale. TF 2.4 and later ignore it, even in files that
+they wrote themselves. The model then trains with a different loss scale or without one; under
 mixed_float16, small gradients become zero. A compiled model also stores the scale in its optimizer,
-which preserves it. This rule reports models whose optimizer has no loss scale or a different
-one.
+which preserves it. This rule reports models whose optimizer has no loss scale or a different one.
 
 Sources: tensorflow/python/keras/mixed_precision/policy.py of TF 2.3.4 and 2.5.3; measured by saving
 with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.
@@ -65,5 +64,5 @@ RULE: Final = Rule(
     check=check,
     doc=__doc__,
     example='"dtype": {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": '
-    '{"class_name": "FixedLossScale", ...}}}, and no optimizer',
+    '{"class_name": "FixedLossScale", ...}}} in a model without an optimizer',
 )

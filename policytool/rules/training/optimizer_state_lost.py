@@ -1,10 +1,10 @@
 """
-Optimizer state is not restored in the target release.
+Target release does not restore the optimizer state.
 
-The model and its training configuration load without an error, but training restarts from an empty
-state: the running averages that Adam and other optimizers keep for each weight are zero. From HDF5,
-Keras 3 restores the number of steps but no averages, so the bias correction of the first steps is
-missing as well.
+The model and its training configuration load without an error, but training restarts with an empty
+optimizer state. The running averages that Adam and other optimizers store for each weight are zero.
+From HDF5, Keras 3 restores the number of steps but not the averages, so the first steps also lack
+the bias correction.
 
 Sources: measured by loading 76 compiled files of 16 releases in the releases that support them, and
 comparing the loaded state with the stored state; keras-team/keras issues 15709 and 18112.
@@ -49,6 +49,6 @@ RULE: Final = Rule(
     fix=None,
     check=check,
     doc=__doc__,
-    example="--target tf2.15 and an HDF5 file whose optimizer is a LossScaleOptimizerV3",
+    example="an HDF5 file whose optimizer is a LossScaleOptimizerV3, audited with --target tf2.15",
     needs=Needs.TARGET,
 )

@@ -1,11 +1,11 @@
 """
 Saved optimizer has a format that no release of Keras writes.
 
-Its loss scale is unknown, ``migrate`` leaves it unchanged, and the model fails to load unless
-``compile=False`` is set. Such a file was edited or converted by hand.
+The loss scale of this optimizer is unknown, and ``migrate`` leaves the optimizer unchanged. The
+model fails to load unless you pass ``compile=False``. Such a file was edited or converted by hand.
 
-Source: the optimizer configs of TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, read from
-files that they wrote.
+Source: the optimizer configs in files that TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15
+wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
     for observation in case.model.observations:
         if observation.code == _CODE:
             yield RULE.finding(
-                observation.message, advice="load it with compile=False and compile it again"
+                observation.message, advice="load the model with compile=False and compile it again"
             )
 
 

@@ -2,8 +2,8 @@
 Optimizer scales losses, but no layer computes in float16.
 
 float32, float64 and bfloat16 represent gradients down to 1e-38, so loss scaling has no benefit. It
-costs a little time in each step, and dynamic loss scaling skips a step after each overflow. Usually
-it is left over from an experiment with mixed_float16.
+slows each step down a little, and dynamic loss scaling skips a step after each overflow. It is
+usually left over from an experiment with mixed_float16.
 
 Sources: https://www.tensorflow.org/guide/mixed_precision, "Loss scaling";
 keras/src/optimizers/loss_scale_optimizer.py of Keras 3.15.
@@ -54,10 +54,10 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
             )
         )
         message = (
-            f"its {optimizer.class_name} scales losses ({words(optimizer.loss_scale)}), "
-            f"but no layer computes in float16 (compute dtypes: {used})"
+            f"the {optimizer.class_name} scales losses ({words(optimizer.loss_scale)}), but "
+            f"no layer computes in float16 (compute dtypes: {used})"
         )
-        yield RULE.finding(message, advice="compile it without loss scaling")
+        yield RULE.finding(message, advice="compile the model without loss scaling")
 
 
 RULE: Final = Rule(

@@ -1,18 +1,18 @@
 """
 Model computes in mixed_float16, but its saved optimizer does not scale losses.
 
-Gradients below 6e-8 are zero in float16. Loss scaling multiplies the loss before the gradients are
-computed, then divides the gradients. ``compile()`` adds it if the model's policy is mixed_float16,
-but a functional or sequential model gets its policy from the global policy at load time, which is
-float32 by default. ``.keras`` files store the optimizer that was passed to ``compile()``, without
-the wrapper that ``compile()`` adds: under the default policy, the layers compute in float16 and
-losses are not scaled. In Keras 3, such a file also loses the optimizer state, because the state
-belongs to the wrapper.
+In float16, gradients below 6e-8 become zero. Loss scaling multiplies the loss before the gradients
+are computed, and then divides the gradients by the same factor. ``compile()`` enables it if the
+model's policy is mixed_float16. However, a functional or sequential model uses the global policy at
+load time, which is float32 by default. ``.keras`` files store the optimizer that was passed to
+``compile()``, without the wrapper that ``compile()`` adds. Under the default policy, the layers
+therefore compute in float16, but losses are not scaled. In Keras 3, such a file also loses the
+optimizer state, because the state belongs to the wrapper.
 
-Sources: https://www.tensorflow.org/guide/mixed_precision; measured with TF 2.12, 2.15, tf_keras
+Sources: https://www.tensorflow.org/guide/mixed_precision; measured with TF 2.12, TF 2.15, tf_keras
 2.21 and Keras 3.0 to 3.15. All of them load their own ``.keras`` files of such a model with a plain
-optimizer under the default policy, and with a wrapped optimizer, including its state, under
-mixed_float16.
+optimizer under the default policy. Under mixed_float16, they load them with a wrapped optimizer and
+its state.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
         tensor.path[: len(INNER_STATE)] == INNER_STATE for tensor in case.document.tensors or ()
     ):
         message = (
-            f"{layers} in float16, and {optimizer.class_name} was trained with loss "
-            "scaling, which is not in the file: under the default policy, losses are not "
-            "scaled"
+            f"{layers} in float16, but the file does not contain the loss scaling that "
+            f"{optimizer.class_name} was trained with: under the default policy, losses are "
+            "not scaled"
         )
     else:
         message = (
@@ -93,6 +93,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example='"compile_config": {"optimizer": {"class_name": "Adam", ...}} in a .keras whose layers '
-    "have the policy mixed_float16",
+    example='"compile_config": {"optimizer": {"class_name": "Adam", ...}} in a .keras file whose '
+    "layers use mixed_float16",
 )

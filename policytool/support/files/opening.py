@@ -211,7 +211,7 @@ def write_stream(path: Path, data: bytes) -> None:
                 view = view[os.write(descriptor, view) :]
             except BlockingIOError:
                 if not select.select((), (descriptor,), (), limits.PIPE_SECONDS.value)[1]:
-                    raise _too_late(path, "its reader read nothing for") from None
+                    raise _too_late(path, "its reader read nothing within") from None
     finally:
         os.close(descriptor)
 
@@ -324,5 +324,7 @@ def _in_time(read: Callable[[], Answer], path: Path | str) -> Answer:
 def _too_late(path: Path | str, what: str) -> TimeoutError:
     limit = limits.PIPE_SECONDS
     return TimeoutError(
-        errno.ETIMEDOUT, f"{what} the {limit.value} seconds of {limit.name}", str(path)
+        errno.ETIMEDOUT,
+        f"{what} the {limit.name} limit of {limit.value} second{'s' if limit.value > 1 else ''}",
+        str(path),
     )

@@ -130,14 +130,14 @@ class Child:
         code = self.process.returncode
         if code is not None and code < 0:
             return (
-                f"was ended by {signal.Signals(-code).name}"
+                f"was terminated by {signal.Signals(-code).name}"
                 if -code in set(signal.Signals)
-                else f"was ended by signal {-code}"
+                else f"was terminated by signal {-code}"
             )
         last = next(
             (line.strip() for line in reversed(self.messages.splitlines()) if line.strip()), ""
         )
-        return f"ended with code {code}" + (f": {last[:300]}" if last else "")
+        return f"exited with code {code}" + (f": {last[:300]}" if last else "")
 
     @property
     def may_have_lacked_memory(self) -> bool:

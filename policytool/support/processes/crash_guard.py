@@ -224,15 +224,15 @@ def crash(number: int) -> Crash:
     if hasattr(signal, "SIGPROF") and number == signal.SIGPROF:
         most = limits.CALL_SECONDS
         what = (
-            f"was stopped after {most.value} seconds of processor time in one library "
-            "call, which damaged HDF5 can cause"
+            f"was stopped after {most.value} seconds of CPU time in one library call, which "
+            "damaged HDF5 files can cause"
         )
         how = f"{what}; raise the limit with --limit {most.name}={2 * most.value}"
         return Crash(code="worker-timeout", how=how)
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return Crash(
         code="worker-crashed",
-        how=f"was ended by {name}{_NOT_ENOUGH_MEMORY if name in _MAY_LACK_MEMORY else ''}",
+        how=f"was terminated by {name}{_NOT_ENOUGH_MEMORY if name in _MAY_LACK_MEMORY else ''}",
     )
 
 

@@ -261,7 +261,7 @@ def _tell(worker: _Worker, line: bytes) -> None:
 
 def _crash(child: Child) -> Crash:
     if beyond := limits.ANSWER_BYTES.exceeded_message(child.longest_line, counting=True):
-        return Crash(code="worker-limit", how=f"answered with {beyond}")
+        return Crash(code="worker-limit", how=f"returned {beyond}")
     how = child.how_it_ended()
     code = child.process.returncode
     crash = (

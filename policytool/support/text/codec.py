@@ -184,7 +184,7 @@ def _check(
     :raises TypeError: for any other.
     """
     if not isinstance(found, kinds) or (isinstance(found, bool) and cls is not bool):
-        raise TypeError(f"{words} was expected")
+        raise TypeError(f"expected {words}")
     return found
 
 

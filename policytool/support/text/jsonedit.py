@@ -140,7 +140,7 @@ class _Walk:
         except EditError:
             raise
         except (ValueError, RecursionError, IndexError) as error:
-            raise EditError("the text is not JSON, or nests too deep") from error
+            raise EditError("the text is not JSON, or is nested too deeply") from error
         if self._blank(place.end) != len(self._text):
             raise EditError(f"more text follows the JSON value, at character {place.end}")
         return place

@@ -57,7 +57,7 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
     if beyond := limits.JSON_BYTES.exceeded_message(len(text)):
         raise JsonError("json-limit", f"is JSON of {beyond}")
     if beyond := limits.JSON_VALUES.exceeded_message(_most_values(text)):
-        raise JsonError("json-limit", f"is JSON of {beyond}")
+        raise JsonError("json-limit", f"is JSON with {beyond}")
     repeated: list[str] = []
 
     def unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -327,7 +327,8 @@ class _Composer:
         if any(node is target for node, _ in self._open):
             raise YamlError(
                 "invalid-yaml",
-                f"contains a value inside itself, through the alias *{event.anchor} at line {line}",
+                f"contains a value that contains itself through the alias *{event.anchor} "
+                f"at line {line}",
             )
         node = YamlNode(kind="alias", target=target)
         self._measure(node, (target,))
@@ -343,7 +344,7 @@ class _Composer:
         if node.size > self._most:
             raise YamlError(
                 "yaml-limit",
-                "after expansion of its aliases, contains "
+                "contains, after its aliases are expanded, "
                 f"{limits.YAML_VALUES.exceeded_message(node.size, counting=True)}",
             )
         if node.depth > self._deepest + 1:
@@ -384,8 +385,8 @@ def _foreign(tag: str, line: int) -> YamlError:
         )
     return YamlError(
         "yaml-tag",
-        f"has the tag {_display(tag)} at line {line + 1}, which is not plain data and "
-        "is never constructed",
+        f"has the tag {_display(tag)} at line {line + 1}, which is not plain data and which "
+        "policytool never constructs",
     )
 
 

@@ -132,7 +132,7 @@ def test_parts_without_their_index_are_told_by_name_and_passed_over_when_found(
     (place / "training.index").unlink()
     ended = run("inspect", name)
     assert ended.code == 3
-    assert "Its index, training.index, is not here" in ended.err
+    assert "Copy its index, training.index, to the same directory" in ended.err
     assert "[checkpoint-part]" in ended.err
     assert run("inspect", ".").code == 4
 
@@ -225,7 +225,7 @@ def test_objects_in_circles_and_chains_are_bounded(tmp_path: Path) -> None:
     depth = limits.OBJECT_DEPTH.value + 1
     chain = [*(([("n", index + 1)], []) for index in range(depth)), ([], [("", "x")])]
     bundles.write(tmp_path / "chain", dict([bundles.object_graph(chain), ("x", FLOAT)]))
-    with pytest.raises(ModelFileError, match="nests its objects in at least 201 levels"):
+    with pytest.raises(ModelFileError, match="nests objects in at least 201 levels"):
         policytool.inspect(tmp_path / "chain.index")
 
 

@@ -94,11 +94,11 @@ def test_shard_can_be_named_alone(place: Path) -> None:
 @pytest.mark.parametrize(
     ("mapped", "code", "words"),
     [
-        ({"/a/vars": ["../m_00000.weights.h5"]}, "escaping-link", "not in its own directory"),
+        ({"/a/vars": ["../m_00000.weights.h5"]}, "escaping-link", "outside its directory"),
         (
             {"/a/vars": ["/etc/m_00000.weights.h5"]},
             "escaping-link",
-            "not in its own directory",
+            "outside its directory",
         ),
         ({"/a/vars": ["linked.weights.h5"]}, "escaping-link", "linked.weights.h5"),
         ({"/a/vars": ["gone.weights.h5"]}, "shard-missing", "gone.weights.h5"),

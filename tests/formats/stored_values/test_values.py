@@ -179,7 +179,7 @@ def test_a_few_bytes_do_not_become_gigabytes(tmp_path: Path) -> None:
         file["model_weights"].create_dataset(
             "dense_a/dense_a/kernel:0", (2**20, 2**20), "f4", chunks=(64, 64), compression="gzip"
         )
-    assert "stored bytes would become" in reason(path)
+    assert "stored bytes would expand to" in reason(path)
 
 
 def test_chunks_too_large_to_hold_are_not_read(
@@ -510,7 +510,7 @@ def test_a_tensor_may_lie_in_several_shards(
         (
             [{**KERNEL_ENTRY, "quantization": {"dtype": "uint8", "min": 0.0, "scale": 1.0}}],
             ["shard.bin"],
-            "stored quantised",
+            "it is stored quantized",
         ),
         ([KERNEL_ENTRY], ["gone.bin"], "missing"),
         ([KERNEL_ENTRY], ["../shard.bin"], "outside"),

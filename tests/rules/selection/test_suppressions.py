@@ -92,9 +92,7 @@ def test_a_reason_speaks_before_what_has_none() -> None:
         ).suppressed
     ] == ["suppression"]
     both = suppress(audited(found), passing(per_file=(ignored,), known=known)).suppressed
-    assert [(one.by, one.reason) for one in both] == [
-        ("per-file-ignores", "per-file-ignores has *.h5:PT1")
-    ]
+    assert [(one.by, one.reason) for one in both] == [("per-file-ignores", "matches *.h5:PT1")]
     assert [one.by for one in suppress(audited(found), passing(known=known)).suppressed] == [
         "baseline"
     ]

@@ -95,8 +95,8 @@ def test_a_special_file_in_a_model_is_named(kind: str, command: str, tmp_path: P
     assert ended.code == 3
     for number, member in enumerate(MEMBERS):
         assert (
-            f"error: {number}/model: has a {kind} instead of the file {member.name}. Replace it "
-            "with a regular file. [not-regular]"
+            f"error: {number}/model: contains a {kind} instead of the file {member.name}. "
+            "Replace it with a regular file. [not-regular]"
         ) in ended.err
 
 

@@ -46,9 +46,8 @@ LITTLE: Final = (
 )
 
 STUCK: Final = (
-    "stopped after 0.5 seconds of processor time in one library call, which damaged HDF5 can "
-    "cause. "
-    "Raise the limit with --limit call-seconds=1.0"
+    "stopped after 0.5 seconds of CPU time in one library call, which damaged HDF5 files "
+    "can cause. Raise the limit with --limit call-seconds=1.0"
 )
 
 CRASH: Final = (
@@ -194,7 +193,7 @@ def test_a_crash_ends_with_a_sentence(
     )
     cause = "because a library crashed or memory ran out"
     said = (
-        "error: bad.h5: could not be read: the process that read it was ended by "
+        "error: bad.h5: could not be read: the process that read it was terminated by "
         f"{number.name}, {cause}. [worker-crashed]\n"
     )
     assert (ended.code, ended.err) == (3, said)

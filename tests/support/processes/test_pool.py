@@ -191,7 +191,7 @@ def test_a_crash_costs_one_report(models: Path, meddling: Any) -> None:
     ]
     first = two[lost[0]]
     assert isinstance(first, Failure)
-    assert "was ended by SIGSEGV" in first.message
+    assert "was terminated by SIGSEGV" in first.message
     assert "the last words" in first.details
     assert not children(os.getpid())
 
@@ -206,7 +206,7 @@ def test_a_process_that_ends_by_itself_is_told_by_its_last_words(
     )
     results = inspected(every(models)[:4], 2)
     assert all(
-        isinstance(result, Failure) and result.message.endswith("ended with code 1: no way")
+        isinstance(result, Failure) and result.message.endswith("exited with code 1: no way")
         for result in results
     )
 
@@ -318,8 +318,9 @@ def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, bounde
         (
             pipe,
             (
-                "could not be read: the process that read it took at least 4 seconds, more "
-                "than the 3 of read-seconds; raise the limit with --limit read-seconds=6"
+                "could not be read: the process that read it took at least 4 seconds, "
+                "above the read-seconds limit of 3; raise the limit with --limit "
+                "read-seconds=6"
             ),
         )
     ]
@@ -367,7 +368,8 @@ def test_a_killed_process_costs_the_file_that_it_read(
     assert process.returncode == 3
     assert out.count(b'"path": "m') > 12
     assert (
-        b"error: m00a.h5: could not be read: the process that read it was ended by SIGKILL" in err
+        b"error: m00a.h5: could not be read: the process that read it was terminated by SIGKILL"
+        in err
     )
     assert all(is_gone(pid) for pid in both)
     assert not list((models / "temporary").iterdir())

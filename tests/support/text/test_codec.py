@@ -305,14 +305,14 @@ def test_what_is_absent_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("cls", "found", "error"),
     [
-        (Leaf, [], "an object was expected"),
+        (Leaf, [], "expected an object"),
         (Leaf, {}, "size"),
-        (Leaf, {"size": "1"}, "a number was expected"),
-        (Leaf, {"size": True}, "a number was expected"),
-        (Other, {"name": 1, "colour": "red"}, "text was expected"),
+        (Leaf, {"size": "1"}, "expected a number"),
+        (Leaf, {"size": True}, "expected a number"),
+        (Other, {"name": 1, "colour": "red"}, "expected text"),
         (Other, {"name": None, "colour": "green"}, "green"),
-        (Changed, {"marks": "red"}, "a list was expected"),
-        (Address, {"part": "a", "pointer": None}, "text was expected"),
+        (Changed, {"marks": "red"}, "expected a list"),
+        (Address, {"part": "a", "pointer": None}, "expected text"),
     ],
 )
 def test_what_is_no_such_value_is_refused(cls: type, found: object, error: str) -> None:

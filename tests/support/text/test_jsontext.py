@@ -108,8 +108,8 @@ def test_size_bound_counts_before_parsing(
     monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
     with pytest.raises(
         jsontext.JsonError,
-        match="is JSON of 11 bytes, more than the 10 bytes of json-bytes; raise the limit "
-        "with --limit json-bytes=11",
+        match="is JSON of 11 bytes, above the json-bytes limit of 10 bytes; raise the limit with "
+        "--limit json-bytes=11",
     ):
         jsontext.parse("[1,2,3,4,5]")
 

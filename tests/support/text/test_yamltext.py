@@ -140,7 +140,7 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
         ("invalid-yaml", "a: b: c", "line 1"),
         ("invalid-yaml", "a: \x00", "not valid YAML"),
         ("invalid-yaml", "a: *b", "is undefined"),
-        ("invalid-yaml", "a: &b [*b]", "inside itself"),
+        ("invalid-yaml", "a: &b [*b]", "contains itself"),
         ("invalid-yaml", "a: 1\n---\nb: 2", "several"),
         ("invalid-yaml", "? [a]\n: 1", "not text"),
         ("invalid-yaml", f"a: {'9' * 5000}", "a number of 5000 characters"),
@@ -194,6 +194,6 @@ def test_text_beyond_the_bound_is_refused(bounded: Bounded) -> None:
     """Before any of it is read."""
     bounded("yaml-bytes", 4)
     with pytest.raises(
-        yamltext.YamlError, match="is YAML of 5 bytes, more than the 4 bytes of yaml-bytes"
+        yamltext.YamlError, match="is YAML of 5 bytes, above the yaml-bytes limit of 4 bytes"
     ):
         yamltext.parse("a: 12")

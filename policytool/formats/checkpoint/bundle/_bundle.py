@@ -81,7 +81,7 @@ class Bundle:
         if entry.dtype != _entries.STRING or entry.shape:
             raise BundleError(
                 "checkpoint-damaged",
-                f"{self.prefix.name}{INDEX} is damaged: its object graph is not text",
+                f"{self.prefix.name}{INDEX} is damaged: its object graph is not a string",
             )
         try:
             return _objects.parse(self.strings(entry)[0])
@@ -130,7 +130,10 @@ def open_bundle(prefix: Path) -> Bundle:
         for key, value in pairs:
             entry, parts = _entries.parse(key, value, name)
             if entry.shard >= header.shards:
-                raise ValueError(f"{entry.key} is in file {entry.shard} of {header.shards}")
+                raise ValueError(
+                    f"{entry.key} refers to file {entry.shard}, but the checkpoint has "
+                    f"{header.shards}",
+                )
             (slices if key.startswith(_ordered_code.MARK) else entries)[key] = entry
             if parts:
                 partitioned[key] = parts
@@ -171,26 +174,26 @@ def _header(
     header = protobuf_messages.parse("BundleHeader", first[1])
     if header.shards < 1 and not header.HasField("version"):
         message = (
-            f"{name} is a checkpoint of the format that TensorFlow wrote before 1.0 (V1); save it "
+            f"{name} is a checkpoint in the V1 format of TensorFlow before 1.0; save it "
             "again with a newer tf.train.Saver"
         )
         raise BundleError("checkpoint-v1", message)
     if header.endianness:
         raise BundleError(
             "checkpoint-unsupported",
-            f"{name} was written on a big-endian machine; save the checkpoint again on one that is "
-            "not",
+            f"{name} was written on a big-endian machine; save the checkpoint again on a "
+            "little-endian machine",
         )
     if header.version.min_consumer > _VERSION or _VERSION in header.version.bad_consumers:
         raise BundleError(
             "checkpoint-unsupported",
-            f"{name} requires readers of version {header.version.min_consumer}; this one reads "
-            f"{_VERSION}",
+            f"{name} requires a reader of version {header.version.min_consumer}, but "
+            f"policytool supports version {_VERSION}",
         )
     if header.shards < 1:
-        raise ValueError(f"it declares {header.shards} files for its values")
+        raise ValueError(f"it declares {header.shards} data files")
     if beyond := limits.CHECKPOINT_SHARDS.exceeded_message(header.shards):
-        raise BundleError("checkpoint-limit", f"{name} declares {beyond} for its values")
+        raise BundleError("checkpoint-limit", f"{name} declares {beyond}")
     return header
 
 

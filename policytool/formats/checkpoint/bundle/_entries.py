@@ -76,7 +76,7 @@ def parse(
     :raises BundleError: for one beyond the bounds.
     """
     if beyond := limits.CHECKPOINT_ENTRY_BYTES.exceeded_message(len(value)):
-        raise BundleError("checkpoint-limit", f"{name} holds an entry of {beyond}")
+        raise BundleError("checkpoint-limit", f"{name} has an entry of {beyond}")
     try:
         message = protobuf_messages.parse("BundleEntry", value)
     except ValueError as error:
@@ -84,7 +84,7 @@ def parse(
     if message.shape.unknown_rank:
         raise ValueError("an entry has no shape")
     if beyond := limits.CHECKPOINT_RANK.exceeded_message(len(message.shape.dims)):
-        raise BundleError("checkpoint-limit", f"{name} holds a tensor of {beyond}")
+        raise BundleError("checkpoint-limit", f"{name} has a tensor of {beyond}")
     entry = Entry(
         key=key.decode("utf-8", "backslashreplace"),
         dtype=dtypes.OF_TENSORFLOW_ENUM.get(message.dtype % _REFERENCE, UNKNOWN),
@@ -95,12 +95,12 @@ def parse(
         checksum=message.checksum,
     )
     if min((*entry.shape, entry.shard, entry.offset, entry.size)) < 0:
-        raise ValueError(f"{entry.key} has a negative size or place")
+        raise ValueError(f"{entry.key} has a negative size or offset")
     width = dtypes.itemsize(entry.dtype)
     if width and not message.slices and entry.size != width * math.prod(entry.shape):
         raise ValueError(
             f"{entry.key} has {entry.size} bytes, but {entry.dtype} values of shape "
-            f"{list(entry.shape)} need another size"
+            f"{list(entry.shape)} require a different size"
         )
     return entry, tuple(_extents(entry, one) for one in message.slices)
 
@@ -139,7 +139,9 @@ def whole(
             )
         end += part.entry.shape[axis]
     if end != entry.shape[axis]:
-        raise ValueError(f"{entry.key} is partitioned, but its slices do not cover it")
+        raise ValueError(
+            f"{entry.key} is partitioned, but its slices do not cover the whole tensor"
+        )
     return Entry(
         key=entry.key,
         dtype=entry.dtype,
@@ -162,7 +164,7 @@ def partitioned_axis(shape: tuple[int, ...], parts: Iterable[Part]) -> int:
         axis for part in parts for axis, size in enumerate(shape) if part.entry.shape[axis] != size
     }
     if len(axes) > 1 or not shape:
-        raise ValueError("a variable is partitioned along more than one axis, or along no axis")
+        raise ValueError("a variable is partitioned along several axes, or along none")
     return next(iter(axes), 0)
 
 

@@ -44,8 +44,7 @@ def read(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     if not is_table(data):
         raise BundleError(
             "truncated",
-            f"{name} does not end like the index of a checkpoint: it is truncated or "
-            "another kind of file; copy or download it again",
+            f"{name} is truncated or is not the index of a checkpoint; copy or download it again",
         )
     try:
         yield from _pairs(data, name)
@@ -66,7 +65,7 @@ def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
         for key, value in _entries(_block(data, (offset, size), name), name):
             count, keys = count + 1, keys + len(key)
             if last is not None and key <= last:
-                raise ValueError("its keys are not in order")
+                raise ValueError("its keys are not sorted")
             if count > most or keys > largest:
                 raise _beyond(name, count, keys)
             last = key
@@ -77,11 +76,10 @@ def _pairs(data: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 def _beyond(name: str, count: int, keys: int) -> BundleError:
     if beyond := limits.CHECKPOINT_ENTRIES.exceeded_message(count, counting=True):
-        return BundleError("checkpoint-limit", f"{name} holds {beyond}")
+        return BundleError("checkpoint-limit", f"{name} has {beyond}")
     return BundleError(
         "checkpoint-limit",
-        f"{name} holds keys of "
-        f"{limits.CHECKPOINT_INDEX_BYTES.exceeded_message(keys, counting=True)}",
+        f"{name} has keys of {limits.CHECKPOINT_INDEX_BYTES.exceeded_message(keys, counting=True)}",
     )
 
 
@@ -105,7 +103,7 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
         how = _COMPRESSIONS.get(compression, f"method {compression}")
         raise BundleError(
             "checkpoint-unsupported",
-            f"{name} is compressed ({how}), which TensorFlow never does; save the "
+            f"{name} is compressed ({how}), but TensorFlow never compresses it; save the "
             "checkpoint again with TensorFlow",
         )
     return data[offset:end]
@@ -117,23 +115,22 @@ def _entries(block: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
     front to back does not need.
     """
     if len(block) < _UINT32.size:
-        raise ValueError("a block is too short to have an end")
+        raise ValueError("a block is too short")
     (restarts,) = _UINT32.unpack_from(block, len(block) - _UINT32.size)
     end = len(block) - _UINT32.size * (restarts + 1)
     if end < 0:
-        raise ValueError("a block lists more keys than fit")
+        raise ValueError("a block lists more keys than it can contain")
     key, position, longest = b"", 0, limits.CHECKPOINT_KEY_BYTES.value
     while position < end:
         shared, position = _varint.read(block, position, end)
         own, position = _varint.read(block, position, end)
         size, position = _varint.read(block, position, end)
         if shared > len(key) or own + size > end - position:
-            raise ValueError("an entry does not fit its block")
+            raise ValueError("an entry is longer than its block")
         if shared + own > longest:  # before it is made: each could be as long as the block
             raise BundleError(
                 "checkpoint-limit",
-                f"{name} holds a key of "
-                f"{limits.CHECKPOINT_KEY_BYTES.exceeded_message(shared + own)}",
+                f"{name} has a key of {limits.CHECKPOINT_KEY_BYTES.exceeded_message(shared + own)}",
             )
         key = key[:shared] + block[position : position + own]
         value = position + own

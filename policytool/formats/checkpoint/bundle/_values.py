@@ -58,19 +58,21 @@ class Shards:
         ):
             raise BundleError(
                 "escaping-link",
-                f"{path.name} is a link out of its directory and was not followed; replace it "
-                "with the file itself",
+                f"{path.name} is a link to a file outside its directory and was not "
+                "followed; replace the link with the file",
             )
         try:
             descriptor = opening.open_regular(path)
         except FileNotFoundError as error:
             raise BundleError(
                 "checkpoint-incomplete",
-                f"{path.name} is missing: the index lists values in it; copy it here too",
+                f"{path.name} is missing, but the index lists values in it; copy it to the "
+                "same directory",
             ) from error
         except (opening.NotRegularError, IsADirectoryError) as error:
             raise BundleError(
-                "checkpoint-incomplete", f"{path.name} should be a data file, but is not"
+                "checkpoint-incomplete",
+                f"{path.name} is not a regular file; expected a data file of the checkpoint",
             ) from error
         try:
             yield _Shard(name=path.name, descriptor=descriptor, size=os.fstat(descriptor).st_size)
@@ -93,8 +95,9 @@ class _Shard:
                 raise BundleError(found[0], f"{self.name} {found[1]}")
             raise BundleError(
                 "truncated",
-                f"{self.name} is truncated: {entry.key} ends at byte {entry.offset + entry.size}, "
-                f"and the file has {self.size}; copy or download it again",
+                f"{self.name} is truncated: {entry.key} ends at byte "
+                f"{entry.offset + entry.size}, but the file has only {self.size} bytes; "
+                "copy or download it again",
             )
 
 
@@ -116,7 +119,7 @@ class _Stream:
             if not piece:
                 raise BundleError(
                     "truncated",
-                    f"{self._shard.name} became shorter while {self._entry.key} was read from it",
+                    f"{self._shard.name} was truncated while {self._entry.key} was read",
                 )
             data += piece
             self._position += len(piece)
@@ -146,8 +149,8 @@ def chunks(shards: Shards, entry: Entry) -> Iterator[bytes]:
     if entry.dtype in {"variant", "resource", _entries.UNKNOWN}:
         raise BundleError(
             "checkpoint-unsupported",
-            f"{entry.key} holds values of type {entry.dtype}, which are not plain numbers or "
-            "strings",
+            f"{entry.key} has values of dtype {entry.dtype}, but only numbers and strings "
+            "can be read",
         )
     if entry.slices:
         yield from _assemble(shards, entry)
@@ -232,11 +235,12 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     """
     count = math.prod(entry.shape)
     if beyond := limits.CHECKPOINT_STRING_BYTES.exceeded_message(entry.size):
-        raise BundleError("checkpoint-limit", f"{entry.key} holds strings of {beyond}")
+        raise BundleError("checkpoint-limit", f"{entry.key} has strings of {beyond}")
     if count > entry.size:
         raise BundleError(
             "checkpoint-damaged",
-            f"{entry.key} holds {count} strings in {entry.size} bytes; copy or download it again",
+            f"{entry.key} cannot contain {count} strings in {entry.size} bytes; copy or "
+            "download it again",
         )
     with shards.open_shard(entry.shard) as shard:
         stream = _Stream(shard, entry)
@@ -267,6 +271,6 @@ def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
     except ValueError as error:
         raise BundleError(
             "checkpoint-damaged",
-            f"the strings of {entry.key} have no lengths; copy or download it again",
+            (f"the lengths of the strings of {entry.key} are damaged; copy or download it again"),
         ) from error
     return lengths, position

@@ -28,4 +28,4 @@ def read(data: bytes, position: int, end: int) -> tuple[int, int]:
         value |= (byte & ~_MORE) << 7 * index
         if byte < _MORE:
             return value, position + index + 1
-    raise ValueError(f"no number ends at byte {position}")
+    raise ValueError(f"no valid number at byte {position}")

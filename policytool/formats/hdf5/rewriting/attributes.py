@@ -60,8 +60,8 @@ def refuse_references(kind: h5t.TypeID, where: str) -> None:
     if kind.detect_class(h5t.REFERENCE):
         raise WriteError(
             "not-rewritable",
-            f"{where} contains HDF5 references, which cannot be copied to a new file and "
-            "which Keras never writes",
+            f"{where} contains HDF5 references, which Keras never writes and which cannot "
+            "be copied to a new file",
         )
 
 

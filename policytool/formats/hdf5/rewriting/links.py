@@ -94,5 +94,5 @@ def bound(paths: Iterator[tuple[bytes, ...]]) -> Iterator[tuple[bytes, ...]]:
         if beyond := limits.H5_OBJECTS.exceeded_message(
             count, counting=True
         ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
-            raise WriteError("not-rewritable", f"holds groups of {beyond}")
+            raise WriteError("not-rewritable", f"has groups with {beyond}")
         yield path

@@ -160,10 +160,10 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
     properties = source.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():
         raise WriteError(
-            "not-rewritable", f"{where} stores its values in another file, which is not read"
+            "not-rewritable", f"{where} stores its values in another file, which was not read"
         )
     if beyond := _hdf5.inflation(source):
-        raise WriteError("not-rewritable", f"{where} is not read: its {beyond}")
+        raise WriteError("not-rewritable", f"{where} was not read: its {beyond}")
     if (
         properties.get_layout() == h5d.CHUNKED
         and math.prod(properties.get_chunk()) > _LARGEST_CHUNK
