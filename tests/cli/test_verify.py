@@ -194,8 +194,8 @@ def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verified(ended) == {
         "outcome": "not-verified",
         "reason": (
-            "this environment has no TensorFlow; install policytool[check], or specify an "
-            "interpreter with --python"
+            "TensorFlow is not installed in this environment; install policytool[check], or "
+            "specify an interpreter with --python"
         ),
         "releases": [],
         "samples": 0,
@@ -207,10 +207,10 @@ def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("installed", "reason"),
     [
-        ({}, "has no TensorFlow; install"),
-        ({"tensorflow": "2.21.0", "tf_keras": "2.21.0"}, "has TensorFlow without Keras 3"),
-        ({**NEWEST, "keras": "2.15.0"}, "has TensorFlow without Keras 3"),
-        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "has TensorFlow without tf-keras"),
+        ({}, "TensorFlow is not installed in"),
+        ({"tensorflow": "2.21.0", "tf_keras": "2.21.0"}, "has TensorFlow, but not Keras 3"),
+        ({**NEWEST, "keras": "2.15.0"}, "has TensorFlow, but not Keras 3"),
+        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "has TensorFlow, but not tf-keras"),
         (
             "Usage: no Python",
             ("does not report its installed packages; check that it is a Python interpreter"),
@@ -268,7 +268,7 @@ def test_an_interpreter_that_is_none(python: str, reason: str) -> None:
 
 
 BROKEN: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "crash": ({"exit": 9}, "the process with TensorFlow ({python}) ended with code 9"),
+    "crash": ({"exit": 9}, "the TensorFlow process ({python}) ended with code 9"),
     "memory": (failed("memory", "OOM"), "TensorFlow ran out of memory (OOM)"),
     "inputs": (failed("inputs", "takes ragged inputs"), "takes ragged inputs"),
 }
@@ -300,7 +300,7 @@ def test_a_comparison_that_takes_too_long(
     ended = converted("--python", python.path)
     assert ended.code == 0
     assert last(ended) == (
-        "not verified: the process with TensorFlow was ended after 0.2 s; raise the limit with "
+        "not verified: the TensorFlow process was stopped after 0.2 s; raise the limit with "
         "--timeout"
     )
     assert (place / RESULT).exists()
@@ -372,7 +372,7 @@ def test_a_large_model_is_compared_if_somebody_asks(
     """From 1 GiB of weights on."""
     monkeypatch.setattr(verification, "_MOST", 1)
     python = fake()
-    assert "from 1 GiB on, predictions are compared only with --verify" in last(
+    assert "for 1 GiB or more, predictions are compared only with --verify" in last(
         converted("--python", python.path)
     )
     assert python.log("which") == []
@@ -398,7 +398,7 @@ def test_further_processes_know_the_reason() -> None:
         environment={"PYTHONPATH": str(ROOT)},
     )
     assert ended.code == 0, ended.err
-    assert ended.out.count("not verified: this environment has no TensorFlow") == 3
+    assert ended.out.count("not verified: TensorFlow is not installed in this environment") == 3
 
 
 # The option, variables and settings
@@ -479,7 +479,7 @@ def test_the_api_starts_no_process_unless_asked(fake: Make, place: Path) -> None
     assert not done.comparison.missed
     without = policytool.migrate("model.h5", target="keras3", verify=None, output=place / "b.keras")
     assert without.not_verified is not None
-    assert "has no TensorFlow" in without.not_verified
+    assert "TensorFlow is not installed" in without.not_verified
     with pytest.raises(ModelFileError, match="cannot be run"):
         policytool.migrate(
             "model.h5", target="keras3", verify=True, python=f"{os.sep}none", overwrite=True
