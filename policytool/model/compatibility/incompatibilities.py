@@ -373,14 +373,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "tf2.1 on",
-        "policies are stored as Keras 3 dicts",
+        "policies use Keras 3 dicts",
         _policy_dict(*_KERAS3_POLICIES),
     ),
     _row(
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.0",
-        "policies are stored as Keras 2 dicts without a module",
+        "policies use Keras 2 dicts without a module",
         lambda found: (
             _policy_dict("Policy", "PolicyV1")(found)
             and "Policy.module" not in found.traits.policy_keys
@@ -390,7 +390,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.3 on",
-        "policies are stored as Keras 2 dicts (Policy, PolicyV1)",
+        "policies use Keras 2 dicts (Policy, PolicyV1)",
         _policy_dict("Policy", "PolicyV1"),
     ),
     _row(
