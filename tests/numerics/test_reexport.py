@@ -357,7 +357,7 @@ def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
         reading.load_model(format_detection.document(model, "x"))
     )
     assert [reason.what for reason in found] == [
-        "its graph has the op WriteFile, which opens the path in its filename"
+        "its graph has the op WriteFile, which opens the path given by its filename"
     ]
 
 

@@ -308,14 +308,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "keras",
         "tf2.12",
-        "its model class is not in the module keras.engine",
+        "TF 2.12 expects its model class in the module keras.engine",
         _foreign_module("keras.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
         "tf2.15",
-        "its model class is not in the module keras.src.engine",
+        "TF 2.15 expects its model class in the module keras.src.engine",
         _foreign_module("keras.src.engine.functional"),
     ),
     _row(
@@ -656,7 +656,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.KEY,
         "h5 json",
         "tf1.15 to tf2.5",
-        "StringLookup has an output dtype, which needs TF 2.6 or later",
+        "a StringLookup layer sets an output dtype, which needs TF 2.6 or later",
         lambda found: _class("StringLookup")(found) and found.is_written_in("tf2.9 on"),
     ),
     # storage

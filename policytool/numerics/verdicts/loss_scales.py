@@ -288,7 +288,10 @@ def _about_dynamic(found: Gradients) -> str:
     )
     trial = found.at(rule.scale)
     lost = (
-        f", where {_share(trial.total.underflow, trial.total.nonzero)} underflow"
+        (
+            f", where {_share(trial.total.underflow, trial.total.nonzero)} of the gradient "
+            "elements underflow"
+        )
         if trial is not None
         else ""
     )

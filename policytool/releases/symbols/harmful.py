@@ -261,7 +261,7 @@ def op(name: str) -> HarmfulOp | None:
         return HarmfulOp(name=name, what="calls a Python function in the process that runs it")
     if name == PRINTING:
         return HarmfulOp(name=name, what="prints to its output_stream, which may be a file")
-    return HarmfulOp(name=name, what=f"opens the path in its {' and '.join(arguments)}")
+    return HarmfulOp(name=name, what=f"opens the path given by its {' and '.join(arguments)}")
 
 
 @cache

@@ -241,7 +241,8 @@ def test_dynamic_scaling_is_always_told() -> None:
     trials = {1.0: [row(500)], 2.0**13: [row(5)], 2.0**15: [row()]}
     assert (
         decided(trials, dynamic=rule).sentences[2]
-        == "dynamic scaling from 32768 settles at 8192 after 2 skipped steps, where 0.5% underflow"
+        == "dynamic scaling from 32768 settles at 8192 after 2 skipped steps, where 0.5% of the "
+        "gradient elements underflow"
     )
     once = decided(trials, DYNAMIC, dynamic={**rule, "skipped": 1})
     assert once.matters
