@@ -63,8 +63,8 @@ class InstalledLibraries:
             return self.problem
         if "tensorflow" not in self.releases:
             return (
-                f"TensorFlow is not installed in {self.where}; install policytool[check], or "
-                "specify an interpreter with --python"
+                f"{self.where} has no TensorFlow; install policytool[check], or specify an "
+                "interpreter with --python"
             )
         if family == KERAS2:
             tensorflow = _major_and_minor(self.releases["tensorflow"])
