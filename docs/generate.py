@@ -72,25 +72,25 @@ def policies_page() -> str:
         "# Dtype policies",
         "",
         (
-            "Written by `make docs` from the data of the package; `policytool policies` shows "
-            "the same in the terminal."
+            "`make docs` generates this page from the data of the package. `policytool policies` "
+            "prints the same data in the terminal."
         ),
         "",
-        "| policy | compute | variable | since | raises from | instead |",
+        "| policy | compute dtype | variable dtype | available since | removed in | replacement |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for name in policy.LISTED:
         known = policy.policy_from_name(name)
         life = policy.lifecycle(known)
         dtypes = (
-            known.compute_dtype or "the first input's",
-            known.variable_dtype or "the first input's",
+            known.compute_dtype or "dtype of the first input",
+            known.variable_dtype or "dtype of the first input",
         )
         cells = (f"`{name}`", *dtypes, life.introduced, life.removed, life.replacement)
         lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
     lines += ["", "## Formats in each release", ""]
     for generation in GENERATIONS:
-        lines += [f"### {generation.title}", "", "| policy | in a config |", "| --- | --- |"]
+        lines += [f"### {generation.title}", "", "| policy | JSON in the config |", "| --- | --- |"]
         for name in policy.LISTED:
             try:
                 spelled = f"`{json.dumps(generation.render(policy.policy_from_name(name)))}`"

@@ -188,8 +188,8 @@ class Resolver:
         if len(readings) > 1:
             self._observe(
                 "loss-scale-unknown",
-                "the loss scale of the policies is unknown: mixed_float16 scales losses in "
-                "TF 2.3 but not in TF 2.4, and the file may be from either",
+                "the loss scale of the policies is unknown: mixed_float16 scales losses in TF "
+                "2.3 but not in TF 2.4, and either release may have written the file",
                 None,
             )
             return Policy(

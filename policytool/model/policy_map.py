@@ -60,15 +60,15 @@ def resolve(
     ]
     if len(matching) > 1:
         raise UnclearPolicyError(
-            f"its policy map has {len(matching)} keys that match it "
-            f"({', '.join(key for key, _ in matching[:3])}); Keras raises an error"
+            f"{len(matching)} keys of its policy map match its path "
+            f"({', '.join(key for key, _ in matching[:3])}), so Keras raises an error"
         )
     return matching[0][1] if matching else policy_map.default
 
 
 def _matches(key: str, path: str, *, full_match: bool, until: float) -> bool:
     if time.process_time() > until:
-        raise UnclearPolicyError("the keys of policy maps take too long to match")
+        raise UnclearPolicyError("matching the keys of the policy maps takes too long")
     if (
         not is_simple(key)
         or len(path) > _MAX_LENGTH
@@ -106,5 +106,5 @@ def _compile(key: str) -> re.Pattern[str]:
             return re.compile(key)
     except INVALID as error:
         raise UnclearPolicyError(
-            f"its policy map has the key {key!r}, which is not a regular expression ({error})"
+            f"its policy map has the key {key!r}, which is not a valid regular expression ({error})"
         ) from error

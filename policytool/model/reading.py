@@ -188,7 +188,7 @@ def _about_lost_optimizer(document: Document) -> Iterator[Observation]:
         variables = "1 variable" if count == 1 else f"{count} variables"
         yield Observation(
             code="optimizer-unnamed",
-            message=f"it has {variables} of an unknown optimizer",
+            message=f"it contains {variables} of an unknown optimizer",
         )
 
 
@@ -210,7 +210,7 @@ def _about_storage(layers: tuple[Layer, ...]) -> Iterator[Observation]:
         ):
             message = (
                 f"{layer.path} declares {layer.policy} but stores a kernel in "
-                f"{', '.join(sorted(stored))}: quantized without a declaration"
+                f"{', '.join(sorted(stored))}: it is quantized without a quantized policy"
             )
             yield Observation(code="undeclared-quantization", message=message, where=layer.path)
 
@@ -222,8 +222,8 @@ def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iter
     """
     if "batch_shape" in marks.keys.get("InputLayer", ()):
         message = (
-            "its input layers have batch_shape of Keras 3, which neither TensorFlow.js "
-            "4.22 nor the converter that wrote the file can load"
+            "its input layers use the Keras 3 argument batch_shape, which neither TensorFlow.js "
+            "4.22 nor the converter that wrote the file supports"
         )
         yield Observation(code="tfjs-keras3", message=message)
     others = sorted(
@@ -232,8 +232,8 @@ def _about_tensorflow_js(layers: tuple[Layer, ...], marks: ConfigTraits) -> Iter
     )
     if others:
         message = (
-            "TensorFlow.js always computes in float32; the policies "
-            f"({', '.join(others)}) apply only to a Keras model that is made from the file"
+            f"TensorFlow.js always computes in float32; the policies ({', '.join(others)}) apply "
+            "only if the file is converted to a Keras model"
         )
         yield Observation(code="tfjs-float32", message=message)
 
@@ -243,13 +243,13 @@ def _about_origin(
 ) -> Iterator[Observation]:
     if contradiction:
         what = (
-            f"releases that do not write keras_version {writer.keras}"
+            f"uses formats that no release with keras_version {writer.keras} writes"
             if writer.keras
-            else "several releases, none of which writes them all"
+            else "mixes formats that no single release writes"
         )
         yield Observation(
             code="mixed-policy-formats",
-            message=f"its config has the formats of {what}: it was edited or converted",
+            message=f"its config {what}, so it was edited or converted",
         )
     if {origin.generation.id for origin in origins} == {_LAST_UNMIXED}:
         yield Observation(
@@ -276,7 +276,7 @@ def _without_config(document: Document) -> Model:
     tallies = traced_dtypes.of_scopes(document, numbers, numbered=document.numbered)
     held_in = tuple(dict.fromkeys((*groups, *(names for names in tallies if names))))
     if beyond := limits.LAYERS.exceeded_message(len(held_in)):
-        raise ModelFileError(document.path, _BEYOND, f"holds, scopes among them, {beyond}")
+        raise ModelFileError(document.path, _BEYOND, f"contains (including scopes) {beyond}")
     layers = tuple(
         _with_trace(
             Layer(
@@ -330,8 +330,8 @@ def _about_others(count: int) -> Iterator[Observation]:
         )
         yield Observation(
             code="training-state",
-            message=f"{variables} to an optimizer, to metrics or to the training loop, but not to "
-            "a layer",
+            message=f"{variables} to an optimizer, metrics or the training loop rather than to a "
+            "layer",
         )
 
 

@@ -213,12 +213,12 @@ def disagreements(
         )
     for (policy, dtypes), paths in by_declared.items():
         says = (
-            f"declares {policy} and computes"
+            f"declares {policy} but computes"
             if len(paths) == 1
-            else f"declare {policy} and compute"
+            else f"declare {policy} but compute"
         )
         message = (
-            f"{len(paths)} of {len(judged)} layers with matrix products {says} them in {dtypes} "
+            f"{len(paths)} of {len(judged)} layers with matrix products {says} in {dtypes} "
             f"in the saved graph ({join_first(paths)}), which signatures run regardless of the "
             "metadata"
         )

@@ -81,7 +81,7 @@ def reasons_not_to_run(loaded: LoadedModel, *, compiles: bool = False) -> Iterat
     for site in loaded.sites:
         if (name := hazards.leading_out(site)) is not None:
             yield Reason(
-                what=f"the layer name {short(name)!r} is a path that leads out of the model "
+                what=f"the layer name {short(name)!r} is a path that leads outside the model "
                 "directory"
             )
     yield from of_file(loaded.document)
@@ -99,7 +99,7 @@ def of_file(document: Document) -> Iterator[Reason]:
             harmful = hazards.op(name)
             yield Reason(
                 what=f"the graph contains the op {short(name)}, which "
-                f"{harmful.what if harmful else 'is not on the list of ops that only compute'}"
+                f"{harmful.what if harmful else 'is not on the allow-list of ops'}"
             )
     yield from (
         Reason(what=observation.message)

@@ -88,7 +88,7 @@ class PredictionComparison:
         """What is farther apart than it may be, as sentences' parts."""
         every = [(call, output) for call in self.calls for output in call.outputs]
         retyped = [
-            (f"{_place(call, output)} is {output.dtype_after}, but was {output.dtype_before}")
+            (f"{_place(call, output)} is {output.dtype_after} instead of {output.dtype_before}")
             for call, output in every
             if self.keeps_dtypes
             and output.relative is not None
@@ -133,7 +133,9 @@ class PredictionSide:
         :raises ModelFileError: for a file that holds no weights to predict with.
         """
         if self.model.format in WITHOUT_WEIGHTS:
-            message = f"contains no weights ({self.model.format}), so --verify cannot predict"
+            message = (
+                f"contains no weights ({self.model.format}), so --verify cannot compare predictions"
+            )
             raise ModelFileError(self.model.path, "no-weights", message)
         return {
             "job": "predict",
@@ -210,8 +212,8 @@ class _Pair:
             second = self._arrays(1, after, other)
             if [array.shape for array in first] != [array.shape for array in second]:
                 raise self._otherwise(
-                    f"gives output {told['name']} the shape {second[0].shape}, and "
-                    f"{self.sides[0].which} {first[0].shape}"
+                    f"returns output {told['name']} with the shape {second[0].shape}, but "
+                    f"{self.sides[0].which} returns {first[0].shape}"
                 )
             dtypes = (told["dtype"], told_after["dtype"])
             yield _output(told["name"], dtypes, _flat(first), _flat(second))
@@ -228,7 +230,7 @@ class _Pair:
         """Yield which output is which: by name where all names are the same, else in order."""
         if len(before) != len(after):
             raise self._otherwise(
-                f"gives {len(after)} outputs, and {self.sides[0].which} {len(before)}"
+                f"returns {len(after)} outputs, but {self.sides[0].which} returns {len(before)}"
             )
         names, others = ([one["name"] for one in outputs] for outputs in (before, after))
         by_name = set(names) == set(others) and len(set(names)) == len(names)
@@ -290,7 +292,7 @@ def _flat(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
 def _excess(where: str, output: PredictedOutput, bound: float, *, exact: bool) -> str | None:
     before, after = output.not_finite
     if after > before or (exact and after != before):
-        return f"{where} has {after} values that are not finite; before, it had {before}"
+        return f"{where} contains {after} NaN or infinite values ({before} before)"
     if not bound or output.relative is None:
         return (
             None
@@ -299,8 +301,8 @@ def _excess(where: str, output: PredictedOutput, bound: float, *, exact: bool) -
         )
     return (
         (
-            f"{where} differs by {output.relative:.2g} of its largest value; the "
-            f"tolerance is {bound:.2g}"
+            f"{where} differs by up to {output.relative:.2g} of its largest value; the tolerance "
+            f"is {bound:.2g}"
         )
         if output.relative > bound
         else None

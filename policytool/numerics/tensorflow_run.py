@@ -117,28 +117,28 @@ class Reexport:
         """Yield what is to be told of it."""
         if not self.traces:
             message = (
-                "the file and the result have no traced functions (save_traces=False): every "
-                "release builds the layers from their configs"
+                "neither the file nor the result contains traced functions (save_traces=False), "
+                "so every release builds the layers from their configs"
             )
             yield Note(severity=NoteSeverity.NOTE, code="no-traces", message=message)
         if self.load_under not in {None, "float32"}:
             message = (
-                "its custom classes build layers in the global policy; load it with these "
-                f"classes under mixed_precision.set_global_policy({self.load_under!r})"
+                "its custom classes build layers with the global policy; call "
+                f"mixed_precision.set_global_policy({self.load_under!r}) before you load it"
             )
             yield Note(severity=NoteSeverity.WARNING, code="load-under-policy", message=message)
         for text in self.held.otherwise:
             yield Note(
                 severity=NoteSeverity.WARNING,
                 code="library-decides",
-                message=f"{text}: its output layer determines the dtype, which was different when "
-                "the file was written",
+                message=f"{text}: the layer that contains it sets this policy, and the release "
+                "that wrote the file set a different one",
             )
         for text in self.held.retyped:
             yield Note(
                 severity=NoteSeverity.WARNING,
                 code="signature-dtype",
-                message=f"{text}: its callers get this dtype",
+                message=f"{text}; callers receive this dtype",
             )
         if self.optimizer is not None and self.optimizer["lost"]:
             message = (

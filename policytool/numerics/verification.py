@@ -74,7 +74,7 @@ class InstalledLibraries:
             keras = _major_and_minor(self.releases.get("keras"))
             is_without = "keras" not in self.releases or (keras is not None and keras < (3, 0))
             missing = "Keras 3" if is_without else None
-        return f"{self.where} has TensorFlow without {missing}" if missing is not None else None
+        return f"{self.where} has TensorFlow, but not {missing}" if missing is not None else None
 
     def has(self, release: Release) -> bool:
         """Return whether a release is the one that loads files here."""
@@ -119,8 +119,8 @@ def size_obstacle(model: Model) -> str | None:
     if size < _MOST:
         return None
     return (
-        f"the weights need {size / _MOST:.1f} GiB; from 1 GiB on, predictions are "
-        "compared only with --verify"
+        f"the weights need {size / _MOST:.1f} GiB; for 1 GiB or more, predictions are compared "
+        "only with --verify"
     )
 
 
@@ -143,9 +143,9 @@ def disagreeing_release(
     if release in agreeing or release not in measured_releases(family_of(release)):
         return None
     return (
-        f"{release_name(release)} was used for the {side}, but computes such layers differently "
-        f"from {release_name(agreeing[-1])}; specify an interpreter with that release: --python "
-        f"{side}=PYTHON"
+        f"{release_name(release)} was used for the {side}, but it computes some layers of the "
+        f"model differently from {release_name(agreeing[-1])}; specify an interpreter with that "
+        f"release: --python {side}=PYTHON"
     )
 
 

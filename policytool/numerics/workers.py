@@ -68,8 +68,8 @@ _TICK: Final = 0.5
 
 _MISSING: Final = {
     "no-tensorflow": "has no TensorFlow",
-    "no-tf-keras": "has TensorFlow without tf-keras",
-    "no-keras": "has TensorFlow without Keras 3",
+    "no-tf-keras": "has TensorFlow, but not tf-keras",
+    "no-keras": "has TensorFlow, but not Keras 3",
 }
 
 
@@ -164,8 +164,8 @@ class Worker:
                 case _:
                     raise WorkerError(
                         "worker-garbage",
-                        f"{self._interpreter.python} answered {str(event)[:200]!r}, which is not "
-                        "an event; check that it is a Python interpreter",
+                        f"{self._interpreter.python} sent the unexpected answer "
+                        f"{str(event)[:200]!r}; check that it is a Python interpreter",
                         ended=True,
                     )
         raise self._crash(child)
@@ -182,8 +182,8 @@ class Worker:
             while True:
                 if deadline is not None and time.monotonic() > deadline:
                     message = (
-                        "the process with TensorFlow was ended after "
-                        f"{self._interpreter.timeout:g} s; raise the limit with --timeout"
+                        f"the TensorFlow process was stopped after {self._interpreter.timeout:g} "
+                        "s; raise the limit with --timeout"
                     )
                     raise WorkerError("worker-timeout", message, ended=True)
                 if selector.select(_TICK):
@@ -214,7 +214,7 @@ class Worker:
             self.close()
             message = (
                 f"{self._about}{python} cannot be run ({error.strerror or error}); specify an "
-                f"interpreter with TensorFlow with {self._option}"
+                f"interpreter that has TensorFlow: {self._option}"
             )
             raise WorkerError("no-python", message, ended=True) from error
         self._stack.callback(child.end, GRACE)
@@ -225,14 +225,15 @@ class Worker:
         python = self._interpreter.python
         if code in _MISSING:
             hint = (
-                f"install it with {INSTALL}, or specify an interpreter with TensorFlow: "
+                f"install it with {INSTALL}, or specify an interpreter that has TensorFlow: "
                 f"{self._option}"
             )
             return WorkerError(code, f"{self._about}{python} {_MISSING[code]} ({message}); {hint}")
         if code == "memory":
+            limit = self._limit() if self._interpreter.memory_limit is not None else ""
             return WorkerError(
                 code,
-                f"TensorFlow ran out of memory ({message}){self._limit()}",
+                f"TensorFlow ran out of memory ({message}){limit}",
                 details=trace + child.messages,
             )
         return WorkerError(code, message, details=trace)
@@ -241,12 +242,12 @@ class Worker:
         if beyond := limits.EVENT_BYTES.exceeded_message(child.longest_line, counting=True):
             return WorkerError(
                 "worker-limit",
-                f"the process with TensorFlow answered with {beyond}",
+                f"the TensorFlow process answered with {beyond}",
                 ended=True,
             )
         how = child.how_it_ended()
         hint = self._limit() if child.may_have_lacked_memory else ""
-        message = f"the process with TensorFlow ({self._interpreter.python}) {how}{hint}"
+        message = f"the TensorFlow process ({self._interpreter.python}) {how}{hint}"
         return WorkerError("worker-crashed", message, details=child.messages, ended=True)
 
     @property

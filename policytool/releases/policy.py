@@ -179,12 +179,12 @@ _LIVES: Final = {
         introduced="TF 1.14",
         deprecated="TF 1.15",
         removed="TF 2.1",
-        replacement="mixed_float16 or mixed_bfloat16, by the first input",
+        replacement="mixed_float16 or mixed_bfloat16, depending on the first input",
     ),
     "infer_with_float32_vars": Lifecycle(
         introduced="TF 1.15",
         removed="TF 2.1",
-        replacement="mixed_float16 or mixed_bfloat16, by the first input",
+        replacement="mixed_float16 or mixed_bfloat16, depending on the first input",
     ),
 }
 _VARIABLE_DTYPES: Final = {"infer_float32_vars": "float32", "infer_with_float32_vars": "float32"}
@@ -336,5 +336,5 @@ def _no_such_name(name: str) -> str:
     removed = "infer, infer_with_float32_vars, <dtype>_with_float32_vars"
     return (
         f"unknown policy {name!r}{did_you_mean(name, LISTED)} Supported: {valid}; quantized in "
-        f"Keras 3: {quantised}; removed but understood: {removed}"
+        f"Keras 3: {quantised}; removed but still recognized: {removed}"
     )

@@ -127,15 +127,19 @@ def plain(policy: Policy | PolicyMap, generation: str) -> Policy:
     :raises SpellingError: for Keras 3's quantised policies, float8 and maps, and for removed names.
     """
     if isinstance(policy, PolicyMap):
-        raise SpellingError(f"{generation} has no policy maps, which need Keras 3.4 or later")
+        raise SpellingError(
+            f"{generation} does not support policy maps, which need Keras 3.4 or later"
+        )
     if policy.quantization:
         raise SpellingError(
-            f"{generation} has no quantized policies, which need Keras 3.1 or later"
+            f"{generation} does not support quantized policies, which need Keras 3.1 or later"
         )
     if policy.name.startswith("float8"):
-        raise SpellingError(f"{generation} has no float8, which needs Keras 3")
+        raise SpellingError(f"{generation} does not support float8, which needs Keras 3")
     if policies.is_removed(policy):
-        raise SpellingError(f"{generation} writes no {policy.name}: {lifetime_sentence(policy)}")
+        raise SpellingError(
+            f"{generation} does not write {policy.name}: {lifetime_sentence(policy)}"
+        )
     return policy
 
 
@@ -147,8 +151,8 @@ def without_loss_scale(policy: Policy, generation: str) -> Policy:
     """
     if isinstance(policy.loss_scale, Dynamic | Fixed | Unscaled):
         raise SpellingError(
-            f"{generation} has no loss scale in policies; from TF 2.4 on, only the "
-            "optimizer has one"
+            f"{generation} does not support a loss scale in policies; since TF 2.4, only "
+            "optimizers have one"
         )
     return replace(policy, loss_scale=None)
 

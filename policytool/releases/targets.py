@@ -94,7 +94,7 @@ def running_release(name: str | None) -> str | None:
 def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence for each target that was not measured: what is said of it instead."""
     return tuple(
-        f"{release_name(name)} was not measured: its results are those of "
+        f"{release_name(name)} was not tested, so the results are those of "
         f"{release_name(_BETWEEN[name].id)}"
         for name in targets
         if name in _BETWEEN
@@ -110,7 +110,7 @@ def descriptions() -> tuple[tuple[str, str], ...]:
     between = (
         (
             name,
-            f"written as for {release_name(before.id)}"
+            f"uses the format of {release_name(before.id)}"
             + (", in HDF5" if get(name).formats != before.formats else ""),
         )
         for name, before in _BETWEEN.items()

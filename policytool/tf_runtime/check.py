@@ -101,7 +101,7 @@ def _run_graphs(
         notes += [
             {
                 "code": why["code"],
-                "message": "signature {} did not run: {}".format(signature, why["message"]),
+                "message": "signature {} was not run: {}".format(signature, why["message"]),
             }
             for signature, why in refused
         ]

@@ -308,7 +308,7 @@ def _libraries(family: str) -> tuple[Any, Any]:
     if int(tf.__version__.partition(".")[0]) < _FIRST_MAJOR:
         raise Refused(
             "no-tensorflow",
-            "found TensorFlow {}, but 2.2 or later is needed".format(tf.__version__),
+            "found TensorFlow {}, but 2.2 or later is required".format(tf.__version__),
         )
     for name in (
         ("tf_keras", "tensorflow.keras") if family == KERAS2 else ("keras", "tensorflow.keras")

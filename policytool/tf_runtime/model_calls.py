@@ -143,7 +143,7 @@ def match_signature(
                 return Matched(name, specs, order, found)
         raise _foreign(
             name,
-            "on the same inputs, it returns different values than the model that {} loads".format(
+            "for the same inputs, it returns different values than the model loaded by {}".format(
                 library.versions["library"]
             ),
         )
@@ -249,8 +249,8 @@ def _are_close(one: Any, other: Any, bound: float) -> bool:
 
 def _foreign(name: str, why: str) -> Refused:
     message = (
-        "signature {} is not the call of the model ({}), and its code is not in the "
-        "file, so it cannot be traced in another dtype; export the model again with "
-        "that code, or without this signature"
+        "signature {} does not match the call of the model ({}), and its code is not in the "
+        "file, so it cannot be traced in another dtype; export the model again with that code, "
+        "or without this signature"
     )
     return Refused("foreign-signature", message.format(name, why))

@@ -184,7 +184,9 @@ def _array(library: Library, tensor: Any, subject: str) -> tuple[str, Any]:
     ):
         raise Refused(
             "outputs",
-            "{}: an output is {}, which is not compared".format(subject, type(tensor).__name__),
+            ("{}: an output is of type {}, which cannot be compared").format(
+                subject, type(tensor).__name__
+            ),
         )
     dtype = str(getattr(tensor.dtype, "name", tensor.dtype))
     return dtype, np.asarray(library.tf.cast(tensor, "float32") if dtype == "bfloat16" else tensor)
@@ -193,7 +195,7 @@ def _array(library: Library, tensor: Any, subject: str) -> tuple[str, Any]:
 def _not_computable(subject: str, error: BaseException) -> Refused:
     """Return the refusal of a model that this device, or this build of TensorFlow, cannot run."""
     return Refused(
-        "not-computable", "{} cannot be computed here: {}".format(subject, sentence(error))
+        "not-computable", "{} cannot run on this device: {}".format(subject, sentence(error))
     )
 
 

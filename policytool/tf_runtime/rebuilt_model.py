@@ -49,7 +49,7 @@ def rebuild_model(library: Library, original: Any, nested: Any, job: Mapping[str
     except Refused:
         raise
     except Exception as error:  # the code of a class of someone else's can raise anything
-        text = "{} cannot be built in the new policies: {}"
+        text = "{} cannot be built with the new policies: {}"
         raise Refused("not-buildable", text.format(original.name, sentence(error))) from error
     lookups.told_as_before(model)
     return model
@@ -107,7 +107,7 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
     if lost:
         raise Refused(
             "not-restored",
-            "the model built from its config has no variable for {} of the file".format(
+            "the model built from its config has no variable for {} in the file".format(
                 _join_first(lost)
             ),
         )

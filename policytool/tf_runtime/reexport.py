@@ -30,7 +30,7 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     step("loading the original")
     original = _original(library, job)
     rebuilt_model.check_code(library, original)
-    step("comparing its signatures with its own call")
+    step("comparing the signatures with the model call")
     loaded = (
         library.tf.saved_model.load(job["source"]) if job["traces"] else None
     )  # held: its signatures do not keep their variables alive in TF 2.2

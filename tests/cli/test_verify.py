@@ -111,7 +111,7 @@ def test_other_predictions_are_not_written(fake: Make, place: Path) -> None:
     assert ended.json["plans"][0]["status"] == "missed"
     found = verified(ended)
     assert found["outcome"] == "missed"
-    assert found["reason"].startswith("a differs by 0.005 of its largest value")
+    assert found["reason"].startswith("a differs by up to 0.005 of its largest value")
     assert [path.name for path in place.iterdir()] == ["model.h5"]
     assert "Use --no-verify to write the result" in last(converted("--python", python.path))
     assert converted("--python", python.path, "--no-verify").code == 0
@@ -214,9 +214,9 @@ def test_nothing_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
     ("installed", "reason"),
     [
         ({}, "has no TensorFlow; install"),
-        ({"tensorflow": "2.21.0", "tf_keras": "2.21.0"}, "has TensorFlow without Keras 3"),
-        ({**NEWEST, "keras": "2.15.0"}, "has TensorFlow without Keras 3"),
-        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "has TensorFlow without tf-keras"),
+        ({"tensorflow": "2.21.0", "tf_keras": "2.21.0"}, "has TensorFlow, but not Keras 3"),
+        ({**NEWEST, "keras": "2.15.0"}, "has TensorFlow, but not Keras 3"),
+        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "has TensorFlow, but not tf-keras"),
         (
             "Usage: no Python",
             ("does not report its installed packages; check that it is a Python interpreter"),
@@ -306,7 +306,7 @@ def test_a_comparison_that_takes_too_long(
     ended = converted("--python", python.path)
     assert ended.code == 0
     assert last(ended) == (
-        "not verified: the process with TensorFlow was ended after 0.2 s; raise the limit with "
+        "not verified: the TensorFlow process was stopped after 0.2 s; raise the limit with "
         "--timeout"
     )
     assert (place / RESULT).exists()
@@ -378,7 +378,7 @@ def test_a_large_model_is_compared_if_somebody_asks(
     """From 1 GiB of weights on."""
     monkeypatch.setattr(verification, "_MOST", 1)
     python = fake()
-    assert "from 1 GiB on, predictions are compared only with --verify" in last(
+    assert "for 1 GiB or more, predictions are compared only with --verify" in last(
         converted("--python", python.path)
     )
     assert python.log("which") == []

@@ -94,7 +94,7 @@ def test_devices_are_listed_and_chosen(tried: Callable[[str, Any], Any], count: 
     }
     code, sentence = found["none"]
     assert code == "no-device"
-    assert f"sees {', '.join(one['name'] for one in found['listed'])}" in sentence
+    assert f"detects {', '.join(one['name'] for one in found['listed'])}" in sentence
 
 
 def test_devices_are_set_up_once(tried: Callable[[str, Any], Any]) -> None:
@@ -106,7 +106,7 @@ def test_devices_are_set_up_once(tried: Callable[[str, Any], Any]) -> None:
     assert found["again"] == []
     assert found["other"] == [
         "devices",
-        "3 CPU devices were requested, but this process has had 2 since its first job",
+        "3 CPU devices were requested, but this process was started with 2",
     ]
     assert (found["soft"], found["tf32"]) == (False, False)
 

@@ -255,7 +255,7 @@ def test_ids_stay_below_what_each_input_comes_to(
         entry["name"]: entry["how"]
         for entry in answers.told["operations", "drawn"]["told"]["inputs"]
     }
-    assert how["whole"] == "ids below 7, as cast takes them"
+    assert how["whole"] == "IDs below 7, for cast"
     assert all(
         array.min() >= 0 for name, array in (nested | operations).items() if name != "series"
     )
@@ -311,7 +311,7 @@ def test_open_dimensions_get_the_smallest_size_that_works(
         "name": "series",
         "shape": [8, 8, 4],
         "dtype": "float32",
-        "how": "normally distributed values, and -1 after the end of a sequence",
+        "how": "normally distributed values, padded with -1",
     }
 
 
@@ -324,11 +324,11 @@ def test_a_batch_size_that_the_model_fixes_wins(
     assert told["stateful", "drawn"]["batch_size"] == 4
     assert told["stateful", "drawn"]["told"]["notes"] == []
     assert told["stateful", "asked"]["told"]["notes"] == [
-        "the model accepts only batches of 4, not of 6"
+        "the model accepts only batch size 4, not 6"
     ]
     assert told["stateful", "six"]["refused"] == [
         "inputs-file",
-        ("the model accepts only batches of 4, but the file has 6 rows for input series"),
+        ("the model accepts only batches of 4 rows, but the file has 6 rows for input series"),
     ]
 
 

@@ -393,7 +393,7 @@ def test_a_subclassed_model_with_a_dictionary(answers: dict[str, Any]) -> None:
     ("name", "told"),
     [
         ("custom", "has no loss theirs"),
-        ("code", "more than plain values"),
+        ("code", "values other than numbers"),
         ("unfit", "the recorded loss cannot be computed"),
     ],
 )

@@ -234,7 +234,8 @@ def test_nothing_changes(answers: Answers, policy: str) -> None:
     mixed = signature(answers, MIXED, policy)["rewrite"]
     assert mixed["narrow_before"] > 0
     assert mixed["unchanged"].startswith(
-        f"the rewrite changes nothing: {mixed['narrow_before']} ops of this graph already have 16"
+        f"the rewrite changes nothing: {mixed['narrow_before']} ops of this graph already "
+        "compute in 16"
     )
 
 

@@ -549,7 +549,7 @@ def test_a_graph_that_stands_twice_is_read_merged(tmp_path: Path) -> None:
         graph.graph_def[:] = [evil.SerializeToString(), *graph.graph_def]
 
     assert reasons(changed_fixtures.saved_model(tmp_path, SAVED, put)) == [
-        "the graph contains the op WriteFile, which opens the path in its filename"
+        "the graph contains the op WriteFile, which opens the path given by its filename"
     ]
 
 

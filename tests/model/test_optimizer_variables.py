@@ -120,5 +120,5 @@ def test_a_name_that_is_not_the_weights_is_refused(tmp_path: Path) -> None:
         names = [str(name) for name in group.attrs["weight_names"]]
         names[2], names[4] = names[4], names[2]
         group.attrs["weight_names"] = names
-    with pytest.raises(UnmappedError, match="is where the momentum of"):
+    with pytest.raises(UnmappedError, match="expected the momentum of"):
         read(file)

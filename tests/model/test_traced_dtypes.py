@@ -94,8 +94,8 @@ def test_metadata_that_says_otherwise_than_the_graph_is_visible(tmp_path: Path) 
     assert "float16" in model.signatures[0].compute_dtypes
     (message,) = _differing(model)
     assert message.startswith(
-        "1 of 1 layers with matrix products declares mixed_bfloat16 and computes them in float16 "
-        "in the saved graph (mlp/dense_a)"
+        "1 of 1 layers with matrix products declares mixed_bfloat16 but computes in float16 in "
+        "the saved graph (mlp/dense_a)"
     )
 
 

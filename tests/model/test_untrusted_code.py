@@ -221,6 +221,6 @@ def test_metadata_beside_an_architecture_is_judged(class_name: object, tmp_path:
     (target / METADATA).write_bytes(message.SerializeToString())
     whats = [reason.what for reason in reasons(target)]
     assert any("bytecode" in what for what in whats)
-    assert any("has a class name that is an object" in what for what in whats) == (
+    assert any("stores its class name as an object" in what for what in whats) == (
         class_name is not None
     )

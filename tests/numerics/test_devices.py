@@ -119,15 +119,15 @@ def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[s
 @pytest.mark.parametrize(
     ("gpus", "built", "wanted", "sentence"),
     [
-        (2, True, "gpu:2", "unknown device gpu:2; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
-        (2, True, "tpu:0", "unknown device tpu:0; TensorFlow 2.21.0 sees cpu:0, gpu:0, gpu:1"),
+        (2, True, "gpu:2", "unknown device gpu:2; TensorFlow 2.21.0 detects cpu:0, gpu:0, gpu:1"),
+        (2, True, "tpu:0", "unknown device tpu:0; TensorFlow 2.21.0 detects cpu:0, gpu:0, gpu:1"),
         (
             0,
             True,
             "gpu:0",
             (
-                "sees cpu:0; it was built for GPUs, so no GPU is visible or its libraries "
-                "were not found"
+                "detects cpu:0; it was built with GPU support, so either no GPU is visible or the "
+                "GPU libraries were not found"
             ),
         ),
         (
@@ -135,11 +135,11 @@ def test_devices_are_chosen_by_short_names(gpus: int, wanted: str, names: list[s
             False,
             "gpu",
             (
-                "sees cpu:0, because it was built without support for GPUs; pip install "
-                "'tensorflow[and-cuda]' has it"
+                "detects cpu:0, because it was built without GPU support; to add it, run pip "
+                "install 'tensorflow[and-cuda]'"
             ),
         ),
-        (0, False, "cpu:1", "unknown device cpu:1; TensorFlow 2.21.0 sees cpu:0"),
+        (0, False, "cpu:1", "unknown device cpu:1; TensorFlow 2.21.0 detects cpu:0"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused_with_those_that_are(
@@ -253,7 +253,13 @@ def test_determinism_is_refused_where_the_release_has_none() -> None:
         ((8, 0), None),
         ((9, 0), None),
         ((12, 0), None),
-        ((7, 5), "gpu:0 has no TF32: its compute capability is 7.5, but TF32 needs 8.0"),
+        (
+            (7, 5),
+            (
+                "gpu:0 does not support TF32: its compute capability is 7.5, but TF32 needs 8.0 "
+                "or higher"
+            ),
+        ),
         (
             None,
             ("gpu:0 does not report its compute capability, so TF32 support is unknown"),
@@ -267,7 +273,7 @@ def test_tf32_begins_with_a_compute_capability(
     tf = tensorflow(1, details={"compute_capability": capability} if capability else {})
     cpu, gpu = devices.list_devices(tf)
     assert devices.without_tf32(tf, gpu) == reason
-    assert str(devices.without_tf32(tf, cpu)).startswith("cpu:0 has no TF32")
+    assert str(devices.without_tf32(tf, cpu)).startswith("cpu:0 does not support TF32")
 
 
 def test_side_by_side_prepares_in_turn_and_measures_at_once() -> None:

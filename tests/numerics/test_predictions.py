@@ -163,7 +163,7 @@ def test_another_dtype_is_a_miss_unless_it_was_asked_for(tmp_path: Path) -> None
     """
     told = (["bfloat16"], ["float32"])
     assert compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told).missed == (
-        "a is float32, but was bfloat16",
+        "a is float32 instead of bfloat16",
     )
     assert not compared(tmp_path, {"a": VALUES}, {"a": VALUES}, told=told, numerics=True).missed
     assert not compared(
@@ -185,9 +185,9 @@ def test_values_that_are_no_numbers(tmp_path: Path) -> None:
         True,
         (1, 1),
     )
-    assert "not finite" in compared(tmp_path, {"a": VALUES}, {"a": spoilt}).missed[0]
+    assert "NaN or infinite" in compared(tmp_path, {"a": VALUES}, {"a": spoilt}).missed[0]
     fewer = compared(tmp_path, {"a": spoilt}, {"a": VALUES})
-    assert fewer.missed == ("a has 0 values that are not finite; before, it had 1",)
+    assert fewer.missed == ("a contains 0 NaN or infinite values (1 before)",)
     assert not compared(tmp_path, {"a": spoilt}, {"a": VALUES}, numerics=True).missed
     words = np.array(["red", "grün"], dtype=object)
     encoded = np.array([word.encode() for word in words], dtype=object)
@@ -224,15 +224,20 @@ def test_signatures_are_compared_by_their_names(tmp_path: Path) -> None:
         0.5,
     )
     assert [call.signature for call in found.calls] == [None, "serve"]
-    assert found.missed == ("serve: a differs by 1 of its largest value; the tolerance is 0.5",)
+    assert found.missed == (
+        "serve: a differs by up to 1 of its largest value; the tolerance is 0.5",
+    )
     assert found.versions_after is None
 
 
 @pytest.mark.parametrize(
     ("after", "words"),
     [
-        ({"a": VALUES, "b": VALUES}, "gives 2 outputs, and the source 1"),
-        ({"a": VALUES[:, :1]}, r"gives output a the shape \(2, 1\), and the source \(2, 2\)"),
+        ({"a": VALUES, "b": VALUES}, "returns 2 outputs, but the source returns 1"),
+        (
+            {"a": VALUES[:, :1]},
+            r"returns output a with the shape \(2, 1\), but the source returns \(2, 2\)",
+        ),
     ],
 )
 def test_other_outputs_are_refused(tmp_path: Path, after: Mapping[str, Any], words: str) -> None:
@@ -380,7 +385,7 @@ def test_predictions_that_are_too_far_apart(
     workers = children(answer("tf_keras", VALUES), answer("keras", VALUES * (1 + 1.75 * 2**-21)))
     with pytest.raises(
         ToleranceMissedError,
-        match=r"a differs by 8\.3e-07 of its largest value; the tolerance is 6\.7e-07",
+        match=r"a differs by up to 8\.3e-07 of its largest value; the tolerance is 6\.7e-07",
     ):
         verified(tmp_path, workers)
 
@@ -407,8 +412,8 @@ def test_a_library_that_is_missing_is_one_sentence(
         )
     what = "tf-keras" if side == "source" else "Keras 3"
     message = (
-        f"the conversion's {side} cannot be loaded: {sys.executable} has TensorFlow without {what} "
-        "(found TensorFlow 2.21.0); install it with"
+        f"the conversion's {side} cannot be loaded: {sys.executable} has TensorFlow, but not "
+        f"{what} (found TensorFlow 2.21.0); install it with"
     )
     assert str(refused.value).startswith(message)
     assert f"--python {side}=PYTHON" in str(refused.value)

@@ -152,7 +152,7 @@ def test_in_place_keeps_the_original(child: Callable[..., Worker], model: Path) 
     [
         (
             {"instead": str(FIXTURES / "tf2.15/default_float32")},
-            "is not in the model that the code builds",
+            "is missing from the model that the code builds",
         ),
         ({"without": ["saved_model.pb", "keras_metadata.pb", "fingerprint.pb"]}, "no-model"),
         ({"without": ["variables/variables.index"]}, "variables.index"),
@@ -269,8 +269,8 @@ def test_predictions_within_the_tolerance_are_reported(
     ("to", "before", "after", "words"),
     [
         (None, VALUES, [0.25, 0.5, 1.0 + 1e-9], "differs in 1 of 3 values"),
-        ("float32", VALUES, [0.25, 0.5, 1.5], "differs by 0.5"),
-        ("float32", VALUES, [0.25, math.nan, math.inf], "2 values that are not finite"),
+        ("float32", VALUES, [0.25, 0.5, 1.5], "differs by up to 0.5"),
+        ("float32", VALUES, [0.25, math.nan, math.inf], "2 NaN or infinite values"),
         ("float32", [1, 2, 3], [3, 2, 1], "differs in 2 of 3 values"),
     ],
     ids=["not the same bits", "too far", "not finite", "other ids"],
@@ -357,7 +357,7 @@ def test_what_runs_code_is_told_by_place(tmp_path: Path) -> None:
         reading.load_model(format_detection.document(model, "x"))
     )
     assert [reason.what for reason in found] == [
-        "the graph contains the op WriteFile, which opens the path in its filename"
+        "the graph contains the op WriteFile, which opens the path given by its filename"
     ]
 
 
@@ -533,7 +533,7 @@ def test_nothing_is_started_without_need(monkeypatch: pytest.MonkeyPatch) -> Non
         ),
         (
             (TracedOp(op="MatMul", dtype="float32", count=1, amp="allow"),),
-            ["mlp/dense_a is mixed_float16, but its graph computes in float32"],
+            ["mlp/dense_a has the policy mixed_float16, but its graph computes in float32"],
         ),
         ((TracedOp(op="Softmax", dtype="float32", count=1, amp="infer"),), []),
     ],

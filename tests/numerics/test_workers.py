@@ -163,8 +163,8 @@ def test_a_refusal_leaves_the_child_alive(worker: Worker) -> None:
     ("code", "words"),
     [
         ("no-tensorflow", "has no TensorFlow"),
-        ("no-tf-keras", "TensorFlow without tf-keras"),
-        ("no-keras", "TensorFlow without Keras 3"),
+        ("no-tf-keras", "TensorFlow, but not tf-keras"),
+        ("no-keras", "TensorFlow, but not Keras 3"),
     ],
 )
 def test_a_missing_library_is_told_with_its_remedy(worker: Worker, code: str, words: str) -> None:
@@ -229,7 +229,7 @@ def test_no_interpreter_is_told(script: Path, python: str) -> None:
     with (
         Worker(Interpreter(python=python, script=script)) as worker,
         pytest.raises(
-            WorkerError, match="specify an interpreter with TensorFlow with --python"
+            WorkerError, match="specify an interpreter that has TensorFlow: --python"
         ) as caught,
     ):
         worker.run({"do": "answer"})

@@ -237,7 +237,7 @@ class TestExecutesCode(RuleContract):
         made = changed_fixtures.h5(tmp_path, "tf2.15/lambda.h5", named)
         assert not found(self.id, made)
         assert [finding.path for finding in found("PT603", made)] == ["net/double"]
-        assert told(made) == ["net/double is a Lambda of the Python function double"]
+        assert told(made) == ["net/double is a Lambda that calls the Python function double"]
 
 
 def _activation(folder: Path, module: str, name: str, *, kind: str = "function") -> Path:
@@ -278,7 +278,7 @@ class TestNamesForeignCode(MadeRuleContract):
             (finding,) = found(self.id, made)
             assert (
                 finding.message
-                == f"mlp/dense_a refers to {module}.{name}, which is not part of a model"
+                == f"mlp/dense_a refers to {module}.{name}, which does not belong in a model"
             )
             assert told(made) == [finding.message]
             assert not found("PT603", made)
@@ -310,7 +310,9 @@ class TestNamesForeignCode(MadeRuleContract):
             )
 
         (finding,) = found(self.id, changed_fixtures.h5(tmp_path, "tf2.15/lambda.h5", named))
-        assert finding.message == "net/double calls subprocess.Popen, which is not part of a model"
+        assert finding.message == (
+            "net/double calls subprocess.Popen, which does not belong in a model"
+        )
 
     @pytest.mark.parametrize("function", [*REACHING, *COMPUTING])
     def test_functions_of_tensorflow(self, function: str, tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ class TestOptimizerStateLost(RuleContract):
             "keras3.15/default_float32_compiled.h5", tmp_path / "m.h5", loss="mean_squared_error"
         )
         (finding,) = found(self.id, path, self.question)
-        assert "the number of steps" in finding.message
+        assert "the step count" in finding.message
 
 
 class TestUnknownOptimizer(RuleContract):

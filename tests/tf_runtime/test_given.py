@@ -205,10 +205,10 @@ def zipped(name: str, content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (npy(np.array([object()])), "holds Python objects, which could execute code"),
+        (npy(np.array([object()])), "contains Python objects, which could execute code"),
         (
             zipped("values.npy", npy(np.array(["a"], dtype=object))),
-            "holds Python objects in values, which could execute code",
+            "contains Python objects in values, which could execute code",
         ),
         (headed("(1000000, 1000000, 1000)"), "bytes of arrays, but this machine has"),
         (
@@ -216,7 +216,7 @@ def zipped(name: str, content: bytes) -> bytes:
             "bytes of arrays, but this machine has",
         ),
         (headed("(10000000000000000000,)", "<U0"), "bytes of arrays, but this machine has"),
-        (headed("(-1,)"), "it has a negative size"),
+        (headed("(-1,)"), "it has a negative dimension"),
         (b"\x93NUMPY\x03\x00" + headed("(1,)")[8:], "the header of it has an unknown version"),
         (headed("(2, 3)"), "cannot be read as .npz or .npy"),
         (headed("__import__('os')"), "cannot be read as .npz or .npy"),

@@ -194,7 +194,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "h5",
         "keras3.0 on",
-        "Keras 3 requires the file extension .h5 or .hdf5 for HDF5",
+        "Keras 3 requires the extension .h5 or .hdf5 for HDF5 files",
         lambda found: found.document.path.endswith(".keras"),
     ),
     _row(
@@ -211,14 +211,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "yaml",
         "tf2.0 to tf2.2",
-        "contains calls of Python classes, which PyYAML 5.2 and later reject",
+        "contains tags for Python objects, which PyYAML 5.2 and later reject",
         _observation("python-objects"),
     ),
     _row(
         Obstacle.MODEL,
         "h5 json yaml",
         "tf2.1 to tf2.2, keras3.0 on",
-        "the config of its Sequential is a bare list, the format of Keras up to 2.2.2",
+        "the config of its Sequential model is a list, the format used up to Keras 2.2.2",
         lambda found: found.traits.listed_layers,
     ),
     # What no order of building exists for: releases do not end, or refuse it; see
@@ -249,21 +249,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         "savedmodel",
         "tf1.15 to tf2.9",
-        "its graph has an op of TF 2.12 (DisableCopyOnRead)",
+        "its graph contains DisableCopyOnRead, an op introduced in TF 2.12",
         lambda found: "DisableCopyOnRead" in found.document.ops,
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.1",
-        "input shapes of functional models have the format of a later release",
+        "its functional models store input shapes in the format of a later release",
         lambda found: found.is_written_in("tf2.2 to tf2.9") and _is_functional(found),
     ),
     _row(
         Obstacle.CONTAINER,
         "savedmodel",
         "tf2.2 to tf2.3",
-        "saved without traces, which needs TF 2.4 or later",
+        "models saved without traces need TF 2.4 or later",
         _has_no_traces,
     ),
     _row(
@@ -277,7 +277,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.POLICY,
         "savedmodel",
         "tf1.15 to tf2.4",
-        "mixed policies are bare names, which need TF 2.5 or later",
+        "mixed policies are stored as plain names, which need TF 2.5 or later",
         _policy_dict("mixed-name"),
     ),
     _row(
@@ -291,7 +291,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "savedmodel",
         "tf2.2 to tf2.5",
-        "subclassed model, whose config these releases mistake for a functional model",
+        "these releases mistake the config of a subclassed model for that of a functional model",
         lambda found: (
             found.traits.root_class not in {None, *MODEL_CLASSES} and not found.traits.graph_network
         ),
@@ -300,7 +300,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "json",
         "tf1.15 to tf2.5",
-        "subclassed model, whose config these releases mistake for a functional model",
+        "these releases mistake the config of a subclassed model for that of a functional model",
         lambda found: found.traits.root_class not in MODEL_CLASSES,
     ),
     # .keras archives between families
@@ -308,35 +308,35 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "keras",
         "tf2.12",
-        "its model class is not in the module keras.engine",
+        "TF 2.12 expects its model class in the module keras.engine",
         _foreign_module("keras.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
         "tf2.15",
-        "its model class is not in the module keras.src.engine",
+        "TF 2.15 expects its model class in the module keras.src.engine",
         _foreign_module("keras.src.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
         "after tf2.15",
-        "its model class is in a module that tf_keras lacks",
+        "its model class is in a module that does not exist in tf_keras",
         _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "h5 keras",  # HDF5 of tf_keras has the module of a model that is nested twice
         "keras3.0 on",
-        "its model class is in a module that Keras 3 lacks",
+        "its model class is in a module that does not exist in Keras 3",
         _foreign_module("keras.src.models.functional"),
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "tf2.12",
-        "its variables have different names than TF 2.12 expects",
+        "its variable names differ from those that TF 2.12 expects",
         lambda found: "tf2.12" not in found.releases and found.traits.root_class == "Sequential",
     ),
     # architectures that Keras 3 cannot place
@@ -344,7 +344,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "json",
         "keras3.0 on",
-        "the JSON has no module for the model class",
+        "the JSON does not specify the module of the model class",
         lambda found: _is_keras2(found) and found.traits.root_class in MODEL_CLASSES,
     ),
     # policies
@@ -366,7 +366,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "tf1.15 to tf2.4",
-        "mixed policies are bare names, which need TF 2.5 or later",
+        "mixed policies are stored as plain names, which need TF 2.5 or later",
         _policy_dict("mixed-name", "quantized-name"),
     ),
     _row(
@@ -404,7 +404,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.POLICY,
         _ALL_CONFIGS,
         "keras3.3",
-        "quantized policies and policy maps are dicts, which need Keras 3.4 or later",
+        "quantized policies and policy maps are stored as dicts, which need Keras 3.4 or later",
         _policy_dict(*_KERAS3_POLICIES[2:]),
     ),
     _row(
@@ -418,7 +418,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "h5",
         "keras3.3",
-        "quantized layers, whose variables are in a different order in HDF5",
+        "Keras 3.3 stores the variables of quantized layers in a different order in HDF5",
         lambda found: (
             _policy_dict("quantized-name", *_KERAS3_POLICIES[2:])(found)
             and not found.is_written_in("keras3.0 to keras3.3")
@@ -428,7 +428,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "tf2.1",
-        "ConvLSTM2D under a mixed policy, whose kernel TF 2.1 does not cast",
+        "TF 2.1 does not cast the kernel of ConvLSTM2D under a mixed policy",
         lambda found: any(
             name == "ConvLSTM2D" and policy.startswith("mixed_")
             for name, policy in found.traits.layer_policies
@@ -439,21 +439,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "tf1.15 to tf2.3",
-        "op layers of TF 2.4 (TFOpLambda)",
+        "op layers (TFOpLambda) need TF 2.4 or later",
         _class("TFOpLambda", "SlicingOpLambda"),
     ),
     _row(
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "keras3.0 on",
-        "op layers of Keras 2, which Keras 3 lacks",
+        "Keras 3 does not support the op layers of Keras 2",
         _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
     ),
     _row(
         Obstacle.GRAPH,
         "h5",
         "keras3.0 on",
-        "operations in its graph, which HDF5 cannot represent",
+        "HDF5 cannot represent the operations in its graph",
         lambda found: bool(found.traits.operations - _NAMED_LIKE_LAYERS),
     ),
     # layers of Keras 2 in older Keras 2
@@ -461,7 +461,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.KEY,
         _ALL_CONFIGS,
         "tf1.15 to tf2.4",
-        "an activation is a layer, which needs TF 2.5 or later",
+        "using a layer as an activation needs TF 2.5 or later",
         lambda found: found.traits.activation_layers,
     ),
     _row(
@@ -476,14 +476,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "h5",
         "tf1.15 on, keras3.0 on",
-        "subclassed model, which HDF5 does not support",
+        "HDF5 does not support subclassed models",
         lambda found: found.traits.root_class not in MODEL_CLASSES,
     ),
     _row(
         Obstacle.MODEL,
         "keras",
         "tf2.12",
-        ("subclassed model, whose layers have other paths in archives of TF 2.15 and tf_keras"),
+        ("archives of TF 2.15 and tf_keras use different layer paths for subclassed models"),
         lambda found: (
             found.traits.root_class not in MODEL_CLASSES and found.is_written_in("tf2.15 on")
         ),
@@ -492,7 +492,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "h5",
         "tf1.15 on, keras3.0 on",
-        ("Sequential without an input shape, which has no variables before it is called"),
+        ("a Sequential model without an input shape has no variables until it is called"),
         lambda found: (
             found.traits.shapeless
             and found.traits.root_class == "Sequential"
@@ -504,21 +504,21 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         "json keras",
         "keras3.0",
-        "slices in its graph (GetItem), which Keras 3.0 does not support",
+        "Keras 3.0 does not support the slices in its graph (GetItem)",
         lambda found: "GetItem" in found.traits.operations,
     ),
     _row(
         Obstacle.STORAGE,
         "keras",
         "keras3.0",
-        "Bidirectional, whose variables Keras 3.0 does not find in an archive",
+        "Keras 3.0 does not find the variables of Bidirectional layers in archives",
         _class("Bidirectional"),
     ),
     _row(
         Obstacle.CLASS,
         "json keras",
         "keras3.0 to keras3.3",
-        "TimeDistributed around a Sequential, whose output shape is unknown",
+        "these releases cannot determine the output shape of a Sequential model in TimeDistributed",
         lambda found: found.traits.distributed_models,
     ),
     _row(
@@ -533,14 +533,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "h5",
         "keras3.0",
-        "nested models, whose graph Keras 3 reads incorrectly",
+        "Keras 3 reads the graph of nested models incorrectly",
         lambda found: found.traits.nested_in_graphs and not found.is_keras3,
     ),
     _row(
         Obstacle.MODEL,
         "h5",
         "after keras3.0",
-        "nested models, whose graph Keras 3 reads incorrectly",
+        "Keras 3 reads the graph of nested models incorrectly",
         lambda found: found.traits.missed_calls and not found.is_keras3,
     ),
     _row(
@@ -548,8 +548,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         "h5",
         "keras3.0, after keras3.6",  # 3.3 and 3.6 load it
         (
-            "functional model in a Sequential, which returns a list that the next layer "
-            "does not accept"
+            "a functional model in a Sequential model returns a list, which the next layer does "
+            "not accept"
         ),
         lambda found: (
             not found.traits.behind_models.isdisjoint(nested_calls.REFUSING) and not found.is_keras3
@@ -559,24 +559,23 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "h5",
         "keras3.0 on",
-        "the first layer has an input shape that Keras 3 reads as a shape without "
-        "the batch dimension, and another layer does not accept the additional "
-        "dimension",
+        "Keras 3 reads the input shape of the first layer as a shape without the batch "
+        "dimension, and another layer does not accept the extra dimension",
         _meets_rank,
     ),
     _row(
         Obstacle.GRAPH,
         "h5",
         "keras3.0 on",
-        "a recurrent layer gets its states in a list with its input, which Keras 3 "
-        "does not support in Keras 2 HDF5 files",
+        "a recurrent layer receives its input and states as one list, which Keras 3 does not "
+        "support in Keras 2 HDF5 files",
         lambda found: found.traits.given_states and not found.is_keras3,
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
         "keras3.3",
-        "nested model of the class Model, whose variables are counted differently",
+        "Keras 3.3 counts the variables of nested models of the class Model differently",
         lambda found: (
             found.traits.nested_graphs
             and "Model" in found.traits.class_names
@@ -587,8 +586,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         "h5",
         "keras3.0 on",
-        "MultiHeadAttention gets `value` as a keyword argument, which Keras 3 does "
-        "not support in Keras 2 HDF5 files",
+        "MultiHeadAttention receives `value` as a keyword argument, which Keras 3 does not "
+        "support in Keras 2 HDF5 files",
         lambda found: (
             _class("MultiHeadAttention")(found)
             and not found.is_keras3
@@ -599,7 +598,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.KEY,
         "keras",
         "keras3.0 on",
-        "the axis of a BatchNormalization is a list, the Keras 2 format, but Keras 3 "
+        "the axis of a BatchNormalization layer is a list (the Keras 2 format), but Keras 3 "
         "requires a number",
         lambda found: "BatchNormalization" in found.traits.listed_axes,
     ),
@@ -607,8 +606,8 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.KEY,
         "h5",
         "keras3.0 on",
-        "the axis of a BatchNormalization inside another layer is a list, which "
-        "Keras 3 supports only in top-level layers",
+        "the axis of a BatchNormalization layer inside another layer is a list, which Keras 3 "
+        "supports only in top-level layers",
         lambda found: found.traits.wrapped_axis,
     ),
     _row(
@@ -636,14 +635,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.DTYPE,
         _ALL_CONFIGS,
         "keras3.0 on",
-        "Hashing has a float dtype, the default up to TF 2.5",
+        "a Hashing layer has a float dtype, which was the default up to TF 2.5",
         lambda found: found.traits.float_hashes,
     ),
     _row(
         Obstacle.KEY,
         _ALL_CONFIGS,
         "keras3.0 to keras3.6",
-        "an activation is a layer, which needs Keras 3.15 or later",
+        "using a layer as an activation needs Keras 3.15 or later",
         lambda found: found.traits.activation_layers,
     ),
     _row(
@@ -657,7 +656,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.KEY,
         "h5 json",
         "tf1.15 to tf2.5",
-        "StringLookup has an output dtype, which needs TF 2.6 or later",
+        "a StringLookup layer sets an output dtype, which needs TF 2.6 or later",
         lambda found: _class("StringLookup")(found) and found.is_written_in("tf2.9 on"),
     ),
     # storage
@@ -679,14 +678,14 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "savedmodel",
         "tf1.15 on",
-        "a part of its checkpoint is missing",
+        "part of its checkpoint is missing",
         _observation("missing-shard"),
     ),
     _row(
         Obstacle.STORAGE,
         "h5",
         "tf1.15 on, keras3.0 on",
-        "bfloat16 variables, which no release reads from HDF5",
+        "no release can read bfloat16 variables from HDF5",
         lambda found: found.opaque_storage,
     ),
     _row(
@@ -714,7 +713,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "keras",
         "tf2.12 on",
-        "bfloat16 variables, which Keras 2 does not read",
+        "Keras 2 cannot read bfloat16 variables from archives",
         lambda found: found.opaque_storage,
     ),
 )

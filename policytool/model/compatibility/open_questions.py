@@ -109,8 +109,8 @@ def of(
 def _export(document: Document) -> Iterator[Doubt]:
     if document.format == "savedmodel" and (document.config_part is None or not document.nodes):
         reason = (
-            "exported for serving: load_model of Keras 2 returns its signatures or "
-            "fails, but never returns a Keras model"
+            "exported for serving: in Keras 2, load_model returns its signatures or fails, but "
+            "never returns a Keras model"
         )
         yield Doubt(cause=Cause(kind=Obstacle.CONTAINER, reason=reason), loaders=_KERAS2)
 
@@ -118,8 +118,8 @@ def _export(document: Document) -> Iterator[Doubt]:
 def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
     if traits.depth > _WALKED:
         reason = (
-            f"its graph is {traits.depth:,} calls deep, more than Python's default limit "
-            "of 1,000; raise it with sys.setrecursionlimit first"
+            f"its graph is {traits.depth:,} calls deep, which exceeds Python's default recursion "
+            "limit of 1,000; raise it with sys.setrecursionlimit before loading"
         )
         yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
@@ -127,7 +127,7 @@ def _deep(traits: ConfigTraits) -> Iterator[Doubt]:
 def _operations(traits: ConfigTraits) -> Iterator[Doubt]:
     untried = traits.operations - _TRIED
     if untried:
-        reason = f"{min(untried)} is an operation, whose arguments differ between releases"
+        reason = f"the arguments of the operation {min(untried)} differ between releases"
         yield Doubt(cause=Cause(kind=Obstacle.GRAPH, reason=reason))
 
 
@@ -136,7 +136,9 @@ def _calibration(traits: ConfigTraits) -> Iterator[Doubt]:
         yield Doubt(
             cause=Cause(
                 kind=Obstacle.STORAGE,
-                reason="a layer of a GPTQ or AWQ policy that was never calibrated lacks variables",
+                reason=(
+                    "layers with a GPTQ or AWQ policy lack variables if they were never calibrated"
+                ),
             )
         )
 
@@ -145,8 +147,8 @@ def _behind_models(evidence: Evidence) -> Iterator[Doubt]:
     unmeasured = evidence.traits.behind_models - nested_calls.REFUSING
     if unmeasured and evidence.document.format == "h5" and not evidence.is_keras3:
         reason = (
-            "a functional model in a Sequential returns a list, and support by "
-            f"{min(unmeasured)} was not measured"
+            "a functional model in a Sequential model returns a list, which was not tested with "
+            f"{min(unmeasured)}"
         )
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_LISTING)
 
@@ -170,8 +172,8 @@ def _shared_layers(traits: ConfigTraits, sites: Sequence[Site]) -> Iterator[Doub
         ):
             layers = tuple(path_of(site.names) for site in found)
             reason = (
-                f"{name} is shared between a model and a nested model, which not all releases "
-                "of Keras 3 support"
+                f"{name} is shared between a model and a nested model, which some releases of "
+                "Keras 3 do not support"
             )
             yield Doubt(
                 cause=Cause(kind=Obstacle.MODEL, reason=reason, layers=layers), loaders=_KERAS3
@@ -201,8 +203,8 @@ def _variable_order(evidence: Evidence, sites: Sequence[Site]) -> Iterator[Doubt
 def _shape_in_layer(evidence: Evidence) -> Iterator[Doubt]:
     if evidence.document.format == "h5" and evidence.traits.shape_in_layer:
         reason = (
-            "the first layer has an input shape that Keras 3 reads as a shape without "
-            "the batch dimension: the model is built with an additional dimension"
+            "Keras 3 reads the input shape of the first layer as a shape without the batch "
+            "dimension and builds the model with an extra dimension"
         )
         yield Doubt(cause=Cause(kind=Obstacle.MODEL, reason=reason), loaders=_KERAS3)
 
@@ -215,7 +217,7 @@ def _pickled_weights(evidence: Evidence) -> Iterator[Doubt]:
     if {"npz-weights", "pickled-weights"} <= {
         observation.code for observation in evidence.document.observations
     }:
-        reason = "loading unpickles model.weights.npz, which can execute any code"
+        reason = "loading unpickles model.weights.npz, which can execute arbitrary code"
         yield Doubt(cause=Cause(kind=Obstacle.STORAGE, reason=reason), loaders=_UNPICKLING)
 
 
@@ -237,8 +239,8 @@ def _axes(document: Document, sites: Sequence[Site]) -> Iterator[Doubt]:
         several = not isinstance(axis, int)
         if several or (site.class_name not in _OPS and axis in _INNER):
             reason = (
-                f"the axis of {site.class_name}, {json.dumps(axis)}, is ignored when it is "
-                "read from HDF5, and the last axis is used"
+                f"the axis {json.dumps(axis)} of {site.class_name} is ignored when the model is "
+                "read from HDF5, and the last axis is used instead"
             )
             cause = Cause(
                 kind=Obstacle.KEY,
@@ -272,16 +274,16 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
     if alike.custom:
         yield _class(alike, f"{name} is a custom class, so the result depends on its code")
     elif name == _LAMBDA:
-        yield _class(alike, "a Lambda is bytecode, which depends on the Python version")
+        yield _class(alike, "a Lambda contains bytecode, which depends on the Python version")
     elif name in _OPS:
-        yield _class(alike, f"{name} calls TensorFlow functions that a release may lack")
+        yield _class(alike, f"{name} calls TensorFlow functions that do not exist in every release")
     elif name in OPAQUE_CLASSES:
-        yield _class(alike, f"{name} runs code or data outside the file")
+        yield _class(alike, f"{name} depends on code or data outside the file")
     elif not known_arguments.is_known(alike.kind, name):
         yield _class(alike, f"{name} was not tested in any release")
     elif document.format == "savedmodel" and name in _LOOKUPS:
         yield _class(
-            alike, f"the table of a {name} has another name in the checkpoints of other releases"
+            alike, f"other releases use a different name for the table of {name} in checkpoints"
         )
     else:
         if name in _LOOKUPS:
@@ -296,7 +298,7 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
         failing = known_arguments.may_fail(alike.kind, name, module=alike.module)
         if failing:
             yield replace(
-                _class(alike, f"the test of {name} with its own config failed"),
+                _class(alike, f"{name} could not be rebuilt from its own config when tested"),
                 loaders=failing,
             )
         unknown = known_arguments.unknown_keys(alike.kind, name, tuple(alike.config))

@@ -128,8 +128,7 @@ class TrainingRow:
 
 _ANEW: Final = "load it with compile=False and compile it again"
 _ARCHIVE: Final = (
-    "to continue training, save the model as .keras, with the LossScaleOptimizer "
-    "passed to compile()"
+    "to continue training, pass the LossScaleOptimizer to compile() and save the model as .keras"
 )
 
 
@@ -204,13 +203,13 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "tf2.0 to tf2.3",
-        ("LossScaleOptimizer has the format of TF 2.4 and later, with an `inner_optimizer`"),
+        ("LossScaleOptimizer uses the format of TF 2.4 and later, with an `inner_optimizer`"),
         lambda found: found.wrapper is not None and "inner_optimizer" in found.wrapper,
     ),
     _row(
         "h5",
         "tf2.4 on",
-        "the growth factor of its loss scale is not 2, the only value since TF 2.4",
+        "the growth factor of its loss scale is not 2, the only value supported since TF 2.4",
         _multiplies,
     ),
     _row(
@@ -222,7 +221,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "tf2.9",
-        "the optimizer is from TF 2.11 or later and has keys that TF 2.9 lacks",
+        "the optimizer is from TF 2.11 or later and has keys that TF 2.9 does not support",
         lambda found: (
             optimizer_config.is_new_style(optimizer_config.unwrap(found.optimizer))
             and any(key in found.inner for key in _SINCE_TF211)
@@ -231,43 +230,43 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "savedmodel",
         "tf2.2",
-        ("the training configuration has no sample_weight_mode, the format of TF 2.3 and later"),
+        "the training configuration has no sample_weight_mode, which TF 2.2 requires",
         lambda found: _lacks(found.configuration, "sample_weight_mode"),
     ),
     _row(
         "h5",
         "keras3.0 on",
-        ("the learning rate of the optimizer is named `lr`, the format of Keras up to 2.2"),
+        ("the learning rate of the optimizer is stored as `lr`, the name used up to Keras 2.2"),
         lambda found: "lr" in found.inner,
     ),
     _row(
         "h5",
         "keras3.0 on",
-        "the learning rate is a schedule without a module, which Keras 3 does not find",
+        "Keras 3 does not find the learning rate schedule, which is stored without a module",
         _schedule_alone,
     ),
     _row(
         "h5 keras",
         "keras3.0 on",
-        "LossScaleOptimizer has the Keras 2 format",
+        "LossScaleOptimizer uses the Keras 2 format",
         lambda found: found.wrapper is not None and "name" not in found.wrapper,
     ),
     _row(
         "h5 keras",
         "keras3.0 on",
-        ("the loss is an object of Keras 2, with arguments that Keras 3 does not support"),
+        ("the loss is a Keras 2 object with arguments that Keras 3 does not support"),
         lambda found: any(map(_is_loss_of_keras2, found.losses)),
     ),
     _row(
         "keras",
         "keras3.0 on",
-        "the optimizer is from optimizers.legacy, which Keras 3 lacks",
+        "the optimizer is from optimizers.legacy, which does not exist in Keras 3",
         lambda found: _is_legacy(found.optimizer),
     ),
     _row(
         "keras",
         "keras3.0 on",
-        "the optimizer is from Keras 2 and has keys that Keras 3 lacks",
+        "the optimizer is from Keras 2 and has keys that Keras 3 does not support",
         lambda found: any(key in found.inner for key in _OF_KERAS2),
     ),
     _row(
@@ -282,7 +281,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "keras3.0 on",
-        "Keras 3 does not find Lamb in HDF5",
+        "Keras 3 does not find the optimizer Lamb in HDF5 files",
         lambda found: found.outer.lower() == "lamb",
     ),
     _row(
@@ -306,7 +305,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "keras3.0 on",
-        "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy by a wrong name",
+        "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy under a wrong name",
         lambda found: any(
             isinstance(loss, dict) and loss.get("class_name") == _NAMELESS for loss in found.losses
         ),
@@ -314,13 +313,13 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "keras",
         "after keras3.9",
-        ("Nadam's momentum product is stored before its slots, the order of Keras up to 3.9"),
+        ("Nadam's momentum product is stored before its slots, the order used up to Keras 3.9"),
         lambda found: found.keras3 and _product_place(found) == _BEFORE_SLOTS,
     ),
     _row(
         "keras",
         "keras3.0 to keras3.9",
-        ("Nadam's momentum product is stored after its slots, the order of Keras 3.10 and later"),
+        ("Nadam's momentum product is stored after its slots, the order used since Keras 3.10"),
         lambda found: found.keras3 and (_product_place(found) or 0) > _BEFORE_SLOTS,
     ),
     _row(
@@ -356,14 +355,14 @@ LOST: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "keras3.0 on",
-        ("Keras 3 restores only the number of steps from HDF5, not the slots of the optimizer"),
+        ("Keras 3 restores only the step count of the optimizer from HDF5, not its slots"),
         lambda found: found.wrapper is None and _has_slots(found),
         "to continue training, save the model as .keras",
     ),
     _row(
         "keras",
         "keras3.0 on",
-        "the state is that of a loss-scaling optimizer, but the config has the inner "
+        "the state belongs to a loss-scaling optimizer, but the config describes its inner "
         "optimizer; training restarts at step 0 with empty slots",
         lambda found: found.keras3 and found.wrapper is None and _state_at(found, *INNER_STATE),
         _ARCHIVE,
@@ -371,8 +370,8 @@ LOST: Final[tuple[TrainingRow, ...]] = (
     _row(
         "keras",
         "tf2.12 on",
-        "the archive has no state for its optimizer, which is from optimizers.legacy; training "
-        "restarts at step 0 with empty slots",
+        "the archive contains no state for the optimizer, which is from optimizers.legacy; "
+        "training restarts at step 0 with empty slots",
         lambda found: _is_legacy(found.optimizer) and not _state_at(found, INNER_STATE[0]),
         "save models with such an optimizer as HDF5 or as a SavedModel",
     ),

@@ -81,7 +81,7 @@ def verdict(found: TrainingEvidence, loader: str) -> TrainingVerdict:
     missing = next((one for one in objects if _misses(found, loader, one)), None)
     if missing is not None:
         return TrainingVerdict(
-            reason=f"{missing.words} has a name that is not found in this file format"
+            reason=f"{missing.words} cannot be found by its name in this file format"
         )
     own = next((one for one in objects if one.is_own), None)
     if own is not None:
@@ -163,4 +163,4 @@ def _ownerless(found: TrainingEvidence) -> str | None:
         for tensor in found.document.tensors or ()
     ):
         return None
-    return "the file has variables of an unknown optimizer"
+    return "the file contains variables of an unknown optimizer"

@@ -36,7 +36,7 @@ _OPENING: Final = {
     "TFSMLayer": ("filepath", "loads the SavedModel at {} and runs its graph"),
     "TorchModuleWrapper": (
         "module",
-        "contains a pickled PyTorch module, which is unpickled on loading",
+        "contains a pickled PyTorch module, which is unpickled when the model loads",
     ),
     "KerasLayer": ("handle", "loads {} from TensorFlow Hub and runs its graph"),
 }
@@ -82,7 +82,10 @@ def find(value: dict[str, Json]) -> Iterator[Found]:
             yield (
                 Harm.CODE,
                 _BYTE_CODE,
-                f"contains Python bytecode ({key.removesuffix(_TYPE)}), which runs on loading",
+                (
+                    f"contains Python bytecode ({key.removesuffix(_TYPE)}), which runs when the "
+                    "model loads"
+                ),
             )
     class_name, config = value.get("class_name"), value.get("config")
     if not isinstance(class_name, str):
@@ -90,11 +93,15 @@ def find(value: dict[str, Json]) -> Iterator[Found]:
             yield (
                 Harm.UNKNOWN,
                 "class_name",
-                ("has a class name that is an object, such as bytes, which no release writes"),
+                ("stores its class name as an object instead of text, which no release does"),
             )
         return
     if class_name == _PAYLOAD:
-        yield Harm.CODE, _BYTE_CODE, f"contains Python bytecode ({_PAYLOAD}), which runs on loading"
+        yield (
+            Harm.CODE,
+            _BYTE_CODE,
+            (f"contains Python bytecode ({_PAYLOAD}), which runs when the model loads"),
+        )
     elif class_name in {_SPEC, _TYPE_SPEC}:
         yield from _of_spec(value)
     elif class_name == _FUNCTION and isinstance(config, str):
@@ -143,16 +150,16 @@ def _of_lambda(config: dict[str, Json]) -> Iterator[Found]:
             yield (
                 Harm.NAMED,
                 f"{module}.{name}",
-                f"calls {short(f'{module}.{name}')}, which is not part of a model",
+                f"calls {short(f'{module}.{name}')}, which does not belong in a model",
             )
     if isinstance(function, str) and config.get("function_type") != "lambda":
         yield (
             Harm.CUSTOM,
             f"{function} of a {LAMBDA}",
-            f"is a Lambda of the Python function {short(function)}",
+            f"is a Lambda that calls the Python function {short(function)}",
         )
     elif isinstance(function, list) or not isinstance(function, dict):
-        yield Harm.CODE, _BYTE_CODE, "is a Lambda, whose bytecode runs on loading"
+        yield Harm.CODE, _BYTE_CODE, "is a Lambda whose bytecode runs when the model loads"
 
 
 def _find_file(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
@@ -233,7 +240,7 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
     where = module if isinstance(module, str) and module else None
     full = f"{where}.{name}" if where else name
     if where and is_harmful(where, name):
-        yield Harm.NAMED, full, f"refers to {short(full)}, which is not part of a model"
+        yield Harm.NAMED, full, f"refers to {short(full)}, which does not belong in a model"
     elif (
         isinstance(registered, str)
         and registered not in {name, _FUNCTION}
@@ -245,16 +252,13 @@ def _of_function(value: dict[str, Json], name: str) -> Iterator[Found]:
             yield (
                 Harm.UNKNOWN,
                 full,
-                (
-                    f"refers to {short(full)}, which is not on the list of functions that only "
-                    "compute"
-                ),
+                (f"refers to {short(full)}, which is not on the allow-list of functions"),
             )
         else:
             yield (
                 Harm.CUSTOM,
                 name,
-                f"needs {name} of {where}"
+                f"needs {name} from {where}"
                 if where
                 else f"needs {name}, which is not a Keras function",
             )
@@ -293,21 +297,24 @@ def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -
     """
     full = short(f"{module}.{name}")
     if is_harmful(module, name):
-        yield Harm.NAMED, f"{module}.{name}", f"refers to {full}, which is not part of a model"
+        yield Harm.NAMED, f"{module}.{name}", f"refers to {full}, which does not belong in a model"
     elif name.startswith("__"):
         yield (
             Harm.UNKNOWN,
             f"{module}.{name}",
-            (f"refers to {full}, a marker for values, with a module, which no release writes"),
+            (
+                f"refers to {full}, a serialization marker, together with a module, which no "
+                "release does"
+            ),
         )
     elif not class_names.is_pure_class_of(module, name):
         if isinstance(value.get("registered_name", ""), str):
-            yield Harm.CUSTOM, own, f"needs {name} of {module}"
+            yield Harm.CUSTOM, own, f"needs {name} from {module}"
         else:
             yield (
                 Harm.UNKNOWN,
                 f"{module}.{name}",
-                (f"refers to {full} without a registered name, so the module is imported"),
+                (f"refers to {full} without a registered name, so loading imports the module"),
             )
 
 
@@ -335,7 +342,7 @@ def _arguments(class_name: str, config: dict[str, Json]) -> Iterator[Found]:
             yield (
                 Harm.CODE,
                 _BYTE_CODE,
-                f"contains Python bytecode ({short(key)}), which runs on loading",
+                f"contains Python bytecode ({short(key)}), which runs when the model loads",
             )
     if known_arguments.is_known(_LAYERS, class_name):
         for key in known_arguments.unknown_keys(

@@ -33,7 +33,7 @@ _CONSTANT: Final = "_CONSTANT_VALUE"
 """What Keras 2 writes in the place of a layer where a call takes a constant."""
 
 _RAW_OPS: Final = "raw_ops."
-_NOT_PURE: Final = "which is not on the list of functions that only compute"
+_NOT_PURE: Final = "which is not on the allow-list of functions"
 
 
 def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> Iterator[Found]:
@@ -53,7 +53,11 @@ def find(class_name: str, config: dict[str, Json], entry: dict[str, Json]) -> It
     if any(
         all(name == _CONSTANT for name, _ in inbound_nodes.tensors(node)) for node in _calls(entry)
     ):
-        yield Harm.UNKNOWN, "constants", "is called with only constants, which no release writes"
+        yield (
+            Harm.UNKNOWN,
+            "constants",
+            ("has a call with only constant inputs, which no release writes"),
+        )
 
 
 def _calls(entry: dict[str, Json]) -> list[Json]:
@@ -91,8 +95,8 @@ def _of_attribute(class_name: str, name: Json) -> Iterator[Found]:
             Harm.UNKNOWN,
             str(name),
             (
-                f"reads the attribute {short(str(name))} of a tensor, which is not on the "
-                "list of attributes that Keras wraps"
+                f"reads the tensor attribute {short(str(name))}, which is not on the allow-list "
+                "of attributes"
             ),
         )
 
@@ -107,7 +111,7 @@ def _of_node_def(node: Json) -> Iterator[Found]:
         yield (
             Harm.UNKNOWN,
             "node_def",
-            "contains an op that is not JSON, unlike those of every release",
+            "stores its op in a format other than JSON, which no release does",
         )
     elif harmful := op(name):
         yield Harm.NAMED, name, f"runs the op {name}, which {harmful.what}"
@@ -115,7 +119,7 @@ def _of_node_def(node: Json) -> Iterator[Found]:
         yield (
             Harm.UNKNOWN,
             name,
-            f"runs the op {short(name)}, which is not on the list of ops that only compute",
+            f"runs the op {short(name)}, which is not on the allow-list of ops",
         )
 
 

@@ -150,7 +150,7 @@ def _state_of_keras3(
         name = "_".join(("", *"/".join(tensor.path[1:]).split("/")))
         if not name.endswith("_".join(("", *"/".join(weight.path[1:]).split("/"), kind))):
             raise UnmappedError(
-                f"{'/'.join(tensor.path)} is where the {kind} of {'/'.join(weight.path)} should be"
+                f"expected the {kind} of {'/'.join(weight.path)}, found {'/'.join(tensor.path)}"
             )
     return found
 
@@ -198,8 +198,8 @@ def _state_by_position(
         tensor.shape != position.shape for tensor, position in zip(stored, wanted, strict=False)
     ):
         raise UnmappedError(
-            f"its {len(stored)} variables do not match {optimizer.class_name} for the "
-            f"{len(trainable)} trainable weights of the model"
+            f"its {len(stored)} variables do not match those of {optimizer.class_name} for "
+            f"{len(trainable)} trainable weights"
         )
     placed = list(zip(wanted, stored, strict=True))
     once = {one.kind: tensor for one, tensor in placed if one.weight is None}
@@ -227,7 +227,7 @@ def _state_by_name(
             by_end.setdefault(plain[start:], []).append(tensor)
     steps = [tensor for tensor in stored if tensor.path[-1].removesuffix(":0") in _STEPS]
     if len(steps) != 1:
-        raise UnmappedError("the variable with the step count is unknown")
+        raise UnmappedError("no variable could be identified as the step count")
     slots = {}
     for weight in trainable:
         name = tuple(part.removesuffix(":0") for part in weight.path[1:])
@@ -238,8 +238,7 @@ def _state_by_name(
             found = by_end.get(_end(optimizer.style, slot, name), [])
             if len(found) != 1 or found[0].shape != slot.shape(shape):
                 raise UnmappedError(
-                    f"it has no variable that matches only the {slot.kind} of "
-                    f"{'/'.join(weight.path)}"
+                    f"no variable could be identified as the {slot.kind} of {'/'.join(weight.path)}"
                 )
             slots[weight, slot.kind] = found[0]
     if len(set(slots.values())) != len(slots):

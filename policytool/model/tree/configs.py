@@ -131,7 +131,7 @@ def _visit(walk: _Walk, value: dict[str, Json], place: _Place) -> None:
     Add the layer ``value`` and all below it; a layer that was already met gets a further place.
     """
     if beyond := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
-        raise LimitError(f"{walk.root.part} holds {beyond}")
+        raise LimitError(f"{walk.root.part} contains {beyond}")
     site = _site(walk, value, place)
     identity = value.get("shared_object_id")
     if isinstance(identity, int) and not place.prefix and not walk.each:

@@ -76,7 +76,7 @@ def sites(document: Document) -> tuple[Site, ...]:
 
 def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, depth: int) -> None:
     if beyond := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
-        raise LimitError(f"its object graph holds {beyond}")
+        raise LimitError(f"its object graph contains {beyond}")
     if beyond := limits.LAYER_DEPTH.exceeded_message(depth, counting=True):
         raise LimitError(f"its object graph nests layers in {beyond}")
     metadata = _metadata(walk.document, node)

@@ -37,8 +37,8 @@ def build_arguments(before: LoadedModel, wanted: LoadedModel) -> dict[str, Any]:
     config = metadata.get("config") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(config, dict):
         message = (
-            "cannot be re-exported: its root is not a Keras model with a config; export "
-            "it again with its code"
+            "cannot be re-exported: its root is not a Keras model with a config; export it "
+            "again from its original code"
         )
         raise ModelFileError(wanted.document.path, "no-config", message)
     layers = wanted.layers

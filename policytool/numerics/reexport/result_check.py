@@ -78,7 +78,10 @@ def compare_result(
         if _renamed_key(key, names) in new
     )
     retyped = tuple(
-        f"{signature.name}'s output {name} is {found.outputs[name]} now, {dtype} before"
+        (
+            f"output {name} of signature {signature.name} is now {found.outputs[name]} instead of "
+            f"{dtype}"
+        )
         for signature in before.signatures
         for found in after.signatures
         if found.name == signature.name
@@ -86,7 +89,7 @@ def compare_result(
         if found.outputs.get(name, dtype) != dtype
     )
     otherwise = tuple(
-        f"{layer.path} is {found.policy} now, {layer.policy} before"
+        f"{layer.path} now has the policy {found.policy} instead of {layer.policy}"
         for layer, found in _retyped_layers(wanted.model, after.model, names)
         if _is_part(wanted.model, layer)
     )
@@ -116,14 +119,14 @@ def differences(
         other = new.get(_renamed_key(key, names))
         what = f"{key[0]} {key[1]}"
         if other is None:
-            yield f"{what} is not in the result"
+            yield f"{what} is missing from the result"
         elif not hold_same_values(stored, other):
             yield (
-                f"{what} has different values than the original, even after the cast from "
-                f"{stored.dtype} to {other.dtype}"
+                f"{what} differs from the original even after the cast from {stored.dtype} to "
+                f"{other.dtype}"
             )
     if len(new) != len(old):
-        yield f"the result has {len(new)} variables, and the original {len(old)}"
+        yield f"the result has {len(new)} variables, but the original has {len(old)}"
 
 
 def count_casts(
@@ -264,7 +267,7 @@ def _renamed_key(key: Key, names: Mapping[str, str]) -> Key:
 def _policy_differences(wanted: Model, after: Model, names: Mapping[str, str]) -> Iterator[str]:
     made = _by_path(after)
     yield from (
-        f"{layer.path} is not in the model that the code builds"
+        f"{layer.path} is missing from the model that the code builds"
         for layer in _planned_layers(wanted)
         if names[layer.path] not in made
     )
@@ -319,13 +322,13 @@ def _signature_differences(before: Model, after: Model) -> Iterator[str]:
     for signature in before.signatures:
         found = made.get(signature.name)
         if found is None:
-            yield f"signature {signature.name} is not in the result"
+            yield f"signature {signature.name} is missing from the result"
         elif dict(found.inputs) != dict(signature.inputs) or set(found.outputs) != set(
             signature.outputs
         ):
-            yield f"signature {signature.name} has different inputs or outputs than before"
+            yield f"signature {signature.name} has different inputs or outputs in the result"
     yield from (
-        f"signature {name} was not in the original"
+        f"signature {name} does not exist in the original"
         for name in sorted(made.keys() - {signature.name for signature in before.signatures})
     )
 
@@ -354,6 +357,6 @@ def _trace_differences(after: Model) -> Iterator[str]:
     for layer, found in _judged_layers(after):
         if found != {layer.compute_dtype}:
             yield (
-                f"{layer.path} is {layer.policy}, but its graph computes in "
+                f"{layer.path} has the policy {layer.policy}, but its graph computes in "
                 f"{' and '.join(sorted(found))}"
             )

@@ -179,8 +179,8 @@ def _not_finite(found: Gradients, none: Trial) -> str:
     if none.total.undefined:
         share = _share(none.total.undefined, none.total.elements)
         return (
-            f"{share} of the gradient elements are not finite in the reference: these "
-            "inputs allow no conclusion about loss scaling"
+            f"{share} of the gradient elements are not finite in the reference, so these inputs "
+            "do not show whether a loss scale is needed"
         )
     if not math.isfinite(none.loss):
         return (
@@ -200,12 +200,16 @@ def _about_recorded(found: Gradients, none: Trial) -> str:
     what = f"the recorded loss scale ({words(found.recorded)})"
     scaled = found.at(found.recorded_scale)
     if scaled is None:
-        return f"{what} finds no value with finite gradients"
+        return f"{what} never reaches a value with finite gradients"
     with_it = scaled.total
     if with_it.overflow:
-        ending = ", and without it some do too" if none.total.overflow else ": dropping it is right"
+        ending = (
+            ", and some overflow without it too"
+            if none.total.overflow
+            else ", so dropping it is correct"
+        )
         return (
-            f"under {what} {_share(with_it.overflow, with_it.elements)} of the gradient elements "
+            f"with {what}, {_share(with_it.overflow, with_it.elements)} of the gradient elements "
             f"overflow{ending}"
         )
     without = _share(none.total.underflow, none.total.nonzero)
@@ -226,12 +230,12 @@ def _worst(losing: tuple[GradientLoss, ...]) -> str:
     named = [
         (
             f"{loss.path} {_share(loss.without.underflow, loss.without.nonzero)} (error "
-            f"{loss.without.relative_error:.2g} against {loss.scaled.relative_error:.2g})"
+            f"{loss.without.relative_error:.2g} instead of {loss.scaled.relative_error:.2g})"
         )
         for loss in losing
         if loss.path
     ]
-    return f"; worst without: {join_first(named)}" if named else ""
+    return f"; most affected: {join_first(named)}" if named else ""
 
 
 def _about_need(none: Trial, best: Trial, workable: tuple[float, float], suggested: float) -> str:
@@ -261,11 +265,11 @@ def _about_no_need(none: Trial, best: Trial) -> str:
     without, scaled = none.total, best.total
     told = (
         f"{_share(without.underflow, without.nonzero)} of the gradient elements underflow without "
-        "it"
+        "one"
     )
     return (
-        f"no loss scale is needed: {told}, {_share(scaled.underflow, scaled.nonzero)} under "
-        f"{_number(best.scale)}, the highest without overflow"
+        f"no loss scale is needed: {told}, {_share(scaled.underflow, scaled.nonzero)} with "
+        f"{_number(best.scale)}, the highest scale without overflow"
     )
 
 
@@ -273,7 +277,10 @@ def _about_dynamic(found: Gradients) -> str:
     """Return what dynamic scaling does, which ``compile()`` turns on under mixed_float16."""
     rule = found.dynamic
     if rule.scale is None:
-        return f"dynamic scaling from {_number(rule.initial)} finds no scale with finite gradients"
+        return (
+            f"dynamic scaling from {_number(rule.initial)} never reaches a scale with finite "
+            "gradients"
+        )
     skipped = (
         f"after {rule.skipped} skipped step{'s' * (rule.skipped != 1)}"
         if rule.skipped
@@ -281,7 +288,10 @@ def _about_dynamic(found: Gradients) -> str:
     )
     trial = found.at(rule.scale)
     lost = (
-        f", where {_share(trial.total.underflow, trial.total.nonzero)} underflow"
+        (
+            f", where {_share(trial.total.underflow, trial.total.nonzero)} of the gradient "
+            "elements underflow"
+        )
         if trial is not None
         else ""
     )
@@ -311,17 +321,18 @@ def _circumstances(found: Gradients) -> Iterator[str]:
             )
     if found.own:
         yield (
-            f"the class of the model overrides {join_first(found.own)}, but this check "
-            "uses the default Keras step: its training may behave differently"
+            f"the model class overrides {join_first(found.own)}, but this check uses the default "
+            "Keras training step, so training may behave differently"
         )
     if found.quiet:
         yield (
-            f"layers with randomness in training ran in inference mode: {join_first(found.quiet)}"
+            "layers that are random during training ran in inference mode: "
+            f"{join_first(found.quiet)}"
         )
     if found.random:
         yield (
-            f"{join_first(found.random)} used random numbers that may differ between the "
-            "two models, as may their gradients"
+            f"{join_first(found.random)} used random numbers, so values and gradients may differ "
+            "between the two models"
         )
     if found.unconnected:
         yield (

@@ -65,8 +65,8 @@ def parse_tolerance(text: str) -> GivenTolerance:
         value = math.nan
     if not (value >= 0 and math.isfinite(value)) or (equals and not pattern):
         raise UsageError(
-            f"--tolerance {text!r} is neither a number from 0 up nor PATTERN=NUMBER, with the name "
-            "of an output, a layer path or a pattern of them"
+            f"--tolerance {text!r} must be a number of at least 0, or PATTERN=NUMBER, where "
+            "PATTERN is an output name, a layer path or a regular expression"
         )
     return GivenTolerance(pattern=pattern if equals else None, value=value)
 
@@ -112,13 +112,13 @@ class Tolerances:
                 found = any(re.fullmatch(one.pattern, name) for name in listed)
             except policy_map.INVALID as error:
                 raise UsageError(
-                    f"--tolerance {one.pattern!r} is neither a name nor a regular expression: "
-                    f"{error}"
+                    f"--tolerance {one.pattern!r} is neither a name nor a valid regular "
+                    f"expression: {error}"
                 ) from error
             if not found:
                 raise UsageError(
-                    f"--tolerance {one.pattern!r} matches no output and no layer; `policytool "
-                    "inspect` lists the layers' paths"
+                    f"--tolerance {one.pattern!r} matches no output and no layer; run "
+                    "`policytool inspect` to list the layer paths"
                 )
 
 

@@ -20,7 +20,7 @@ _MODES: Final = frozenset({"int8", "float8"})
 def render(policy: Policy | PolicyMap) -> str:
     """Return the policy's name."""
     if isinstance(policy, PolicyMap):
-        raise SpellingError(f"{TITLE} has no policy maps, which need Keras 3.4 or later")
+        raise SpellingError(f"{TITLE} does not support policy maps, which need Keras 3.4 or later")
     if policy.quantization:
         if policy.quantization.mode not in _MODES:
             raise SpellingError(

@@ -76,7 +76,7 @@ def _parse_policy(class_name: str, config: dict[str, Json]) -> Policy:
         or not isinstance(source, str)
     ):
         raise SpellingError(
-            f"expected one of Keras 3's policies with a mode and a source_name, found {class_name}"
+            f"expected a quantized Keras 3 policy with a mode and a source_name, found {class_name}"
         )
     history = config.get("amax_history_length")
     try:

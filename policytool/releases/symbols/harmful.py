@@ -253,15 +253,15 @@ def op(name: str) -> HarmfulOp | None:
     if name in data.read("hazards")["readers"]:
         return HarmfulOp(name=name, what="reads files whose names the graph computes")
     if held := data.read("hazards")["programs"].get(name):
-        return HarmfulOp(name=name, what=f"runs the content of its {' and '.join(held)}")
+        return HarmfulOp(name=name, what=f"runs the code in its {' and '.join(held)}")
     arguments = data.read("hazards")["ops"].get(name)
     if arguments is None or name in _CACHES or (ops.is_placed_op(name) and name != PRINTING):
         return None
     if not arguments:
-        return HarmfulOp(name=name, what="calls a Python function of the process that runs it")
+        return HarmfulOp(name=name, what="calls a Python function in the process that runs it")
     if name == PRINTING:
-        return HarmfulOp(name=name, what="prints, possibly to the file in its output_stream")
-    return HarmfulOp(name=name, what=f"opens the path in its {' and '.join(arguments)}")
+        return HarmfulOp(name=name, what="prints to its output_stream, which may be a file")
+    return HarmfulOp(name=name, what=f"opens the path given by its {' and '.join(arguments)}")
 
 
 @cache

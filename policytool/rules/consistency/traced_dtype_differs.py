@@ -41,7 +41,6 @@ RULE: Final = Rule(
     fix=Fix.UNSAFE,
     check=check,
     doc=__doc__,
-    example="3 of 12 layers with matrix products declare mixed_float16 and compute them in float32 "
-    "in "
+    example="3 of 12 layers with matrix products declare mixed_float16 but compute in float32 in "
     "the saved graph",
 )

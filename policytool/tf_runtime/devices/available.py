@@ -57,7 +57,7 @@ def configure(tf: Any, wanted: Mapping[str, Any]) -> None:
     except RuntimeError as error:  # the devices are in use, and stay as they are
         there = len(tf.config.list_logical_devices("CPU"))
         if wanted.get("logical") not in (None, there):
-            text = "{} CPU devices were requested, but this process has had {} since its first job"
+            text = "{} CPU devices were requested, but this process was started with {}"
             raise Refused("devices", text.format(wanted["logical"], there)) from error
     _determined(tf, bool(wanted.get("deterministic")))
     tf.config.set_soft_device_placement(False)
@@ -123,16 +123,17 @@ def without_tf32(tf: Any, device: Mapping[str, Any]) -> str | None:
     capability = device["compute_capability"]
     if device["kind"] != "gpu":
         return (
-            "{} has no TF32: it is a format of NVIDIA GPUs of compute capability 8.0 or higher"
+            "{} does not support TF32, which needs an NVIDIA GPU of compute capability 8.0 or "
+            "higher"
         ).format(device["name"])
     if capability is None:
         return ("{} does not report its compute capability, so TF32 support is unknown").format(
             device["name"]
         )
     if tuple(int(part) for part in capability.split(".")) < FIRST_TF32:
-        return "{} has no TF32: its compute capability is {}, but TF32 needs 8.0".format(
-            device["name"], capability
-        )
+        return (
+            "{} does not support TF32: its compute capability is {}, but TF32 needs 8.0 or higher"
+        ).format(device["name"], capability)
     if not hasattr(tf.config.experimental, "enable_tensor_float_32_execution"):
         return "TensorFlow {} does not support TF32, which needs 2.4 or later".format(
             tf.__version__
@@ -200,7 +201,7 @@ def choose_devices(tf: Any, wanted: str) -> list[str]:
     names = {short(name): name for name in there["CPU"] + there["GPU"]}
     name = "{}:{}".format(kind.lower(), number or 0)
     if name not in names:
-        text = "unknown device {}; TensorFlow {} sees {}{}"
+        text = "unknown device {}; TensorFlow {} detects {}{}"
         raise Refused(
             "no-device",
             text.format(
@@ -254,10 +255,13 @@ def _determined(tf: Any, wanted: bool) -> None:  # noqa: FBT001  # a setting, as
 def _why_no_gpu(tf: Any) -> str:
     if not tf.test.is_built_with_gpu_support():
         return (
-            ", because it was built without support for GPUs; pip install 'tensorflow[and-cuda]' "
-            "has it"
+            ", because it was built without GPU support; to add it, run pip install "
+            "'tensorflow[and-cuda]'"
         )
-    return "; it was built for GPUs, so no GPU is visible or its libraries were not found"
+    return (
+        "; it was built with GPU support, so either no GPU is visible or the GPU libraries "
+        "were not found"
+    )
 
 
 def _built_for(tf: Any) -> dict[str, Any]:

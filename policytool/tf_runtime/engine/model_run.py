@@ -42,14 +42,14 @@ class Running:
         self.notes: list[dict[str, str]] = []
         """Why something that was asked for besides could not be measured."""
 
-        step("making inputs")
+        step("creating inputs")
         with first.under(sides.policies[0]):  # a class may make its layers in its first call
             self.fed = fed.feed_model(first, self.reference, self.job["inputs"])
         if (
             sides.made_up
         ):  # after the inputs: a model that does not say which it takes has no weights yet
             self._share_weights()
-        step("tracing both")
+        step("tracing both models")
         self.pair = Pair(
             self.libraries,
             (self.reference, self.candidate),
@@ -195,16 +195,16 @@ class Running:
             ]:
                 raise Refused(
                     "weights",
-                    "the weights of the two architectures have different shapes, so random "
-                    "weights do not work for both; specify a weights file with --weights",
+                    "the weights of the two architectures have different shapes, so they cannot "
+                    "share random weights; specify a weights file with --weights",
                 )
             self.candidate.set_weights(weights)
         except Refused:
             raise
         except Exception as error:  # a table of words, which no random number stands for
             text = (
-                "the architecture contains no weights, and random weights do not work for it "
-                "({}); specify a weights file with --weights"
+                "the architecture contains no weights, and random weights cannot be created for "
+                "it ({}); specify a weights file with --weights"
             )
             raise Refused("no-weights", text.format(sentence(error))) from error
 

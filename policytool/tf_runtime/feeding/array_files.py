@@ -150,13 +150,13 @@ def _size(path: str, member: str, stream: IO[bytes]) -> int:
     shape, _, dtype = header(stream)
     if dtype.hasobject:
         raise _refused(
-            "{} holds Python objects{}, which could execute code; save arrays of numbers "
-            "or strings",
+            "{} contains Python objects{}, which could execute code; save arrays of numbers or "
+            "strings",
             path,
             _in(member),
         )
     if any(extent < 0 for extent in shape):
-        raise _refused("{} cannot be read: {} has a negative size", path, member or "it")
+        raise _refused("{} cannot be read: {} has a negative dimension", path, member or "it")
     size = max(int(dtype.itemsize), 1)
     for extent in shape:
         size *= int(extent)
@@ -213,7 +213,7 @@ def _check_shape(array: Any, slot: Slot) -> None:
     )
     if fits and dims[0] and shape[0] % dims[0]:
         raise _refused(
-            "the model accepts only batches of {}, but the file has {} rows for input {}",
+            "the model accepts only batches of {} rows, but the file has {} rows for input {}",
             dims[0],
             shape[0],
             slot.name,

@@ -70,7 +70,7 @@ class Feeder:
         self.batch_size = int(self.fixed or asked or BATCH)
         if self.fixed is not None and asked not in (None, self.fixed):
             self.notes.append(
-                "the model accepts only batches of {}, not of {}".format(self.fixed, asked)
+                "the model accepts only batch size {}, not {}".format(self.fixed, asked)
             )
 
     def first(
@@ -128,7 +128,9 @@ class Feeder:
             if array.dtype.kind == "f" and not np.isfinite(array).all()
         ]
         if spoilt:
-            self.notes.append("{} of the file holds NaN or infinity".format(", ".join(spoilt)))
+            self.notes.append(
+                ("the inputs file contains NaN or infinity in {}").format(", ".join(spoilt))
+            )
         batches = [
             [self._cut(slot, array, place) for slot, array in zip(self.slots, arrays)]
             for place in range(self._count(arrays))
@@ -151,7 +153,9 @@ class Feeder:
             )
             raise Refused(
                 "inputs-file",
-                "{} has different numbers of rows: {}".format(self.wanted["file"], rows),
+                ("the arrays in {} have different numbers of rows: {}").format(
+                    self.wanted["file"], rows
+                ),
             )
         return numbers.pop()
 

@@ -108,7 +108,7 @@ def _padded(made: Recipe, padding: float, *, has_others: bool) -> Recipe:
         return np.where(values == padding, np.asarray(other, dtype=values.dtype), values)
 
     made.draw = kept
-    made.how += ", and {:g} after the end of a sequence".format(padding)
+    made.how += ", padded with {:g}".format(padding)
     return made
 
 
@@ -160,7 +160,7 @@ def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | Non
                 return made
     if is_integer:
         return (
-            _pixels() if _is_image(slot) else _below(slot, few or SMALL_IDS, "small ids, below {}")
+            _pixels() if _is_image(slot) else _below(slot, few or SMALL_IDS, "small IDs below {}")
         )
     return Recipe(
         "normally distributed values", lambda random, shape: random.standard_normal(size=shape)
@@ -196,7 +196,7 @@ def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
     count = least.count or 1
     if sure and least.way == CHANGED and (takes_ids(least.layer) or is_operation(least.layer)):
         count = max(1, count // 2)  # room for what an offset makes of the largest
-    made = _below(slot, count, "ids below {}, as " + str(least.layer.name) + " takes them")
+    made = _below(slot, count, "IDs below {}, for " + str(least.layer.name))
     whole = [one for one in takers if one.way == WHOLE and takes_ids(one.layer)]
     if sure and whole:
         strictest = min(whole, key=lambda one: one.count or 0)
@@ -223,7 +223,7 @@ def _pixels() -> Recipe:
 def _flags(slot: Slot) -> Recipe:
     if not _is_mask(slot):
         return Recipe("flags", lambda random, shape: random.randint(0, 2, size=shape))
-    made = Recipe("a mask: 1", lambda _, shape: np.ones(shape, dtype="int64"))
+    made = Recipe("a mask of ones", lambda _, shape: np.ones(shape, dtype="int64"))
     if slot.shape is not None and len(slot.shape) == _SEQUENCE_RANK:
         made.padding = 0.0
     return made
@@ -242,7 +242,7 @@ def _numbers(layer: Any) -> Recipe:
     outside = [max(known, default=0) + 1] if getattr(layer, "num_oov_indices", 1) else []
     values = np.array([*known, *outside], dtype="int64")
     return Recipe(
-        "numbers of the vocabulary of {}".format(layer.name),
+        "numbers from the vocabulary of {}".format(layer.name),
         lambda random, shape: values[random.randint(0, len(values), size=shape)],
     )
 
@@ -277,7 +277,7 @@ def _words(found: Sequence[Reached]) -> Recipe:
         return np.array(texts, dtype=object).reshape(shape)
 
     return Recipe(
-        "{} of the vocabulary of {}".format("texts" if is_text else "words", layer.name), draw
+        "{} from the vocabulary of {}".format("texts" if is_text else "words", layer.name), draw
     )
 
 
@@ -295,7 +295,7 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
     if not len(boundaries):
         return None
     width = float(np.diff(boundaries).min()) if len(boundaries) > 1 else 1.0
-    text = "values around the boundaries of {}".format(layer.name)
+    text = "values close to the boundaries of {}".format(layer.name)
 
     def draw(random: Any, shape: Sequence[int]) -> Any:
         near = boundaries[

@@ -36,7 +36,7 @@ def input_slots(tensors: Sequence[Any]) -> list[Slot]:
         if "Ragged" in kind or "Sparse" in kind or getattr(tensor, "is_tensor_like", True) is False:
             raise Refused(
                 "inputs",
-                "input {} is {}, for which policytool cannot create inputs".format(
+                "input {} is of type {}, for which policytool cannot create values".format(
                     getattr(tensor, "name", position), kind
                 ),
             )

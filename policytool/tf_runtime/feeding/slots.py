@@ -175,7 +175,7 @@ def _built(model: Any) -> Any:
             return _shaped(found, model)
     raise Refused(
         "no-inputs",
-        ("{} has unknown inputs: its file contains no build shape").format(model.name),
+        ("the inputs of {} are unknown: its file contains no build shape").format(model.name),
     )
 
 

@@ -152,7 +152,7 @@ class _Trials:
     def at(self, scale: float) -> tuple[float, Any]:
         """Return the candidate's mean loss and the reductions over all batches under a scale."""
         if scale not in self.done:
-            self.step("gradients with loss scale {:g}".format(scale))
+            self.step("computing gradients with loss scale {:g}".format(scale))
             tensor = self.library.tf.constant(scale, self.library.tf.float32)
             found = [self._measured(tensor, *batch) for batch in self.batches]
             table = found[0][1]

@@ -112,7 +112,7 @@ def parts(
     has none.
     """
     count = len(outputs)
-    why = "the file records none" if wanted.get("loss") is None else None
+    why = "the file does not record a loss" if wanted.get("loss") is None else None
     try:
         recorded, weights = (
             _spread(wanted.get("loss"), names),
@@ -125,7 +125,7 @@ def parts(
         part = Part(name, None if weight is None else float(weight))
         found.append(part)
         if not output.dtype.is_floating:
-            part.why = "it is {}, which has no gradient".format(output.dtype.name)
+            part.why = "the output is {}, which has no gradient".format(output.dtype.name)
         elif why is not None:
             substitute(library, part, why)
         elif spelled is not None:  # an output that the recorded loss leaves out has none
@@ -244,7 +244,7 @@ def _spread(spelled: Any, names: Sequence[str]) -> list[Any]:
     if isinstance(spelled, dict) and "class_name" not in spelled:
         unknown = sorted(set(spelled) - set(names))
         if unknown:
-            text = "the recorded loss refers to outputs that the model lacks: {}"
+            text = "the recorded loss refers to outputs that do not exist in the model: {}"
             raise Unbuildable(text.format(", ".join(unknown[:5])))
         return [spelled.get(name) for name in names]
     if isinstance(spelled, (list, tuple)):
@@ -260,7 +260,7 @@ def _instance(library: Library, found: Any, config: Any) -> Any:
     if not isinstance(config, dict) or not _plain(
         [value for key, value in config.items() if key not in _LEFT_OUT]
     ):
-        text = "the config of the recorded {} contains more than plain values"
+        text = "the config of the recorded {} contains values other than numbers, strings and lists"
         raise Unbuildable(text.format(found.__name__))
     options = {key: value for key, value in config.items() if key not in _LEFT_OUT}
     if library.family == KERAS3 and options.get("reduction") == "auto":

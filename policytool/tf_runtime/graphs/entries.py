@@ -61,7 +61,7 @@ def named(tf: Any, root: Any) -> dict[str, Any]:
             found[name] = _by_keywords(tf, traced[0])
     if not found:
         text = (
-            "the file contains no graph to run: it was saved without signatures and "
+            "the file contains no graph that can run: it was saved without signatures and "
             "traces (save_traces=False)"
         )
         raise Refused("no-signature", text)

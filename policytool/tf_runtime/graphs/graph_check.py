@@ -108,7 +108,7 @@ def _told(
         return {
             "refused": {
                 "code": "not-runnable",
-                "message": "its graph cannot run here: {}".format(sentence(error)),
+                "message": "its graph cannot run on this device: {}".format(sentence(error)),
             }
         }
     rewrite = {"option": pair.rewrite.option, "said": pair.rewrite.said, **pair.changes.told()}

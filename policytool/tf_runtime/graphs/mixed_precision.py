@@ -120,8 +120,8 @@ def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
         )
     if tuple(int(part) for part in tf.__version__.split(".")[:2]) < _FIRST:
         text = (
-            "TensorFlow {} cannot run a graph next to the rewritten one; specify an interpreter "
-            "with TensorFlow 2.9 or later with --python"
+            "TensorFlow {} cannot run the original graph and the rewritten graph together; "
+            "specify an interpreter with TensorFlow 2.9 or later with --python"
         )
         raise Refused("no-rewrite", text.format(tf.__version__))
     found = [rewrite for rewrite in _candidates(policy, on_gpu=on_gpu) if _works(tf, rewrite)]
@@ -142,8 +142,8 @@ def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
         text = "TensorFlow's pass {} fails on this graph ({})"
         if rewrite.emulates and grappler.has_old_loops(graph_def):
             text += (
-                ", as for loops of TensorFlow 1; use another pass with --to mixed_bfloat16, "
-                "--device gpu:0 or a TensorFlow built for CUDA"
+                ", which contains TensorFlow 1 loops; use another pass with --to "
+                "mixed_bfloat16, --device gpu:0 or a TensorFlow built for CUDA"
             )
         raise Refused("rewrite-failed", text.format(rewrite.option, sentence(error))) from error
 
@@ -235,8 +235,8 @@ def _what_would_do(tf: Any, policy: str, *, on_gpu: bool) -> str:
         )
     else:
         text = (
-            "TensorFlow {} cannot rewrite graphs to bfloat16 here: this needs TensorFlow "
-            "2.9 or later, or 2.5 with TF_ENABLE_ONEDNN_OPTS=1, with oneDNN enabled, and "
-            "a processor with bfloat16 support in oneDNN (AVX-512)"
+            "TensorFlow {} cannot rewrite graphs to bfloat16 here: this needs TensorFlow 2.9 or "
+            "later (or 2.5 with TF_ENABLE_ONEDNN_OPTS=1), oneDNN enabled, and a processor with "
+            "bfloat16 support in oneDNN (AVX-512)"
         )
     return text.format(tf.__version__)

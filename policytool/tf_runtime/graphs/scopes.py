@@ -122,8 +122,8 @@ class Changes:
             return None
         if self.narrow_before:
             text = (
-                "the rewrite changes nothing: {} ops of this graph already have 16 bits, and "
-                "no matrix product or convolution is left in float32"
+                "the rewrite changes nothing: {} ops of this graph already compute in 16 bits, "
+                "and no matrix product or convolution is left in float32"
             )
             return text.format(self.narrow_before)
         return (

@@ -143,7 +143,7 @@ def test_variables_of_no_layer_are_counted_among_weights(tmp_path: Path) -> None
     assert [layer.path for layer in model.layers] == ["layers/dense"]
     assert [item.message for item in model.observations if item.code == "training-state"] == [
         (
-            "3 stored variables belong to an optimizer, to metrics or to the training "
-            "loop, but not to a layer"
+            "3 stored variables belong to an optimizer, metrics or the training loop rather "
+            "than to a layer"
         )
     ]

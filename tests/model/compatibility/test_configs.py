@@ -69,8 +69,8 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
     (
         BY_NAME,
         (
-            "MultiHeadAttention gets `value` as a keyword argument, which Keras 3 does "
-            "not support in Keras 2 HDF5 files"
+            "MultiHeadAttention receives `value` as a keyword argument, which Keras 3 does not "
+            "support in Keras 2 HDF5 files"
         ),
     ),
     (
@@ -97,8 +97,8 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
             },
         ),
         (
-            "the axis of a BatchNormalization inside another layer is a list, which "
-            "Keras 3 supports only in top-level layers"
+            "the axis of a BatchNormalization layer inside another layer is a list, which Keras "
+            "3 supports only in top-level layers"
         ),
     ),
     (
@@ -119,16 +119,15 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
             },
         ),
         (
-            "the first layer has an input shape that Keras 3 reads as a shape without "
-            "the batch dimension, and another layer does not accept the additional "
-            "dimension"
+            "Keras 3 reads the input shape of the first layer as a shape without the batch "
+            "dimension, and another layer does not accept the extra dimension"
         ),
     ),
     (
         GIVEN_STATES,
         (
-            "a recurrent layer gets its states in a list with its input, which Keras 3 "
-            "does not support in Keras 2 HDF5 files"
+            "a recurrent layer receives its input and states as one list, which Keras 3 does "
+            "not support in Keras 2 HDF5 files"
         ),
     ),
     (
@@ -172,7 +171,7 @@ REFUSED_CONFIGS: Final[tuple[tuple[Config, str], ...]] = (
                 },
             },
         ),
-        "Hashing has a float dtype, the default up to TF 2.5",
+        "a Hashing layer has a float dtype, which was the default up to TF 2.5",
     ),
     (
         sequential(FLOATS, dense("block/dense_a")),
@@ -191,7 +190,7 @@ OPEN_CONFIGS: Final[tuple[tuple[Config, str, str], ...]] = (
     (
         sequential(dense(batch_input_shape=[None, 6])),
         "keras3.0 keras3.15",
-        "the first layer has an input shape",
+        "reads the input shape of the first layer",
     ),
     (
         sequential(
@@ -202,7 +201,7 @@ OPEN_CONFIGS: Final[tuple[tuple[Config, str, str], ...]] = (
             },
         ),
         "keras3.0 keras3.15",
-        "is ignored when it is read",
+        "is ignored when the model is read",
     ),
     (
         sequential(
@@ -213,14 +212,14 @@ OPEN_CONFIGS: Final[tuple[tuple[Config, str, str], ...]] = (
             },
         ),
         "keras3.6 keras3.15",
-        "is ignored when it is read",
+        "is ignored when the model is read",
     ),
     (
         sequential(
             FLOATS, {"class_name": "Softmax", "config": {"name": "b", "trainable": True, "axis": 1}}
         ),
         "keras3.0 keras3.6",
-        "is ignored when it is read",
+        "is ignored when the model is read",
     ),
 )
 """
@@ -309,7 +308,7 @@ def test_sequentials_in_a_sequential_have_no_graph_to_misread(tmp_path: Path) ->
     found = verdicts_on(
         sequential(FLOATS, {**functional, "class_name": "Model"}), tmp_path / "model.h5"
     )
-    assert "counted differently" in str([cause.reason for cause in found["keras3.3"].causes])
+    assert "counts the variables" in str([cause.reason for cause in found["keras3.3"].causes])
 
 
 def test_a_sequential_that_was_never_built_has_nothing_to_load_into(tmp_path: Path) -> None:
@@ -341,7 +340,8 @@ def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: P
         str(keras_zip(tmp_path / "model.keras", keras_members(config)))
     ).loaders
     assert all(
-        "the axis of a BatchNormalization is a list" in str([cause.reason for cause in one.causes])
+        ("the axis of a BatchNormalization layer is a list")
+        in str([cause.reason for cause in one.causes])
         for one in found
         if one.loader.startswith("keras3")
     )

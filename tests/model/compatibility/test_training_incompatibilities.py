@@ -44,14 +44,14 @@ STATE: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = json.loads(
     (FIXTURES / "training_state.json").read_text(encoding="utf-8")
 )
 OPTIMIZERS: Final = {
-    "Keras 3 does not find Lamb in HDF5",
+    "Keras 3 does not find the optimizer Lamb in HDF5 files",
     "the optimizer is registered as Custom",
     "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer",
     "the LossScaleOptimizer was saved before the first step and has no name",
     "Nadam's momentum product is stored before its slots",
     "Nadam's momentum product is stored after its slots",
     "Keras 2 cannot rebuild Nadam for a model without trainable weights",
-    "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy by a wrong name",
+    "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy under a wrong name",
 }
 LOSING: Final = {"none", "iterations alone"}
 
@@ -170,8 +170,8 @@ def test_every_row_applies_to_some_fixture() -> None:
                     if found.document.format not in row.formats or not row.shows(found)
                 ]
     assert {row.reason.split(",")[0] for row in unseen} == {
-        "the learning rate is a schedule without a module",
-        "the loss is an object of Keras 2",
+        "Keras 3 does not find the learning rate schedule",
+        "the loss is a Keras 2 object with arguments that Keras 3 does not support",
         *OPTIMIZERS,
     }
 

@@ -58,7 +58,7 @@ given.
 STUCK: Final = "circular dependency between layers"
 
 LISTED: Final = (
-    "functional model in a Sequential, which returns a list that the next layer does not accept"
+    "a functional model in a Sequential model returns a list, which the next layer does not accept"
 )
 """The row whose files tests/compat/verdict_models.py has."""
 
@@ -69,7 +69,7 @@ The least share of all pairs of a file and a loader that the report judges.
 What it leaves open are custom classes, Lambda and op layers, in the main.
 """
 
-MADE: Final = "a part of its checkpoint is missing"
+MADE: Final = "part of its checkpoint is missing"
 """The row that no fixture shows: a test takes the files away."""
 
 PUBLISHED: Final = ROOT.parent / "shared" / "reference" / "load-matrix.md"

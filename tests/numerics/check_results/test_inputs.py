@@ -19,11 +19,11 @@ def test_synthetic_inputs_are_told_with_their_seed() -> None:
             "seed": 7,
             "batches": 2,
             "batch_size": 8,
-            "inputs": [{"name": "ids", "shape": [8, 16], "dtype": "int32", "how": "ids below 100"}],
+            "inputs": [{"name": "ids", "shape": [8, 16], "dtype": "int32", "how": "IDs below 100"}],
             "notes": ["the model takes batches of 8 alone"],
         },
     )
-    one = CheckInput(name="ids", shape=(8, 16), dtype="int32", how="ids below 100")
+    one = CheckInput(name="ids", shape=(8, 16), dtype="int32", how="IDs below 100")
     assert found == CheckInputs(
         kind=InputKind.SYNTHETIC,
         seed=7,

@@ -171,9 +171,8 @@ def test_dropping_a_scale_that_keeps_gradients_matters() -> None:
     assert made.suggested == 2.0**12
     assert made.sentences[0] == (
         "dropping the recorded loss scale (fixed 128) matters: 21.0% of the gradient elements "
-        "underflow without it, less than 0.1% with it; "
-        "worst without: net/layer_0/kernel 40.0% (error 0.6 against 0), net/layer_1/kernel 2.0% "
-        "(error 0 against 0)"
+        "underflow without it, less than 0.1% with it; most affected: net/layer_0/kernel 40.0% "
+        "(error 0.6 instead of 0), net/layer_1/kernel 2.0% (error 0 instead of 0)"
     )
     assert made.sentences[1] == (
         "21.0% of the gradient elements underflow without a loss scale, and none underflow with "
@@ -192,7 +191,7 @@ def test_dropping_a_scale_that_keeps_nothing_does_not() -> None:
         "elements underflow without it, 3.0% with it"
     )
     assert made.sentences[1].startswith(
-        "no loss scale is needed: 3.0% of the gradient elements underflow without it, 3.0% under "
+        "no loss scale is needed: 3.0% of the gradient elements underflow without one, 3.0% with "
         "32768"
     )
 
@@ -203,7 +202,7 @@ def test_one_variable_is_enough() -> None:
     made = decided({1.0: [row(900), *quiet], 2.0**15: [row(), *quiet]})
     assert made.need is ScaleNeed.SCALE
     assert made.losing == ("net/layer_0/kernel",)
-    assert "worst without: net/layer_0/kernel 90.0%" in made.sentences[1]
+    assert "most affected: net/layer_0/kernel 90.0%" in made.sentences[1]
 
 
 def test_subnormal_gradients_are_lost_too() -> None:
@@ -221,15 +220,15 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
     assert not made.matters
     assert made.need is ScaleNeed.SCALE
     assert made.sentences[0] == (
-        "under the recorded loss scale (fixed 128) 1.0% of the gradient elements overflow: "
-        "dropping it is right"
+        "with the recorded loss scale (fixed 128), 1.0% of the gradient elements overflow, so "
+        "dropping it is correct"
     )
     both = decided(
         {0.5: [row()], 1.0: [row(0, 10)], 128.0: [row(0, 10)]},
         FIXED,
         search={"lowest": 2.0**-24, "highest": 0.5},
     )
-    assert both.sentences[0].endswith("overflow, and without it some do too")
+    assert both.sentences[0].endswith("overflow, and some overflow without it too")
     assert both.need is ScaleNeed.SCALE
     assert both.suggested == 1 / 16
     assert "1.0% of the gradient elements overflow without a loss scale" in both.sentences[1]
@@ -242,7 +241,8 @@ def test_dynamic_scaling_is_always_told() -> None:
     trials = {1.0: [row(500)], 2.0**13: [row(5)], 2.0**15: [row()]}
     assert (
         decided(trials, dynamic=rule).sentences[2]
-        == "dynamic scaling from 32768 settles at 8192 after 2 skipped steps, where 0.5% underflow"
+        == "dynamic scaling from 32768 settles at 8192 after 2 skipped steps, where 0.5% of the "
+        "gradient elements underflow"
     )
     once = decided(trials, DYNAMIC, dynamic={**rule, "skipped": 1})
     assert once.matters
@@ -253,9 +253,11 @@ def test_dynamic_scaling_is_always_told() -> None:
     assert not never.matters
     assert (
         never.sentences[0]
-        == "the recorded loss scale (dynamic) finds no value with finite gradients"
+        == "the recorded loss scale (dynamic) never reaches a value with finite gradients"
     )
-    assert never.sentences[2] == "dynamic scaling from 32768 finds no scale with finite gradients"
+    assert never.sentences[2] == (
+        "dynamic scaling from 32768 never reaches a scale with finite gradients"
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ def test_what_the_numbers_hold_for_is_told() -> None:
         "source": "substitute",
         "targets": "normal",
         "weight": None,
-        "why": "the file records none",
+        "why": "the file does not record a loss",
     }
     left = {
         "output": "c",
@@ -321,15 +323,18 @@ def test_what_the_numbers_hold_for_is_told() -> None:
     )
     assert made.sentences[0] == "the file records no loss scale"
     assert made.sentences[3:] == (
-        ("MeanSquaredError on synthetic targets replaces the loss of b: the file records none"),
         (
-            "the class of the model overrides train_step, but this check uses the "
-            "default Keras step: its training may behave differently"
+            "MeanSquaredError on synthetic targets replaces the loss of b: the file does "
+            "not record a loss"
         ),
-        "layers with randomness in training ran in inference mode: net/drop",
         (
-            "RandomUniform used random numbers that may differ between the two models, "
-            "as may their gradients"
+            "the model class overrides train_step, but this check uses the default Keras "
+            "training step, so training may behave differently"
+        ),
+        "layers that are random during training ran in inference mode: net/drop",
+        (
+            "RandomUniform used random numbers, so values and gradients may differ between the "
+            "two models"
         ),
         "the loss does not depend on these trainable variables: net/aside/bias",
     )
