@@ -25,93 +25,88 @@ RULES: Final = (
     (
         "keys",
         (
-            "`batch_input_shape` of Keras 1 and 2 is Keras 3's `batch_shape`; an optimizer's `lr` "
-            "is "
-            "`learning_rate`; LeakyReLU's `alpha` is `negative_slope`"
+            "renamed keys: `batch_input_shape` (Keras 1 and 2) and `batch_shape` (Keras 3), an "
+            "optimizer's `lr` and `learning_rate`, `alpha` and `negative_slope` of LeakyReLU"
         ),
     ),
     (
         "wrappers",
         (
-            "a built-in Keras object is its class and its config: `module`, "
-            "`registered_name`, `build_config` and `shared_object_id` add nothing"
+            "built-in Keras objects with the same class and config: `module`, `registered_name`, "
+            "`build_config` and `shared_object_id` are ignored"
         ),
     ),
     (
         "names",
         (
-            "an object without a config equals its bare name, and so does a function: "
-            "`relu` and `{class_name: function, config: relu}`"
+            "an object without a config and its name, a function and its name: "
+            "`{class_name: function, config: relu}` and `relu`"
         ),
     ),
     (
         "classes",
         (
-            "a class that was renamed: a functional `Model` is `Functional`, "
-            "`OrthogonalInitializer` "
-            "is `Orthogonal`, `BatchNormalizationV2` has no number"
+            "renamed classes: `Model` and `Functional` for functional models, "
+            "`OrthogonalInitializer` and `Orthogonal`, `BatchNormalizationV2` and "
+            "`BatchNormalization`"
         ),
     ),
     (
         "initializers",
         (
-            "Glorot, He and Lecun initializers equal the `VarianceScaling` that "
-            "standalone Keras wrote for them; their `dtype` of float32 is implied"
+            "Glorot, He and LeCun initializers and the `VarianceScaling` that standalone Keras "
+            "writes instead; a missing `dtype` means float32"
         ),
     ),
-    ("policies", "a policy equals its name in any format, unless it has a loss scale"),
+    ("policies", "all formats of a policy, including its name, unless the policy has a loss scale"),
     (
         "sequences",
         (
-            "tuples, lists and `TensorShape`s of the same items are the same, and so are an `axis` "
-            "and "
-            "a list of that one axis"
+            "tuples, lists and `TensorShape`s with the same items, and an `axis` and a list that "
+            "contains only this axis"
         ),
     ),
     (
         "axes",
         (
-            "an `axis` counted from the end equals the same axis counted from the start, "
-            "if the layers before it prove the number of dimensions"
+            "a negative `axis` and the positive index of the same axis, if the preceding layers "
+            "determine the number of dimensions"
         ),
     ),
     (
         "numbers",
         (
-            "a number equals the same number rounded to float32: releases store "
-            "hyperparameters either way"
+            "a number and the same number rounded to float32, because some releases round "
+            "hyperparameters"
         ),
     ),
     (
         "unsaid",
         (
-            "a key with the value null equals a missing key, and so does a key with the "
-            "value that releases without the key use: `ragged: false`"
+            "a missing key and a key with the value null, or with the default of releases that "
+            "do not have the key, such as `ragged: false`"
         ),
     ),
     (
         "derived",
         (
-            "a key in only one file that follows from the rest of the model: "
-            "`build_input_shape`, the `query_shape` of an attention layer"
+            "a missing key and a key that follows from the rest of the model, such as "
+            "`build_input_shape` or the `query_shape` of an attention layer"
         ),
     ),
     (
         "directions",
         (
-            "`go_backwards` of a Bidirectional's backward layer, and "
-            "`zero_output_for_mask` of both: some releases write the values from which "
-            "it is built"
+            "`go_backwards` of a Bidirectional's backward layer and `zero_output_for_mask` of "
+            "both layers, because some releases store the values from before the Bidirectional "
+            "changed them"
         ),
     ),
     (
         "order",
-        (
-            "the order in which a functional model lists its layers, if each layer has "
-            "the same inputs"
-        ),
+        ("any order of the layers in a functional model, if each layer has the same inputs"),
     ),
-    ("cells", "the number in the name of a cell that its RNN creates"),
+    ("cells", "names of cells that differ only in a number, if an RNN created the cells"),
 )
 """What is normalised: a name for the rule, and what it takes to be the same."""
 

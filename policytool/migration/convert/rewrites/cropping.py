@@ -29,7 +29,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 situation.log.refuse(
                     "argument",
                     unit,
-                    f"{unit.path} ({unit.class_name}) crops its whole input, which "
+                    f"{unit.path} ({unit.class_name}) removes its entire input, which "
                     f"{situation.target.name} does not support",
                 )
     return root

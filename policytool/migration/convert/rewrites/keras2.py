@@ -68,7 +68,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "class",
                 unit,
-                f"{unit.path} is a {unit.class_name}, which TF 2.0 and later lack",
+                f"{unit.path} is a {unit.class_name}, which TF 2.0 and later do not support",
             )
             return unit
         said = replace(
@@ -136,7 +136,7 @@ def _reverse_kernel(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} ({unit.class_name}) was trained with Theano, which computes it "
+            f"{unit.path} ({unit.class_name}) was trained with Theano, which computes this layer "
             "differently",
         )
     if rank is None:

@@ -121,7 +121,7 @@ def _rename(
         return network
     for member in network.units:
         if member.name in names:
-            text = f"{member.name} becomes {names[member.name]}: {why}"
+            text = f"{member.name} is renamed to {names[member.name]}: {why}"
             situation.log.change("renamed", member, text)
 
     def change(reference: Reference) -> Argument:

@@ -30,7 +30,9 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     if not isinstance(axis, list):
         return unit
     if len(axis) == 1:
-        situation.log.change("axis", unit, "axis changes from a one-element list to a number")
+        situation.log.change(
+            "axis", unit, "axis becomes a number instead of a list with one element"
+        )
         return unit.with_config(axis=axis[0])
     situation.log.refuse(
         "argument",

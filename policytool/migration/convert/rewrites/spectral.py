@@ -35,9 +35,9 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         situation.log.caution(
             "spectral-normalization",
             unit,
-            f"{unit.path} ({_CLASS}) becomes its inner layer, a {inner.class_name}, "
-            f"because {situation.target.name} cannot load the wrapper. Predictions are "
-            "unchanged, but training no longer normalizes its weights",
+            f"{unit.path} ({_CLASS}) is replaced with its inner layer ({inner.class_name}) "
+            f"because {situation.target.name} cannot load the wrapper. Predictions are unchanged, "
+            "but training no longer normalizes its weights",
         )
         return replace(inner, name=unit.name, path=unit.path, calls=unit.calls)
 
