@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -69,7 +70,12 @@ def _refusals(library: str, found: Entry) -> Iterator[str]:
     for code, count in counts.most_common():
         example = next(one for one in refused if one["word"].endswith(f": {code}"))
         reason = example["reason"].rpartition(f"{example['reason'].partition(': ')[0]}: ")[2]
-        yield row((_LIBRARIES[library], f"`{code}`", str(count), prose(reason[:_LONGEST])))
+        yield row((_LIBRARIES[library], f"`{code}`", str(count), prose(_short(reason))))
+
+
+def _short(reason: str) -> str:
+    """Return a reason that ends at a word; the record cuts reasons off."""
+    return textwrap.shorten(f"{reason} ", _LONGEST, placeholder="...")
 
 
 def _word(one: Entry) -> str:
