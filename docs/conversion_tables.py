@@ -87,7 +87,7 @@ def _conversions() -> Iterator[str]:
     the others are refused.
     """
     if not RECORD.exists():
-        yield "Nothing is on record."
+        yield "No conversions are recorded."
         return
     outcomes = _recorded()
     kinds = _kinds()
@@ -111,7 +111,7 @@ def _conversions() -> Iterator[str]:
             )
         )
     yield ""
-    yield row(("reason", "conversions", "such as"))
+    yield row(("reason", "conversions", "example"))
     yield row(("---", "---", "---"))
     yield from _refusals(outcomes)
 

@@ -1,6 +1,6 @@
 """
-Activations that only Keras 3 has become operations after the layer, which the next steps convert to
-functions of TensorFlow.
+Replaces activations that only Keras 3 has with operations after the layer, which later steps
+convert to TensorFlow functions.
 
 Where a Sequential holds such a layer, or one whose activation becomes layers that join again
 (``hard_silu``, and ``hard_sigmoid`` behind a mask), it becomes a functional model: each layer of a

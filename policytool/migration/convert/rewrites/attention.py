@@ -1,5 +1,5 @@
 """
-Input shapes that Keras 2 stores for a MultiHeadAttention (``_build_from_signature`` in
+Converts the input shapes that Keras 2 stores for a MultiHeadAttention (``_build_from_signature`` in
 keras/layers/attention/multi_head_attention.py).
 
 TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is

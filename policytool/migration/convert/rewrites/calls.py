@@ -1,6 +1,6 @@
 """
-Arguments of layer calls: Keras 3 stores positional and keyword arguments, Keras 2 the first
-argument by position and all others by name.
+Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, Keras 2
+stores the first argument by position and all others by name.
 
 Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no
 default, goes by place in Keras 3. A recurrent layer of Keras 2 that is given states or constants

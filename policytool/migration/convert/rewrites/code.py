@@ -1,6 +1,6 @@
 """
-Layers that contain code, custom layers, and layers that need TensorFlow's feature columns: their
-results are unknown.
+Reports layers whose results are unknown: layers that contain code, custom layers, and layers that
+require feature columns of TensorFlow.
 """
 
 from __future__ import annotations

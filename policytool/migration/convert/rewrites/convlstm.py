@@ -1,6 +1,6 @@
 """
-ConvLSTM layers of Keras 2 on images of any size, which Keras 3 cannot build (``build`` in
-keras/src/layers/rnn/conv_lstm.py).
+Reports ConvLSTM layers of Keras 2 that accept images of any size, because Keras 3 cannot build them
+(``build`` in keras/src/layers/rnn/conv_lstm.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Cropping layers that remove everything: Keras 2 returns an empty tensor, Keras 3 raises an error
-(``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
+Reports Cropping layers that remove their entire input: Keras 2 returns an empty tensor, Keras 3
+raises an error (``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """
-Directions of a Bidirectional layer, and initial states of recurrent layers, in Keras 2.
+Converts the directions of Bidirectional layers and the initial states of recurrent layers in Keras
+2.
 
 Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
 ``backward_lstm``, and takes a backward layer that is given as it is called

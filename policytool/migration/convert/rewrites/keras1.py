@@ -1,5 +1,5 @@
 """
-Classes, keys, values and stored variables of Keras 1 in the format of Keras 2.
+Converts classes, keys, values and stored variables of Keras 1 to the format of Keras 2.
 
 What Keras 1 computed and later releases do not is refused: merges by a function, batch
 normalisation by batches, Theano's placing of padding.

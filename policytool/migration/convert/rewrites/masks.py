@@ -1,5 +1,5 @@
 """
-Masks: each call uses the same masks as before, also in another release.
+Preserves masks: each call uses the same masks in the target as in the source.
 
 Masks travel by rules that differ from release to release
 (:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with

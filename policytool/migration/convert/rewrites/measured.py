@@ -1,5 +1,5 @@
 """
-Layers that were measured to return different results after a conversion are not converted
+Reports layers that returned different results after a conversion when they were measured
 (:mod:`policytool.releases.behaviour`).
 
 In float64 some agree only to the precision of float32, because a library makes a float32 constant

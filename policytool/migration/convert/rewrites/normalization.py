@@ -1,6 +1,6 @@
 """
-Axes of a BatchNormalization: a list in Keras 2 from TF 1.15 on, possibly with several axes, and a
-number in Keras 3 and in Keras 2.3.
+Converts the axis of a BatchNormalization: Keras 2 from TF 1.15 on stores a list, which may contain
+several axes; Keras 3 and Keras 2.3 store a number.
 """
 
 from __future__ import annotations

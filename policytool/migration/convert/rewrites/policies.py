@@ -1,5 +1,5 @@
 """
-Policy maps and quantized layers that the target lacks.
+Converts or reports policy maps and quantized layers that the target does not support.
 
 Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
 """

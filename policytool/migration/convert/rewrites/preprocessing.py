@@ -1,5 +1,5 @@
 """
-Preprocessing layers: names of arguments, places of vocabularies, and supported dtypes.
+Adapts preprocessing layers: argument names, the location of vocabularies, and supported dtypes.
 
 TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
 ``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer

@@ -1,4 +1,4 @@
-"""Keys and classes with different names but the same meaning."""
+"""Converts keys and classes that have different names but the same meaning."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-Models whose variables the target's file format cannot store: subclassed models in HDF5, bfloat16
-variables before TF 2.5, a Sequential that was never built.
+Reports models whose variables cannot be stored in the target's file format: subclassed models in
+HDF5, bfloat16 variables before TF 2.5, and Sequential models that were never built.
 
 Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said of
 the layers that they come from.

@@ -1,6 +1,6 @@
 """
-Ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (from TF 2.4 on),
-``TensorFlowOpLayer`` of earlier releases, operations of Keras 3.
+Converts the ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (TF 2.4 and
+later), ``TensorFlowOpLayer`` of earlier releases, and operations of Keras 3.
 
 Rows say which function of TensorFlow computes what an operation does, in modules by family;
 ``composed`` has what one side says with several. ``to_keras3`` and ``to_keras2`` read the rows,
