@@ -138,7 +138,9 @@ def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> 
     backwards = forward.config.get("go_backwards") is True
     if backwards:
         situation.log.change(
-            "backward-layer", unit, "its backward layer, which runs forwards, gets"
+            "backward-layer",
+            unit,
+            "the backward layer is added as Keras 2 builds it, running forwards",
         )
     return twin.with_config(go_backwards=not backwards)
 

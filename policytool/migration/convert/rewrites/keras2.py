@@ -136,8 +136,8 @@ def _reverse_kernel(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} ({unit.class_name}) was trained with Theano, which computes this layer "
-            "differently",
+            f"{unit.path} ({unit.class_name}) was trained with Theano, whose results for this "
+            "layer differ",
         )
     if rank is None:
         return unit
