@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,8 +38,8 @@ _DIRECTIONS: Final = (True, False)
 
 _DONE: Final = frozenset({"same", "near", "loads"})
 _UNDECIDED: Final = "undecided"
-_LONGEST: Final = 160
-"""Characters of what a library says that a cell has."""
+_LONGEST: Final = 240
+"""The number of characters of a library's message that a cell shows."""
 
 
 def targets_page() -> str:
@@ -86,7 +87,7 @@ def _conversions() -> Iterator[str]:
     the others are refused.
     """
     if not RECORD.exists():
-        yield "Nothing is on record."
+        yield "No conversions are recorded."
         return
     outcomes = _recorded()
     kinds = _kinds()
@@ -110,7 +111,7 @@ def _conversions() -> Iterator[str]:
             )
         )
     yield ""
-    yield row(("reason", "conversions", "such as"))
+    yield row(("reason", "conversions", "example"))
     yield row(("---", "---", "---"))
     yield from _refusals(outcomes)
 
@@ -293,4 +294,4 @@ def _without_path(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return textwrap.shorten(text, _LONGEST, placeholder="...")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,14 +17,14 @@ RECORD: Final = Path(__file__).parent.parent / "fixtures" / "random_models.json"
 _LIBRARIES: Final = {"keras": "Keras 3.15", "tf_keras": "tf_keras 2.21"}
 _UNBUILT: Final = "reference failed"
 _COLUMNS: Final = {
-    "DIFFERS": "predict something else",
-    "DOES NOT LOAD": "do not load",
-    "DOES NOT LOAD (compiled)": "do not load with compile=True",
+    "DIFFERS": "different predictions",
+    "DOES NOT LOAD": "fail to load",
+    "DOES NOT LOAD (compiled)": "fail to load with compile=True",
     "DTYPES": "different dtypes",
     "STATE": "optimizer state lost",
     "CRASH": "crashes",
-    "ROUND TRIP": "wrong once back",
-    "NO WAY BACK": "blocked on the way back",
+    "ROUND TRIP": "different after converting back",
+    "NO WAY BACK": "cannot be converted back",
 }
 _LONGEST: Final = 160
 
@@ -33,13 +34,13 @@ Entry = dict[str, Any]
 def random_models() -> Iterator[str]:
     """Yield the tables of the record."""
     record: dict[str, Entry] = json.loads(RECORD.read_text(encoding="utf-8"))
-    names = ("from", "to", "seeds", "built", "right", "unsupported", *_COLUMNS.values())
+    names = ("from", "to", "seeds", "built", "correct", "unsupported", *_COLUMNS.values())
     yield row(names)
     yield row("---" for _ in names)
     for library, found in record.items():
         yield _counts(library, found)
     yield ""
-    yield row(("from", "reason", "models", "for example"))
+    yield row(("from", "reason", "models", "example"))
     yield row("---" for _ in range(4))
     for library, found in record.items():
         yield from _refusals(library, found)
@@ -56,7 +57,7 @@ def _counts(library: str, found: Entry) -> str:
             _LIBRARIES[other],
             f"{found['first']} to {found['first'] + found['models'] - 1}",
             str(built),
-            f"{right} ({100 * right / built:.1f} %)",
+            f"{right} ({100 * right / built:.1f}%)",
             str(words["refused"]),
             *(str(words[word]) for word in _COLUMNS),
         )
@@ -69,7 +70,12 @@ def _refusals(library: str, found: Entry) -> Iterator[str]:
     for code, count in counts.most_common():
         example = next(one for one in refused if one["word"].endswith(f": {code}"))
         reason = example["reason"].rpartition(f"{example['reason'].partition(': ')[0]}: ")[2]
-        yield row((_LIBRARIES[library], f"`{code}`", str(count), prose(reason[:_LONGEST])))
+        yield row((_LIBRARIES[library], f"`{code}`", str(count), prose(_short(reason))))
+
+
+def _short(reason: str) -> str:
+    """Return a reason that ends at a word; the record cuts reasons off."""
+    return textwrap.shorten(f"{reason} ", _LONGEST, placeholder="...")
 
 
 def _word(one: Entry) -> str:

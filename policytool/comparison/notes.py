@@ -40,13 +40,13 @@ def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Itera
     ):
         yield ComparisonNote(
             code="graphs",
-            message="graphs are not compared op by op; signatures and variables are compared",
+            message="graphs are not compared op by op; only signatures and variables are compared",
         )
     if _computes_alike(a, b, layers):
         yield ComparisonNote(
             code="traced-alike",
-            message="policies differ, but the traced dtypes of the layers do not: a server that "
-            "runs the graphs sees no difference",
+            message="policies differ, but the traced dtypes of the layers do not, so a server "
+            "that runs the graphs behaves identically",
         )
     yield from _unlisted_layers(layers)
     if (
@@ -62,8 +62,8 @@ def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Itera
     if any(layer.paired is Pairing.SHARED for layer in layers):
         yield ComparisonNote(
             code="shared-places",
-            message="one file lists a shared layer once, the other at each place: every place is "
-            "compared",
+            message="one file lists each shared layer once, the other lists it at every use; "
+            "every use is compared",
         )
     yield from _unread(layers)
 
@@ -83,39 +83,39 @@ def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[C
     if not side.has_variables and other.has_variables:
         yield ComparisonNote(
             code="no-variables",
-            message=f"{name} is {here}, which contains no variables: those of the other file are "
-            "not compared",
+            message=f"{name} is {here}, which contains no variables, so the variables of the "
+            "other file are not compared",
         )
     if not side.described and other.described:
         yield ComparisonNote(
             code="variables-only",
-            message=f"{name} contains no layers: classes, policies and configs are not compared",
+            message=f"{name} contains no layers, so classes, policies and configs are not compared",
         )
     if other.optimizer is not None and not holds_optimizer(side):
         yield ComparisonNote(
             code="no-optimizer",
             message=(
-                f"{name} is {here}, which contains no optimizer: the optimizer of the other "
+                f"{name} is {here}, which contains no optimizer, so the optimizer of the other "
                 "file is not compared"
             ),
         )
     if other.document.signatures and side.document.format != "savedmodel":
         yield ComparisonNote(
             code="no-signatures",
-            message=f"{name} is {here}, which has no graph: the other file's signatures and traced "
-            "dtypes are not compared",
+            message=f"{name} is {here}, which has no graph, so the signatures and traced dtypes "
+            "of the other file are not compared",
         )
     elif other.is_traced and not side.is_traced:
         yield ComparisonNote(
             code="no-graph",
-            message=f"{name} has no readable graph: the traced dtypes of the other file are not "
-            "compared",
+            message=f"{name} has no readable graph, so the traced dtypes of the other file are "
+            "not compared",
         )
     if side.has_unknown_scales and not other.has_unknown_scales:
         yield ComparisonNote(
             code="loss-scale-unknown",
-            message=f"{name} was written by TF 2.3 or 2.4, whose default loss scales differ: the "
-            "loss scale is not compared",
+            message=f"{name} was written by TF 2.3 or 2.4, whose default loss scales differ, so "
+            "the loss scale is not compared",
         )
     if (
         side.is_graph
@@ -124,7 +124,8 @@ def _of_side(name: str, side: ComparedModel, other: ComparedModel) -> Iterator[C
     ):
         yield ComparisonNote(
             code="vocabulary",
-            message=f"{name} stores vocabularies in its assets, which are not read or compared",
+            message=f"{name} stores vocabularies in its assets, which policytool does not read or "
+            "compare",
         )
 
 
@@ -137,8 +138,8 @@ def _unlisted_layers(layers: Sequence[LayerPair]) -> Iterator[ComparisonNote]:
             listed = join_first(paths, _NAMED)
             yield ComparisonNote(
                 code="unlisted-layers",
-                message=f"{count} explicit only in {name}'s format ({listed}); not counted as a "
-                "difference",
+                message=f"{count} listed only in {name} because of its format ({listed}); this is "
+                "not counted as a difference",
             )
 
 

@@ -100,7 +100,7 @@ def align(a: Iterator[Array], b: Iterator[Array]) -> Iterator[tuple[Array, Array
         one = one[count:] if one.size > count else next(a, None)
         other = other[count:] if other.size > count else next(b, None)
     if any(rest is not None and rest.size for rest in (one, other, *a, *b)):
-        raise ValuesError("one file contains fewer values than the shape of the variable requires")
+        raise ValuesError("one file contains fewer values than the variable's shape requires")
 
 
 def _add_across(found: _Found, one: Array, other: Array, dtypes: tuple[str, str]) -> None:

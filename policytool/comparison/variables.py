@@ -103,7 +103,7 @@ def compare_variables(a: Named, b: Named, opened: Opened) -> ValueComparison:
 
 
 def _missing() -> ValueComparison:
-    return ValueComparison(verdict=ComparisonVerdict.DIFFERENT, reason="in one file only")
+    return ValueComparison(verdict=ComparisonVerdict.DIFFERENT, reason="only in one file")
 
 
 def _pair_variables(

@@ -588,7 +588,7 @@ def test_a_graph_that_was_not_read_is_a_note() -> None:
     found = comparing.compare_models(one, other, Opened())
     assert not found.differs
     assert [note.message for note in found.notes if note.code == "no-graph"] == [
-        ("B has no readable graph: the traced dtypes of the other file are not compared")
+        ("B has no readable graph, so the traced dtypes of the other file are not compared")
     ]
 
 

@@ -214,7 +214,7 @@ SIDES: Final = {
         policy="mixed_float16",
         policies={"mixed_float16": 18, "float32": 3},
         kept={
-            "net/probabilities": "it computes the output of the model, which stays in float32",
+            "net/probabilities": "it computes the output of the model, which is kept in float32",
             "net/unit": "its squares leave float16's range",
             "net/unit_1": "its squares leave float16's range",
         },

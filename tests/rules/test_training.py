@@ -92,7 +92,10 @@ class TestLossScaleDropped(RuleContract):
             edited("tf2.3/exp_mf16_fixed128.h5", tmp_path / "m.h5", optimizer_config=SCALED),
         )
         assert "fixed 128" in finding.message
-        assert "different loss scale (dynamic from 1024, 50 steps, times 2)" in finding.message
+        assert (
+            "different loss scale (dynamic from 1024, growth by 2 every 50 steps)"
+            in finding.message
+        )
         assert finding.remedy is None
         assert "to keep the policy's loss scale" in str(finding.advice)
 
@@ -134,7 +137,7 @@ class TestLossScaleInert(RuleContract):
             ("tf2.3/exp_mf16_fixed128.h5", "has the same loss scale and keeps it"),
             (
                 "tf2.3/exp_mf16_none.h5",
-                "compiling the model again under mixed_float16 would wrap it",
+                "compiling the model again under mixed_float16 would add loss scaling",
             ),
             ("tf2.3/exp_per_layer.h5", "only the policy of the model scales losses"),
         ],

@@ -100,7 +100,10 @@ class _Judge:
             log.refuse("class", unit, f"{what}: {target.name} has no {class_name}")
             return found
         if objection.broken:
-            text = f"{what}: {target.name} does not load a {class_name} even from its own files"
+            text = (
+                f"{what}: {target.name} cannot load a {class_name}, even from files that it wrote "
+                "itself"
+            )
             log.refuse("class", unit, text)
             return found
         for key in objection.refused:
@@ -112,21 +115,23 @@ class _Judge:
                     "key-dropped",
                     unit,
                     f"{key} of {class_name} is omitted: {target.name} does not support it and "
-                    f"always behaves like {display_value(_json(value))}",
+                    f"always behaves as if it were {display_value(_json(value))}",
                 )
             else:
                 log.refuse(
                     "argument",
                     unit,
-                    f"{what} has {key} {display_value(_json(value))}, which {target.name} "
+                    f"{what} sets {key} to {display_value(_json(value))}, which {target.name} "
                     "cannot represent",
                 )
         for key, text in objection.values:
             log.refuse(
-                "argument", unit, f"{what} has {key} {text}, which {target.name} does not support"
+                "argument",
+                unit,
+                f"{what} sets {key} to {text}, which {target.name} does not support",
             )
         for key in objection.lacking:
-            log.refuse("argument", unit, f"{what} lacks {key}, which {target.name} needs")
+            log.refuse("argument", unit, f"{what} has no {key}, which {target.name} requires")
         return found
 
 

@@ -85,8 +85,8 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     ) or (container is None and _is_unread(loaded, options))
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
-            f"the target does not support {container} files from a conversion; it "
-            f"supports {' or '.join(options.containers)}"
+            f"conversions for this target cannot write {container} files; choose "
+            f"{' or '.join(options.containers)}"
         )
     edited = _edit_plan(loaded, options, target) if not elsewhere else None
     if edited is not None and not _is_left_open(edited, loaded, target):
@@ -242,8 +242,8 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
     own = loaded.document.format
     if own in _CONFIG_ALONE:
         return (
-            f"contains no weights ({TITLES[own]}), which {TITLES[target.container]} "
-            "requires; name the output NAME.json, or convert a model with weights"
+            f"contains no weights ({TITLES[own]}), but {TITLES[target.container]} requires them; "
+            "name the output NAME.json, or convert a model with weights"
         )
     lost = (one.message for one in loaded.document.observations if one.code == MISSING_SHARD)
     return next(lost, None)
@@ -301,7 +301,7 @@ def rewrite_model(root: Unit, situation: ConversionContext) -> Unit:
         stand for too many calls to follow.
     """
     if beyond := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
-        raise LimitError(f"counting each nested model for every call, the model has {beyond}")
+        raise LimitError(f"if each nested model is counted once per call, the model has {beyond}")
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)

@@ -62,7 +62,7 @@ def decode(loaded: LoadedModel) -> Unit:
     """
     config = loaded.document.config
     if not isinstance(config, dict):
-        raise SpellingError("the config in the file is not a serialized model")
+        raise SpellingError("the config in the file is not a serialized Keras model")
     return _Reader(loaded).unit(config, parent=None, attribute=LAYERS)
 
 
@@ -262,8 +262,8 @@ class _Reader:
         found = decoded(units, nodes, config.get("input_layers"), config.get("output_layers"))
         if not (_are_tensors(found.inputs) and _are_tensors(found.outputs)):
             raise SpellingError(
-                "input_layers or output_layers of a model in the file do not refer to "
-                "tensors of its layers"
+                "input_layers or output_layers of a model in the file refer to tensors that its "
+                "layers do not produce"
             )
         return found
 

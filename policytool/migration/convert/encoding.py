@@ -185,8 +185,8 @@ class _Writer:
             self._log.refuse(
                 "call",
                 unit,
-                f"{unit.path} slices a tensor with an ellipsis, which .keras archives of "
-                "Keras 2 cannot store; use HDF5 (-o X.h5)",
+                f"{unit.path} uses an ellipsis in a slice, which .keras archives of Keras 2 "
+                "cannot store; use HDF5 (-o X.h5)",
             )
         try:
             return keras2_graph.nodes(unit, network)

@@ -225,7 +225,7 @@ def _encode(argument: Argument, offsets: Mapping[str, int]) -> Json:
     if argument is None or isinstance(argument, bool | int | float | str):
         return argument
     raise UnwritableCallError(
-        "an object where a value belongs"
+        "an object instead of a value"
     )  # of a config that is not what any release writes
 
 

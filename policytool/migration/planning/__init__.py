@@ -176,7 +176,8 @@ def _before_policies(loaded: LoadedModel, options: Options) -> Iterator[Refusal]
     if loaded.generation is keras1.GENERATION and (options.to or options.assignments):
         path = loaded.layers[0].path
         message = (
-            f"{path} is a Keras 1 model, whose layers have no dtype; convert it to Keras 2 first"
+            f"{path} is a Keras 1 model, and Keras 1 layers have no dtype; convert the model to "
+            "Keras 2 first"
         )
         yield Refusal(code="no-policies", message=message, path=path)
 

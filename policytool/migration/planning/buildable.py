@@ -66,8 +66,8 @@ def _unfed_inputs(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal
         ):
             path = loaded.layers[index].path
             text = (
-                f"{path} would be an input of {wanted}, a dtype that TensorFlow.js lacks, so "
-                f"predict() fails; keep it with --set '{path}=float32'"
+                f"{path} would become an input with dtype {wanted}, which TensorFlow.js does not "
+                f"support; keep it in float32 with --set '{path}=float32'"
             )
             yield Refusal(code="tfjs-input", message=text, path=path)
 
@@ -95,8 +95,8 @@ def _units(loaded: LoadedModel, decisions: Decisions) -> Iterator[Refusal]:
             yield Refusal(
                 code="one-unit",
                 message=(
-                    f"{path} fails in Keras 2 where {parts} compute in different dtypes; set "
-                    "them to the same policy"
+                    f"{path} fails in Keras 2 if {parts} compute in different dtypes; set them to "
+                    "the same policy"
                 ),
                 path=path,
             )
@@ -129,9 +129,9 @@ def _initializers(loaded: LoadedModel, index: int, wanted: Policy) -> Iterator[R
         ):
             mixed = f"mixed_{wanted.variable_dtype}"
             text = (
-                f"{layer.path} ({layer.class_name}) cannot be built under {wanted.name}: its "
-                f"{key}, {initializer}, does not support this variable dtype; {mixed} keeps "
-                f"variables in float32, for this layer with --set '{layer.path}={mixed}'"
+                f"{layer.path} ({layer.class_name}) cannot be built under {wanted.name} because "
+                f"its {key}, {initializer}, does not support this variable dtype; use --set "
+                f"'{layer.path}={mixed}', which keeps its variables in float32"
             )
             yield Refusal(code="no-initializer", message=text, path=layer.path)
             return

@@ -113,8 +113,8 @@ def _decide_assigned(
         if not loaded.can_say(index):
             path = loaded.layers[index].path
             message = (
-                f"{path} has no dtype in the file, so {reason} cannot be written; set the layer "
-                "that contains it"
+                f"{path} has no dtype in the file, so policytool cannot apply {reason}; set the "
+                "layer that contains it"
             )
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
             continue
@@ -275,14 +275,15 @@ def _join_made(loaded: LoadedModel, decisions: Decisions) -> None:
         path, owner = loaded.layers[index].path, loaded.layers[maker].path
         if own is not None and own.by_user and (decided is None or decided.policy != own.policy):
             message = (
-                f"{path} is created by {owner}, which always assigns it its own policy; set {owner}"
+                f"{path} is created by {owner}, which always assigns its own policy to it; set "
+                f"the policy of {owner}"
             )
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
         elif decided is None:
             decisions.by_site.pop(index, None)
         elif loaded.can_say(index) and loaded.is_floating(index):
             decisions.by_site[index] = Decision(
-                policy=decided.policy, reason=f"{owner} creates it with its own policy"
+                policy=decided.policy, reason=f"{owner} creates it and assigns its own policy to it"
             )
 
 
@@ -333,8 +334,8 @@ def _decide_nested_inputs(loaded: LoadedModel, target: Policy, decisions: Decisi
             wider = policy.policy_from_name(target.compute_dtype or "")
             decisions.by_site[index] = Decision(
                 policy=wider,
-                reason=f"as an input of a nested model it would round {target.compute_dtype} to "
-                f"{layer.compute_dtype}",
+                reason=f"it is an input of a nested model and would round {target.compute_dtype} "
+                f"to {layer.compute_dtype}",
             )
 
 

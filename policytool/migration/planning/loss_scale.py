@@ -102,8 +102,8 @@ class LossScaleVerdict:
                 return "the saved optimizer has the same loss scale and keeps it"
             case Fate.UNSCALED:
                 return (
-                    "the saved optimizer does not scale losses; compiling the model again under "
-                    "mixed_float16 would wrap it"
+                    "the saved optimizer does not scale losses, but compiling the model again "
+                    "under mixed_float16 would add loss scaling"
                 )
             case Fate.PLAIN:
                 return (
@@ -111,16 +111,13 @@ class LossScaleVerdict:
                     "loss scaling"
                 )
             case Fate.OTHER:
-                return (
-                    f"the saved optimizer has a different loss scale ({words(self.others)}), "
-                    "which applies"
-                )
+                return f"the saved optimizer uses a different loss scale ({words(self.others)})"
             case Fate.COMPILED_ANEW:
                 return f"compile() adds the same loss scaling under {self.policy}"
             case Fate.UNCOMPILED:
                 return "the model is not compiled, so the loss scale is lost"
             case Fate.INERT:
-                return "they had no effect: only the policy of the model scales losses"
+                return "they had no effect because only the policy of the model scales losses"
 
 
 def model_policy(loaded: LoadedModel) -> Policy | None:
@@ -239,13 +236,13 @@ def notes(loaded: LoadedModel, *, kept: bool, leaves: str | None) -> tuple[Note,
             Note(
                 severity=NoteSeverity.NOTE,
                 code="loss-scale-moved",
-                message=f"the policy's loss scale ({scale}) moves into the saved optimizer",
+                message=f"the policy's loss scale ({scale}) moves to the saved optimizer",
             ),
         )
     joint = ", and" if found.fate in {Fate.PLAIN, Fate.UNCOMPILED} else ";"
     message = f"{found.what} is dropped{joint} {found.consequence}"
     if found.fate is Fate.PLAIN:
-        message += "; --loss-scale keep moves it into the optimizer"
+        message += "; --loss-scale keep moves it to the optimizer"
     elif found.fate is Fate.UNCOMPILED:
         message += f"; before compile(), add {found.line}"
     return (
@@ -271,7 +268,7 @@ def _line(scale: Dynamic | Fixed | None) -> str:
         case Dynamic():
             steps = f"initial_scale={scale.initial:g}, dynamic_growth_steps={scale.growth_steps}"
             return (
-                f"optimizer = {_WRAP}(optimizer, {steps}), in Keras 3 "
+                f"optimizer = {_WRAP}(optimizer, {steps}), or in Keras 3 "
                 f"keras.optimizers.LossScaleOptimizer(optimizer, {steps})"
             )
     return (
@@ -291,8 +288,8 @@ def words(scale: Dynamic | Fixed | None) -> str:
                 "dynamic"
                 if default
                 else (
-                    f"dynamic from {scale.initial:g}, {scale.growth_steps} steps, times "
-                    f"{scale.multiplier:g}"
+                    f"dynamic from {scale.initial:g}, growth by {scale.multiplier:g} every "
+                    f"{scale.growth_steps} steps"
                 )
             )
     return "none"

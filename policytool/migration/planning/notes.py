@@ -44,8 +44,8 @@ def about(loaded: LoadedModel, options: Options, decisions: Decisions) -> Iterat
     root = loaded.sites[0]
     if root.class_name not in MODEL_CLASSES and 0 not in loaded.graphs:
         message = (
-            f"{loaded.layers[0].path} is a subclassed model: its output layers are unknown, so "
-            "no layer is kept in float32 for this reason"
+            f"{loaded.layers[0].path} is a subclassed model with unknown output layers, so no "
+            "output layer is kept in float32"
         )
         yield Note(
             severity=NoteSeverity.NOTE,
@@ -61,8 +61,8 @@ def about_layout(loaded: LoadedModel, edits: Collection[Edit]) -> Iterator[Note]
     """Yield a note if edits have a YAML file written again."""
     if edits and loaded.document.format == "yaml":
         message = (
-            "PyYAML rewrites the file: tags, anchors, unknown keys and the order of keys "
-            "are kept; comments are lost, and line breaks may change"
+            "PyYAML rewrites the file: tags, anchors, unknown keys and the key order are "
+            "preserved, but comments are lost and line breaks may change"
         )
         yield Note(severity=NoteSeverity.NOTE, code=YAML_REWRITTEN, message=message)
 
@@ -84,8 +84,8 @@ def _about_storage(loaded: LoadedModel, decisions: Decisions) -> Iterator[Note]:
     if changed and not stores_dtypes(loaded):
         dtypes = " or ".join(changed)
         message = (
-            f"the stored tensors are unchanged: TensorFlow.js does not support {dtypes}, "
-            "and tensorflowjs casts them without checks when it creates a Keras model"
+            f"the stored tensors are unchanged because TensorFlow.js does not support {dtypes}; "
+            "tensorflowjs casts them without checks when it creates a Keras model"
         )
         yield Note(severity=NoteSeverity.NOTE, code="tensors-kept", message=message)
 
@@ -105,7 +105,9 @@ def _about_exceptions(
             if len(exceptions) == 1
             else f"{len(exceptions)} layers have explicit policies and keep them"
         )
-        message = f"{layers} ({join_first(exceptions)}); --include-exceptions changes them too"
+        message = (
+            f"{layers} ({join_first(exceptions)}); use --include-exceptions to change them too"
+        )
         yield Note(severity=NoteSeverity.NOTE, code="exceptions-kept", message=message)
 
 
@@ -125,11 +127,11 @@ def _about_inputs(
         and dtypes.itemsize(str(layer.compute_dtype)) <= _SIXTEEN_BITS
     ]
     if narrow:
-        stay = "1 input stays" if len(narrow) == 1 else f"{len(narrow)} inputs stay"
+        stay = "1 input stays in" if len(narrow) == 1 else f"{len(narrow)} inputs stay in"
         message = (
-            f"{stay} {narrow[0].compute_dtype} "
-            f"({join_first([layer.path for layer in narrow])}): inputs are rounded to "
-            f"this dtype before the first layer; --set 'PATH={compute}' changes an input"
+            f"{stay} {narrow[0].compute_dtype} ({join_first([layer.path for layer in narrow])}), "
+            "so input values are rounded to this dtype before the first layer; use --set "
+            f"'PATH={compute}' to change an input"
         )
         yield Note(severity=NoteSeverity.NOTE, code="inputs-kept", message=message)
 
@@ -148,8 +150,8 @@ def _about_unsaid(loaded: LoadedModel) -> Iterator[Note]:
             else f"{len(unsaid)} layers with weights have"
         )
         message = (
-            f"{layers_say} no policy in the file ({join_first(unsaid)}): the global policy "
-            "applies, before and after the change"
+            f"{layers_say} no policy in the file ({join_first(unsaid)}), so the global policy "
+            "applies before and after the change"
         )
         yield Note(severity=NoteSeverity.WARNING, code="policy-unsaid", message=message)
 
@@ -164,8 +166,8 @@ def _about_elsewhere(loaded: LoadedModel) -> Iterator[Note]:
             place = root.pointer + inner
             where = f"{root.part} {place}" if loaded.is_saved_object else place
             message = (
-                f"a custom class stores a Keras 2 policy dict at {where}, which is left "
-                "unchanged because only this class knows its meaning"
+                f"a custom class stores a Keras 2 policy dict at {where}; it is left unchanged "
+                "because only the class defines its meaning"
             )
             yield Note(severity=NoteSeverity.WARNING, code="policy-elsewhere", message=message)
 
@@ -186,8 +188,8 @@ def _about_sub_layers(loaded: LoadedModel, decisions: Decisions) -> Iterator[Not
     for index in sorted(owners & decisions.by_site.keys()):
         path = loaded.layers[index].path
         message = (
-            f"inner layers of {path} use the global policy up to TF 2.13, and the policy "
-            "of the layer from TF 2.14 on"
+            f"inner layers of {path} use the global policy in TF 2.13 and earlier, and the policy "
+            f"of {path} in TF 2.14 and later"
         )
         yield Note(severity=NoteSeverity.NOTE, code="sub-layers", message=message, path=path)
 

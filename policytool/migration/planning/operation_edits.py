@@ -47,8 +47,8 @@ def node_def_edits(
             if config.get("constants") and not _are_whole(config["constants"]):
                 path = loaded.layers[node.site].path if node.site is not None else node.name
                 message = (
-                    f"{path} has constants of dtype {was}, but its inputs would be {will}; keep "
-                    f"the layers before it in {was} with --set"
+                    f"{path} has constants of dtype {was}, but its inputs would become {will}; "
+                    f"keep the preceding layers in {was} with --set"
                 )
                 decisions.refusals.append(Refusal(code="op-constants", message=message, path=path))
                 return
@@ -61,7 +61,7 @@ def node_def_edits(
                     path=loaded.layers[node.site].path if node.site is not None else None,
                     before=ENUMS[was],
                     after=ENUMS[will],
-                    reason=f"its op is written for {was}, but its inputs are now {will}",
+                    reason=f"the op was stored for {was}, but its inputs are now {will}",
                 )
 
 
@@ -126,5 +126,5 @@ def cast_edits(
             path=None,
             before=written,
             after=will,
-            reason=f"the cast {node.name} follows the layers it casts for",
+            reason=f"the cast {node.name} follows the policies of the layers that use it",
         )

@@ -111,16 +111,16 @@ def notes(
     found = []
     if state == ():
         message = (
-            f"{name} saves a different number of variables when it is wrapped, so its "
-            "state is omitted and training starts with an empty state"
+            f"{name} saves a different number of variables when it is wrapped, so its state is "
+            "omitted and training restarts with an empty state"
         )
         found.append(Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message))
     if loaded.document.format == "h5" and not dialect.keras3 and was != will:
         found.append(_about_hdf5(before, wraps=will))
     if loaded.is_saved_object and was != will:
         message = (
-            "Keras never restores optimizer state from a SavedModel: training starts "
-            "with empty slots, as without this change"
+            "Keras never restores optimizer state from a SavedModel, so training restarts with "
+            "empty slots, as it did before this change"
         )
         found.append(Note(severity=NoteSeverity.NOTE, code="optimizer-state", message=message))
     return tuple(found)
@@ -138,8 +138,8 @@ def about_bfloat16(loaded: LoadedModel, dialect: Dialect, value: Json) -> tuple[
     ):
         return ()
     message = (
-        "no release reads the slots of a legacy optimizer into bfloat16 from HDF5; "
-        "load the model with compile=False and compile it again"
+        "no release can read bfloat16 slots of a legacy optimizer from HDF5; load the model with "
+        "compile=False and compile it again"
     )
     return (Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message),)
 
@@ -147,14 +147,13 @@ def about_bfloat16(loaded: LoadedModel, dialect: Dialect, value: Json) -> tuple[
 def _about_hdf5(before: Json, *, wraps: bool) -> Note:
     if wraps and optimizer_config.is_new_style(before):
         message = (
-            "no release restores the state of LossScaleOptimizerV3 from HDF5, so "
-            "training starts with empty slots; --optimizer keep leaves the optimizer "
-            "unchanged"
+            "no release restores the state of LossScaleOptimizerV3 from HDF5, so training "
+            "restarts with empty slots; use --optimizer keep to leave the optimizer unchanged"
         )
         return Note(severity=NoteSeverity.WARNING, code="optimizer-state", message=message)
     message = (
-        "the optimizer state stays in place: HDF5 stores that of the inner "
-        "optimizer, wrapped or not"
+        "the optimizer state is unchanged: HDF5 stores the state of the inner optimizer, whether "
+        "it is wrapped or not"
     )
     return Note(severity=NoteSeverity.NOTE, code="optimizer-state", message=message)
 

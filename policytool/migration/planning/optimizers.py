@@ -95,8 +95,7 @@ def wrap(value: Json, scale: Dynamic | Fixed, dialect: Dialect) -> Json:
         return _wrapped_keras3(value, scale)
     if optimizer_config.class_of(value) in dialect.unwrapped:
         raise SpellingError(
-            "the LossScaleOptimizer of the library does not support "
-            f"{optimizer_config.class_of(value)}"
+            f"the library's LossScaleOptimizer does not support {optimizer_config.class_of(value)}"
         )
     inner = _with_modules(value, dialect) if dialect.archive else value
     class_name, config = (
@@ -123,7 +122,7 @@ def has_factor(value: Json) -> bool:
 def _wrapped_keras3(value: Json, scale: Dynamic | Fixed) -> Json:
     inner = _named_by_class(value) if isinstance(value, str) else value
     if not isinstance(inner, dict) or not isinstance(inner.get("config"), dict):
-        raise SpellingError("the saved optimizer is not a serialized object")
+        raise SpellingError("the saved optimizer is not a serialized Keras object")
     if isinstance(scale, Fixed):
         config = inner["config"]
         return {
@@ -132,8 +131,8 @@ def _wrapped_keras3(value: Json, scale: Dynamic | Fixed) -> Json:
         }
     if scale.multiplier != _ONLY_MULTIPLIER:
         raise SpellingError(
-            f"a loss scale that grows by {scale.multiplier:g} has no equivalent: since TF 2.4, "
-            "loss scales grow by 2"
+            f"a loss scale that grows by a factor of {scale.multiplier:g} is not supported in TF "
+            "2.4 and later, which always use a factor of 2"
         )
     name = "loss_scale_optimizer"
     settings: dict[str, Json] = {
@@ -181,8 +180,8 @@ def _keras2_config(scale: Dynamic | Fixed, inner: Json) -> dict[str, Json]:
         case Dynamic():
             if scale.multiplier != _ONLY_MULTIPLIER:
                 raise SpellingError(
-                    f"a loss scale that grows by {scale.multiplier:g} has no equivalent: since "
-                    "TF 2.4, loss scales grow by 2"
+                    f"a loss scale that grows by a factor of {scale.multiplier:g} is not "
+                    "supported in TF 2.4 and later, which always use a factor of 2"
                 )
             return {
                 "inner_optimizer": inner,

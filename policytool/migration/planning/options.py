@@ -107,16 +107,20 @@ def checked_policy(name: str, option: str) -> str:
     valid = ", ".join(RETARGETS)
     if found.quantization:
         raise UsageError(
-            f"{option} {name} would quantize weights; use model.quantize() in Keras "
-            f"instead; {option} supports {valid}"
+            f"{option} {name} would quantize weights; use model.quantize() in Keras instead. "
+            f"{option} supports {valid}"
         )
     life = policy.lifecycle(found)
     if life.removed:
         raise UsageError(
-            f"{option} {name} is a name that {life.removed} removed; use "
-            f"{life.replacement} instead; {option} supports {valid}"
+            f"{option} {name} uses a policy name that {life.removed} removed; use "
+            f"{life.replacement} instead. {option} supports {valid}"
         )
-    what = "no layer can be built in" if dtypes.is_float(name) else "is not a float dtype"
+    what = (
+        "is not a dtype that layers can be built in"
+        if dtypes.is_float(name)
+        else "is not a float dtype"
+    )
     raise UsageError(f"{option} {name} {what}; {option} supports {valid}")
 
 
@@ -129,8 +133,8 @@ def assignment(text: str) -> Assignment:
     pattern, equals, name = text.rpartition("=")
     if not equals or not pattern:
         raise UsageError(
-            f"--set {text!r} is not PATTERN=POLICY: expected a layer path or a regular expression, "
-            "an equals sign, and a policy"
+            f"--set {text!r} is not in the form PATTERN=POLICY, where PATTERN is a layer path or "
+            "a regular expression"
         )
     return Assignment(pattern=pattern, policy=checked_policy(name, "--set"))
 

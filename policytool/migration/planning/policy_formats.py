@@ -156,7 +156,7 @@ def _add_decided(
         other = found.setdefault(address, edit)
         if other.after != after:
             message = (
-                f"{layer.path} and {other.path} are built from the same config and share a "
+                f"{layer.path} and {other.path} are built from the same config and share one "
                 "policy; set both to the same policy"
             )
             decisions.refusals.append(Refusal(code="one-config", message=message, path=layer.path))
@@ -256,11 +256,11 @@ def _reason(value: Json, speller: PolicyWriter) -> str:
         return f"{speller.target.title} writes this format"
     if isinstance(value, str):
         life = policy.lifecycle(policy.policy_from_name(value))
-        return f"{life.removed} removed the name"
+        return f"{life.removed} removed this policy name"
     kind = value.get("class_name") if isinstance(value, dict) else "Policy"
     return (
-        f"{kind} dicts are a Keras 2 format; TF 2.5 and later, tf_keras and Keras 3 "
-        "read the bare name"
+        f"{kind} dicts are a Keras 2 format, whereas TF 2.5 and later, tf_keras and Keras 3 read "
+        "the plain name"
     )
 
 
@@ -303,12 +303,12 @@ def _needs_word(found: Policy | PolicyMap, path: str | None, place: str) -> Refu
         how = f"Keras 3.3 removed it; choose a policy with --set '{where}=POLICY'"
     elif isinstance(found, Policy) and found.compute_dtype is not None:
         how = (
-            f"no current policy computes in {found.compute_dtype} with variables in "
-            f"{found.variable_dtype}; choose one with --set '{where}=POLICY'"
+            f"no current policy computes in {found.compute_dtype} with {found.variable_dtype} "
+            f"variables; choose one with --set '{where}=POLICY'"
         )
     else:
         how = (
-            "it uses the dtype of its first input, which is not certain from the file; "
-            f"choose one with --set '{where}=float32', or a pattern for many"
+            "it uses the dtype of its first input, which the file does not determine; choose one "
+            f"with --set '{where}=float32', or use a pattern for several layers"
         )
     return Refusal(code=_NEEDS_WORD, message=f"{where} has the policy {name!r}: {how}", path=path)

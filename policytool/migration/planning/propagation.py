@@ -304,11 +304,11 @@ def _widen(loaded: LoadedModel, producer: GraphNode, op: GraphNode, decisions: D
         or loaded.is_input(producer.site)
     ):
         return
-    reason = f"{op.name} does not cast its inputs and combines its output with float32 tensors"
+    reason = f"{op.name} does not cast its inputs and would combine its output with float32 tensors"
     if producer is op:
-        reason = "it does not cast its float32 inputs"
+        reason = "it does not cast its inputs, which are float32"
     elif operations.is_wide(op):
-        reason = f"the operation {op.name} uses its output and has no 16-bit kernel"
+        reason = f"its output goes to the operation {op.name}, which has no 16-bit kernel"
     for index in loaded.below(producer.site):
         if index in decisions.by_site:
             decisions.by_site[index] = Decision(policy=FLOAT32, reason=reason, kept=True)
@@ -326,8 +326,7 @@ def _refusal(
     own = node.site is not None and loaded.sites[node.site].class_name not in GRAPH_OPS
     suggested = path if own else next(iter(paths), path)
     message = (
-        f"{path} does not cast its inputs, which would be "
-        f"{' and '.join(sorted(met))}; set the policies of the layers before it, for "
-        f"example with --set '{suggested}=float32'"
+        f"{path} does not cast its inputs, which would be {' and '.join(sorted(met))}; set the "
+        f"policies of the preceding layers, for example with --set '{suggested}=float32'"
     )
     return Refusal(code="mixed-inputs", message=message, path=path)

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 _MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
 _REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
 REVIVES_ALL: Final = (
-    "up to TF 2.1, every layer is restored from its traces and computes in the old dtype"
+    "TF 2.1 and earlier restore every layer from its traces, so it computes in the old dtype"
 )
 """Why older loaders refuse a SavedModel whose dtypes change, however its policies are spelled."""
 
 _LAMBDA: Final = "Lambda"
-_RETRACE: Final = "--retrace does it"
+_RETRACE: Final = "use --retrace"
 
 
 def check(loaded: LoadedModel, decisions: Decisions) -> None:
@@ -89,8 +89,8 @@ def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
     unknown = sorted(name for name, first in later.items() if not is_since(loader, first))
     return (
         (
-            f"the release has no activation {unknown[0]}, so the layer is restored from "
-            "its traces and computes in the old dtype"
+            f"the release does not have the activation {unknown[0]}, so it restores the layer "
+            "from its traces, and the layer computes in the old dtype"
         )
         if unknown
         else None
@@ -119,18 +119,18 @@ def _why(loaded: LoadedModel, index: int) -> str | None:
     if site.class_name in GRAPH_OPS or _is_graph_network(loaded, index):
         return None
     if custom_classes.is_opaque(site):
-        return f"is of the class {site.class_name}, which is not part of Keras"
+        return f"uses the custom class {site.class_name}"
     if site.is_model:
         return None
     for name in custom_names.names(loaded.config(index)):
-        return f"is built with {name}, which is not part of Keras"
+        return f"uses {name}, which is not part of Keras"
     for inner in loaded.below(index):
         if (
             inner != index
             and inner not in loaded.makers
             and (why := _why(loaded, inner)) is not None
         ):
-            return f"holds {loaded.layers[inner].path}, which {why}"
+            return f"contains {loaded.layers[inner].path}, which {why}"
     return None
 
 
@@ -167,12 +167,12 @@ def _variables(loaded: LoadedModel, decisions: Decisions, affected: list[int]) -
         ):
             continue
         message = (
-            f"{layer.path} would have {after} variables, but the unchanged checkpoint "
-            f"contains {layer.variable_dtype}, so the model fails to load; use "
+            f"{layer.path} would have {after} variables, but the checkpoint is unchanged and "
+            f"contains {layer.variable_dtype}, so the model would fail to load; use "
             f"mixed_{after}, or {_RETRACE}"
             if after in {"float16", "bfloat16"}
             else (
-                f"{layer.path} would have {after} variables, but the unchanged checkpoint "
+                f"{layer.path} would have {after} variables, but the checkpoint is unchanged and "
                 f"contains {layer.variable_dtype}; {_RETRACE}"
             )
         )
@@ -208,18 +208,18 @@ def _revived_layers(loaded: LoadedModel, affected: list[int]) -> Iterator[Refusa
             continue
         told.add(holder)
         path, layer = loaded.layers[holder].path, loaded.layers[index].path
-        what = "it" if holder == index else f"it, with {layer} in it,"
+        what = path if holder == index else f"{path} (with {layer})"
         if loaded.sites[holder].class_name == _LAMBDA:
             message = (
                 f"{path} is a Lambda, whose bytecode runs only in the Python version that saved "
-                f"it; other versions restore it from its traces; {_RETRACE}, or exclude it with "
-                "--set"
+                f"it, and other versions restore it from its traces; {_RETRACE}, or exclude it "
+                "with --set"
             )  # a sentence
             yield Refusal(code="revived-from-traces", message=message, path=path)
             continue
         message = (
-            f"{path} {_why(loaded, holder)}: without its code, {what} is restored from "
-            f"its traces and computes as before; {_RETRACE}{_way_out(loaded, holder)}"
+            f"{path} {_why(loaded, holder)}. Without its code, {what} is restored from its "
+            f"traces and computes as before; {_RETRACE}{_way_out(loaded, holder)}"
         )
         yield Refusal(code="revived-from-traces", message=message, path=path)
 
@@ -270,8 +270,8 @@ def _fed_otherwise(
             path = loaded.layers[index].path
             now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
             message = (
-                f"{path} {_why(loaded, index)}: without its code, it is restored from its "
-                f"traces for {now}, but would get {then}; keep the layers before it in {now} "
-                f"with --set, or {_RETRACE}"
+                f"{path} {_why(loaded, index)}. Without its code, {path} is restored from its "
+                f"traces for {now}, but it would receive {then}; keep the preceding layers in "
+                f"{now} with --set, or {_RETRACE}"
             )
             yield Refusal(code="revived-from-traces", message=message, path=path)

@@ -30,14 +30,14 @@ def notes(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
         yield from _about_signatures(loaded)
     if any(node.other_part is not None for node in loaded.document.nodes.values()):
         message = (
-            "the metadata is in two files, and both are rewritten: TF 2.5 and later use "
-            f"{KERAS}, TF 2.4 and older use {GRAPH}"
+            "the metadata is stored in two files, and both are rewritten: TF 2.5 and later read "
+            f"{KERAS}, TF 2.4 and earlier read {GRAPH}"
         )
         yield Note(severity=NoteSeverity.NOTE, code="two-files", message=message)
     if loaded.document.format == "keras-metadata":
         message = (
-            f"the file is part of a SavedModel and takes effect only next to the {GRAPH} and the "
-            "variables saved alongside it"
+            f"the file is part of a SavedModel and is only used together with the {GRAPH} and the "
+            "variables that were saved with it"
         )
         yield Note(severity=NoteSeverity.NOTE, code="part-of-a-model", message=message)
 
@@ -46,15 +46,15 @@ def _about_signatures(loaded: LoadedModel) -> Iterator[Note]:
     signatures = loaded.signatures
     if not signatures:
         if loaded.document.format == "savedmodel":
-            message = "the file has no signatures; Keras rebuilds the layers from the metadata"
+            message = "the model has no signatures; Keras rebuilds the layers from the metadata"
             yield Note(severity=NoteSeverity.NOTE, code="no-signatures", message=message)
         return
     listed = join_first([_signature_words(signature) for signature in signatures], _SIGNATURES)
     message = (
         f"the traced graph is unchanged: {listed}. TensorFlow Serving, TFLite and "
-        "tf.saved_model.load run this graph, regardless of the metadata; "
-        "tf.keras.models.load_model rebuilds the layers from the metadata. --retrace re-exports "
-        "the graph"
+        "tf.saved_model.load run this graph and ignore the metadata, while "
+        "tf.keras.models.load_model rebuilds the layers from the metadata. Use --retrace to "
+        "re-export the graph"
     )
     yield Note(severity=NoteSeverity.WARNING, code="signatures-as-before", message=message)
 

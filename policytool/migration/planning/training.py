@@ -161,13 +161,13 @@ def _modernise(work: _Work) -> None:
     try:
         work.change(
             optimizers.modernize(work.value),
-            "its loss-scaling wrapper gets the format of TF 2.4 and later",
+            "the loss-scaling wrapper is written in the format of TF 2.4 and later",
             EditKind.FORMAT,
         )
     except SpellingError as error:
         message = (
-            f"the saved optimizer is unchanged: {error}; TF 2.4 and later fail to load it "
-            "unless compile=False is set"
+            f"the saved optimizer is unchanged: {error}; TF 2.4 and later load it only with "
+            "compile=False"
         )
         work.notes.append(
             Note(severity=NoteSeverity.WARNING, code="loss-scale-multiplier", message=message)
@@ -193,14 +193,13 @@ def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
             work,
             Dynamic(),
             dialect,
-            "the state belongs to a loss-scaling wrapper, which the config lacks",
+            "the state belongs to a loss-scaling wrapper that is missing from the config",
         )
         return
     message = (
-        "compile() wrapped the optimizer for loss scaling, but Keras 3 saved the "
-        "config of the inner optimizer with the state of the wrapper, so loading "
-        "resets the optimizer; use --loss-scale keep to write the wrapper and "
-        "restore the state"
+        "compile() wrapped the optimizer for loss scaling, but Keras 3 saved the config of the "
+        "inner optimizer with the state of the wrapper, so loading resets the optimizer; use "
+        "--loss-scale keep to write the wrapper and restore the state"
     )
     work.notes.append(Note(severity=NoteSeverity.WARNING, code="wrapper-lost", message=message))
 
@@ -215,7 +214,7 @@ def _wrap(work: _Work, scale: Dynamic | Fixed, dialect: Dialect, reason: str) ->
             Note(
                 severity=NoteSeverity.WARNING,
                 code="loss-scale-lost",
-                message=f"no loss scale is added to the saved optimizer: {error}",
+                message=f"loss scaling is not added to the saved optimizer: {error}",
             )
         )
 
@@ -226,17 +225,17 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
     does not.
     """
     if to == _SCALED:
-        _wrap(work, Dynamic(), dialect, "mixed_float16 needs loss scaling")
+        _wrap(work, Dynamic(), dialect, "mixed_float16 requires loss scaling")
     elif base == _SCALED and optimizer_config.is_wrapped(work.value):
         work.reasons.clear()  # how the wrapper is spelled no longer matters
-        work.change(optimizer_config.unwrap(work.value), f"{to} needs no loss scaling")
+        work.change(optimizer_config.unwrap(work.value), f"{to} does not require loss scaling")
     elif base == _SCALED and optimizers.has_factor(work.value):
         optimizer = loaded.optimizer
         scale = optimizer.loss_scale if optimizer else None
         factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
         message = (
-            f"the optimizer keeps its loss_scale_factor{factor}: {to} does not need it, "
-            "but it is harmless"
+            f"the optimizer keeps its loss_scale_factor{factor}; {to} does not require it, but it "
+            "is harmless"
         )
         work.notes.append(
             Note(severity=NoteSeverity.NOTE, code="loss-scale-factor", message=message)

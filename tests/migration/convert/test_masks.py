@@ -174,7 +174,7 @@ class TestSoftmax:
             "backend": "tensorflow",
         }
         text = told(converted(tmp_path, model, K3)[2])
-        assert "softmax (Softmax) computes with a mask that the conversion cannot write" in text
+        assert "softmax (Softmax) uses a mask that the conversion cannot add" in text
 
     def test_in_a_model_of_several_calls_it_is_refused(self, tmp_path: Path) -> None:
         mask = layer2("TFOpLambda", "kept", [["z", 0, 0, {"y": 0}]], function="math.greater")
@@ -183,7 +183,7 @@ class TestSoftmax:
         nested["inbound_nodes"].append([["y", 0, 0, {}]])
         model = keras2(input2("x", 3), input2("y", 3), nested, merge2("Add", "inner", "inner"))
         text = told(converted(tmp_path, model, K3)[2])
-        assert "softmax (Softmax) computes with a mask that the conversion cannot write" in text
+        assert "softmax (Softmax) uses a mask that the conversion cannot add" in text
 
 
 class TestMerges:
@@ -246,7 +246,7 @@ class TestMerges:
             merged,
         )
         text = told(converted(tmp_path, model, K2)[2])
-        assert "(Multiply) computes with the mask of 2 of its inputs in Keras 3.8" in text
+        assert "(Multiply) uses the mask of 2 of its inputs in Keras 3.8" in text
 
     def test_more_than_three_inputs_follow_the_rule_of_three(self, tmp_path: Path) -> None:
         names = ("a", "b", "c", "d")
@@ -433,7 +433,7 @@ class TestFullyMaskedSteps:
         named({"config": model["config"]}, "mha")["inbound_nodes"][0][0][3]["use_causal_mask"] = (
             True
         )
-        assert "steps that may be fully masked" in told(converted(tmp_path, model, K3)[2])
+        assert "may have fully masked steps" in told(converted(tmp_path, model, K3)[2])
 
     @pytest.mark.parametrize("value", ["a", "b"])
     def test_they_get_the_average_of_keras2_if_they_reach_an_output(
@@ -496,7 +496,7 @@ class TestFullyMaskedSteps:
         """Keras 2 does not give an average in float64, and other axes have other means."""
         model = self.model()
         named({"config": model["config"]}, "mha")["config"] |= changed
-        assert "steps that may be fully masked" in told(converted(tmp_path, model, K3)[2])
+        assert "may have fully masked steps" in told(converted(tmp_path, model, K3)[2])
 
     @pytest.mark.parametrize(
         ("dtype", "is_refused"), [("float64", True), ("float32", False), ("bfloat16", False)]
@@ -507,7 +507,7 @@ class TestFullyMaskedSteps:
         """Without dropout Keras 3 gives an average, as Keras 2 does in all other dtypes."""
         model = self.model()
         named({"config": model["config"]}, "mha")["config"] |= {"dtype": dtype, "dropout": 0}
-        refusal = "steps that may be fully masked"
+        refusal = "may have fully masked steps"
         assert (refusal in told(converted(tmp_path, model, K3)[2])) is is_refused
 
     def test_releases_that_do_the_same_convert_it(self, tmp_path: Path) -> None:
@@ -565,7 +565,7 @@ class TestStepsThatAttendToNoneInKeras3:
 
     def test_a_causal_mask_over_other_padding_is_refused(self, tmp_path: Path) -> None:
         model = self.model(value="b", use_causal_mask=True)
-        assert "steps that may be fully masked" in told(converted(tmp_path, model, K2)[2])
+        assert "may have fully masked steps" in told(converted(tmp_path, model, K2)[2])
 
     def test_the_mask_goes_on_behind_them(self, tmp_path: Path) -> None:
         """What an op layer gives has none, so that the next attention is given it."""
@@ -588,7 +588,7 @@ class TestStepsThatAttendToNoneInKeras3:
         ]
         place = layers.index(chosen)
         layers[place:place] = added
-        assert "steps that may be fully masked" in told(converted(tmp_path, config, K3)[2])
+        assert "may have fully masked steps" in told(converted(tmp_path, config, K3)[2])
 
     @pytest.mark.parametrize("changed", [{"attention_axes": [2]}, {"query_shape": [None, 3, 2, 4]}])
     def test_other_attentions_are_refused(self, tmp_path: Path, changed: Config) -> None:
@@ -596,7 +596,7 @@ class TestStepsThatAttendToNoneInKeras3:
         mha = named(model, "mha")
         mha["build_config"] = {"shapes_dict": changed}
         mha["config"] |= {key: value for key, value in changed.items() if "axes" in key}
-        assert "steps that may be fully masked" in told(converted(tmp_path, model, K2)[2])
+        assert "may have fully masked steps" in told(converted(tmp_path, model, K2)[2])
 
 
 class TestOtherMasks:
@@ -675,7 +675,7 @@ class TestOtherMasks:
             "backend": "tensorflow",
         }
         text = told(converted(tmp_path, model, K3)[2])
-        assert "(LSTM) computes with no mask in TF 2.15" in text
+        assert "(LSTM) uses no mask in TF 2.15" in text
 
     def test_masks_of_masks_are_read_once_each(self, tmp_path: Path) -> None:
         """A chain of operations that each take the one before twice is as long as the chain."""
@@ -828,7 +828,7 @@ class TestBordersOfNestedModels:
         nested = nested2("a", input2("z", 3, 4), attention2("mha", "z", "z"))
         model = keras2(input2("x", 3), embedding2("x", "a"), nested)
         text = told(converted(tmp_path, model, K3)[2])
-        assert "mha (MultiHeadAttention) has steps that may be fully masked" in text
+        assert "mha (MultiHeadAttention) may have fully masked steps" in text
 
     def test_a_nested_model_in_a_chain_gets_copies(self, tmp_path: Path) -> None:
         scale = layer2("Rescaling", "scale", [["z", 0, 0, {}]], scale=2.0, offset=0.0)

@@ -172,7 +172,7 @@ def test_an_op_layer_becomes_operations(
 @pytest.mark.parametrize(
     ("function", "node", "reason"),
     [
-        ("einsum", ["_CONSTANT_VALUE", -1, "ab->ba", {}], "whose tensors are missing"),
+        ("einsum", ["_CONSTANT_VALUE", -1, "ab->ba", {}], "do not contain its tensors"),
         (
             "nn.avg_pool",
             ["in0", 0, 0, {"ksize": [1, 2, 1], "strides": 2, "padding": "SAME"}],
@@ -183,8 +183,8 @@ def test_an_op_layer_becomes_operations(
             ["in0", 0, 0, {"ksize": 2, "strides": 2, "padding": "SAME", "data_format": "NCHW"}],
             "channels_first",
         ),
-        ("norm", ["in0", 0, 0, {"ord": 1, "axis": [1, 2]}], "norm of matrices"),
-        ("zeros_like", ["in0", 0, 0, {"dtype": "half-open"}], "a dtype that Keras 3 lacks"),
+        ("norm", ["in0", 0, 0, {"ord": 1, "axis": [1, 2]}], "matrix norm"),
+        ("zeros_like", ["in0", 0, 0, {"dtype": "half-open"}], "a dtype that Keras 3 does not have"),
     ],
 )
 def test_what_keras3_cannot_be_told_is_refused(

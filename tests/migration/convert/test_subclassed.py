@@ -190,12 +190,12 @@ def test_layers_of_keras3_move_where_keras2_lists_them(
     [
         ({"a": DENSE, "layers__dense": DENSE}, {"a": "dense", "layers/dense": "dense_1"}, "layers"),
         ({"a": DENSE}, {"a": "score"}, "class of a (score) is unknown"),
-        ({"a": DENSE}, {"a": "out_0"}, "is not in its name"),
+        ({"a": DENSE}, {"a": "out_0"}, "does not contain its class"),
         ({"a": NORM}, {"a": "dense_7"}, "does not have the variables of a Dense"),
         (CELL, {"a": "gru"}, "does not have the variables of a GRU"),
         ({"a": ((4,),)}, {"a": "rms_normalization"}, "which tf_keras 2.21 does not have"),
         ({"a": DENSE, "b": DENSE}, {"a": "dense", "b": "dense_7"}, "order of a (dense), b"),
-        ({"a": DENSE}, {"b": "dense"}, "a has no name"),
+        ({"a": DENSE}, {"b": "dense"}, "the name of a is unknown"),
         (BLOCK, {"a": "block", "b": "score"}, "class of a (block) is unknown"),
         (
             {**BLOCK, "b__norm": NORM, "b__steps__dense": DENSE},
@@ -223,11 +223,11 @@ def test_an_archive_of_a_release_that_writes_no_names_is_refused(tmp_path: Path)
     source = tmp_path / "source.keras"
     write_archive(source, "3.3.0", SHAPE, {"a": DENSE})
     (refusal,) = convert(source, "tf_keras").plan.refusals
-    assert "no names of layers" in refusal.message
+    assert "does not contain layer names" in refusal.message
 
 
 def test_a_converted_archive_goes_back(tmp_path: Path) -> None:
-    """It has the places of Keras 2, and no names of layers that tell otherwise."""
+    """It has the places of Keras 2, and does not contain layer names that tell otherwise."""
     source = tmp_path / "source.keras"
     groups = {"layers__dense": DENSE, "layers__dense_1": DENSE, "norm": NORM}
     write_archive(source, "2.21.0", SHAPE, groups)
@@ -253,4 +253,4 @@ def test_layers_that_a_model_is_given_have_no_order(tmp_path: Path) -> None:
     groups = {"a": DENSE, "b": DENSE}
     write_archive(source, "3.15.1", SHAPE, groups, names=names, inner={"encoder": dense})
     (refusal,) = convert(source, "tf_keras").plan.refusals
-    assert "it gets layers as arguments" in refusal.message
+    assert "the model receives layers as arguments" in refusal.message

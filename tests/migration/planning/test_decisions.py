@@ -50,7 +50,7 @@ def test_inputs_of_16_bits_stay_and_are_told() -> None:
     model = functional(source(dtype="float16"), one, outputs=["a"])
     (note,) = plan(model, "float32").notes
     assert note.code == "inputs-kept"
-    assert note.message.startswith("1 input stays float16 (net/x): ")
+    assert note.message.startswith("1 input stays in float16 (net/x), ")
     assert not plan(model, "float32", "net/x=float32").notes
     assert not plan(model, "bfloat16").notes
 
@@ -356,7 +356,7 @@ def test_a_pattern_means_the_layers_that_compute_in_floats() -> None:
         (("net/.*=float16", "net/a=float64", ".*/b=float64"), "two patterns"),
         (("nowhere=float16",), "matches no layer"),
         (("net/(=float16",), "regular expression"),
-        (("net/a=float16", "net/a=float64"), "set twice"),
+        (("net/a=float16", "net/a=float64"), "twice, to float16 and to float64"),
     ],
 )
 def test_patterns_that_cannot_decide_are_errors(sets: tuple[str, ...], says: str) -> None:

@@ -164,7 +164,7 @@ def test_layers_revived_from_traces_are_refused() -> None:
     assert "--retrace" in subclassed.refusals[0].message
     one = plan(FIXTURES / "tf2.15/subclassed", None, "net/hidden=float32")
     assert [refusal.path for refusal in one.refusals] == ["net"]
-    assert "net/hidden in it" in one.refusals[0].message
+    assert "net (with net/hidden)" in one.refusals[0].message
 
 
 def test_spellings_of_revived_layers_are_current_too() -> None:
@@ -344,7 +344,7 @@ def test_tf21_revives_every_layer() -> None:
         for verdicts in (made.loaders_before, made.loaders_after)
     )
     assert before["tf2.1"] is None
-    assert "restored from its traces" in str(after["tf2.1"])
+    assert "from its traces" in str(after["tf2.1"])
     assert after["tf2.9"] is None
     refused = plan(FIXTURES / "tf2.1/global_mixed_float16", "float32", target="tf2.1")
     assert [refusal.code for refusal in refused.refusals] == ["incompatible-with-target"]
@@ -473,7 +473,7 @@ def test_a_wrapper_with_a_custom_layer_is_revived_whole(tmp_path: Path) -> None:
         "net/last=mixed_bfloat16",
     )
     assert [refusal.path for refusal in made.refusals] == ["net/td"]
-    assert "holds net/td/inner, which is of the class Mine" in made.refusals[0].message
+    assert "contains net/td/inner, which uses the custom class Mine" in made.refusals[0].message
 
 
 def test_a_layer_that_does_not_cast_stays_fed_alike(tmp_path: Path) -> None:
@@ -515,5 +515,5 @@ def test_old_loaders_have_fewer_activations(tmp_path: Path) -> None:
     layer.metadata["config"]["activation"] = "mish"  # type: ignore[index]
     made = planned(small(tmp_path, layer, keras_object("last", "Dense")), "mixed_bfloat16")
     after = {verdict.loader: verdict.reason for verdict in made.loaders_after}
-    assert "no activation mish" in str(after["tf2.9"])
+    assert "does not have the activation mish" in str(after["tf2.9"])
     assert after["tf2.15"] is None

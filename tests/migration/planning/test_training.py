@@ -84,14 +84,14 @@ def current(inner: Config, initial: float, steps: int | None) -> Config:
             scaled(None),
             ADAM,
             NoteSeverity.NOTE,
-            "compiling the model again under mixed_float16 would wrap it",
+            "compiling the model again under mixed_float16 would add loss scaling",
         ),
         (scaled(FIXED), ADAM, NoteSeverity.WARNING, "--loss-scale keep"),
         (
             scaled(FIXED),
             wrapper(ADAM, DYNAMIC),
             NoteSeverity.WARNING,
-            "different loss scale (dynamic from 1024, 50 steps, times 2), which applies",
+            "different loss scale (dynamic from 1024, growth by 2 every 50 steps)",
         ),
         (scaled(FIXED), None, NoteSeverity.WARNING, "dynamic=False, initial_scale=128"),
         (

@@ -92,7 +92,10 @@ def compile_config(
         told.caution(
             "training-lost",
             None,
-            (f"{error}: the model is written without a training configuration; compile it again"),
+            (
+                f"{error}, so the model is written without a training configuration; compile it "
+                "again after loading"
+            ),
         )
         return Compiled()
     if (
@@ -103,8 +106,8 @@ def compile_config(
         told.caution(
             "training-lost",
             None,
-            f"{target.name} fails on {found.class_name} in a model without trainable weights: "
-            "the model is written without a training configuration",
+            f"{target.name} fails to load {found.class_name} for a model without trainable "
+            "weights, so the model is written without a training configuration",
         )
         return Compiled()
     placements = _state(situation, source, found, weights)
@@ -117,12 +120,14 @@ def compile_config(
     ):
         # LossScaleOptimizerV3 has no name, which load_own_variables looks for to say that an
         # archive lacks its variables (AttributeError; TF 2.12, 2.15, tf_keras 2.21)
-        reason = f"{target.name} fails on a loss-scaling optimizer in an archive without its state"
+        reason = (
+            f"{target.name} cannot load a loss-scaling optimizer from an archive without its state"
+        )
         told.caution(
             "loss-scale-lost",
             None,
-            f"the optimizer is written without its loss scaling, because {reason}: HDF5 (-o X.h5) "
-            "keeps it",
+            f"the optimizer is written without loss scaling because {reason}; write HDF5 (-o "
+            "X.h5) to keep loss scaling",
         )
         found = replace(found, scale=None, wrapped=False)
     config = _config(
@@ -162,7 +167,7 @@ def _config(root: Unit, situation: ConversionContext, value: Json, serialised: J
             "loss-lost",
             None,
             f"{error}, so the model is written without a loss; compile it again with "
-            "model.optimizer",
+            "optimizer=model.optimizer",
         )
         loss = None
     speller = LossWriter(target, told, names.METRICS)
@@ -217,7 +222,9 @@ def _state(
         stored = optimizer_variables.read_state(situation.loaded, source, order)
         if stored is None:
             if _had_state(situation):
-                raise UnmappedError(f"it is not read from {situation.loaded.document.format} files")
+                raise UnmappedError(
+                    f"policytool does not read it from {situation.loaded.document.format} files"
+                )
             return ()
         reason = _state_obstacle(found, target)
         if reason is not None:
@@ -227,7 +234,7 @@ def _state(
         )
     except UnmappedError as error:
         advice = (
-            "; write a .keras to keep it"
+            "; write a .keras file to keep it"
             if _state_obstacle(found, target)
             and _state_obstacle(found, replace(target, container="keras")) is None
             else ""
@@ -235,8 +242,8 @@ def _state(
         told.caution(
             _LOST,
             None,
-            f"the optimizer state is omitted because {error}: training restarts at step 0 "
-            f"with empty slots{advice}",
+            f"the optimizer state is omitted because {error}, so training restarts at step 0 with "
+            f"empty slots{advice}",
         )
         return ()
     if target.container == "h5":
@@ -244,7 +251,7 @@ def _state(
             told.caution(
                 _LOST,
                 None,
-                "the optimizer state is omitted because no release reads bfloat16 slots of "
+                "the optimizer state is omitted because no release can read bfloat16 slots of "
                 "legacy optimizers from HDF5",
             )
             return ()
@@ -277,11 +284,11 @@ def _state_obstacle(found: ConvertedOptimizer, target: Target) -> str | None:
     """
     if target.container == "h5":
         if target.is_keras3:
-            return "Keras 3 restores no slots from HDF5"
+            return "Keras 3 does not restore slots from HDF5"
         if found.wrapped and found.style is Style.NEW:
-            return "no Keras restores the state of LossScaleOptimizerV3 from HDF5"
+            return "no Keras release restores the state of LossScaleOptimizerV3 from HDF5"
     elif not target.since(_ARCHIVES):
-        return f"the place of the state in archives of {target.name} is unknown"
+        return f"the location of the state in {target.name} archives is unknown"
     return None
 
 
@@ -294,10 +301,10 @@ def _trainable_order(order: Sequence[object], weights: Sequence[Placement]) -> l
             once.setdefault(weight.source, weight)
     if len(once) != len(wanted):
         raise UnmappedError(
-            f"the new model has {len(once)} of the {len(wanted)} weights that were trained"
+            f"the new model has only {len(once)} of the {len(wanted)} trained weights"
         )
     if any(weight.scale is not None for weight in once.values()):
-        raise UnmappedError("the conversion scales weights, so the slots no longer match")
+        raise UnmappedError("the conversion rescales weights, so the slots no longer match")
     return list(once.values())
 
 

@@ -99,9 +99,7 @@ class LossWriter:
         if isinstance(value, str):
             return self._spell_function(value, value)
         if not isinstance(value, dict):
-            raise LeftOutError(
-                f"the {self.word} {display_value(value)} is unknown to every release"
-            )
+            raise LeftOutError(f"no release recognizes the {self.word} {display_value(value)}")
         class_name, config = str(value.get("class_name")), value.get("config")
         registered = value.get("registered_name")
         if class_name == _FUNCTION:
@@ -112,7 +110,8 @@ class LossWriter:
             or (isinstance(registered, str) and ">" in registered)
         ):
             raise LeftOutError(
-                f"the {self.word} {class_name} is custom and not found without custom_objects"
+                f"the {self.word} {class_name} is custom and cannot be loaded without "
+                "custom_objects"
             )
         if class_name in _WRAPPERS:
             return self._unwrap_function(config)
@@ -146,12 +145,14 @@ class LossWriter:
                 return self._object(class_name, {"name": name})
         if found is None:
             raise LeftOutError(
-                f"{self.target.name} has no {self.word} named {function}, and "
-                "custom_objects does not apply"
+                f"{self.target.name} has no {self.word} named {function}, and cannot load it "
+                "through custom_objects"
             )
         if found != function:
             self.told.change(
-                f"{self.word}-spelled", None, f"the {self.word} {function} is called {found}"
+                f"{self.word}-spelled",
+                None,
+                f"the {self.word} {function} is written as {found}, its name in {self.target.name}",
             )
         return found
 
@@ -159,10 +160,12 @@ class LossWriter:
         taken = names.arguments(self.target, self.kind, class_name)
         if taken is None:
             whose = (
-                "has no" if names.is_known(self.kind, class_name) else "finds no Keras class named"
+                "does not have"
+                if names.is_known(self.kind, class_name)
+                else "cannot find a Keras class named"
             )
             raise LeftOutError(
-                f"{self.target.name} {whose} {class_name}, a {self.word} of the model"
+                f"{self.target.name} {whose} {class_name}, which the model uses as a {self.word}"
             )
         found: dict[str, Json] = {}
         for key, value in config.items():
@@ -172,7 +175,7 @@ class LossWriter:
                 found[key] = value
             elif key not in _SAID_ELSEWHERE and value not in (None, False, 0, -1, "none"):
                 raise LeftOutError(
-                    f"{self.target.name} cannot represent {key} {display_value(value)} of the "
+                    f"{self.target.name} cannot represent {key}={display_value(value)} of the "
                     f"{self.word} {class_name}"
                 )
         if self.target.container == "keras" or self.target.is_keras3:
@@ -191,7 +194,7 @@ class LossWriter:
             return _UNREDUCED
         if value != "sum" and not self.target.is_keras3:
             raise LeftOutError(
-                f"{self.target.name} has no reduction {display_value(value)} for the loss "
-                f"{class_name}"
+                f"{self.target.name} does not support the reduction {display_value(value)} of the "
+                f"loss {class_name}"
             )
         return value

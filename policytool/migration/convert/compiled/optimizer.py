@@ -86,9 +86,9 @@ def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
         found = optimizer_variables.read_optimizer(situation.loaded, value)
         scale = optimizers.scale_of(value)
     except SpellingError as error:
-        raise LostError(f"no release writes an optimizer like the saved one: {error}") from error
+        raise LostError(f"no release writes optimizers in the saved form: {error}") from error
     if found is None:
-        raise LostError("the file has no optimizer")
+        raise LostError("the file contains no optimizer")
     wrapped = optimizer_config.is_wrapped(value)
     if (
         not wrapped
@@ -122,7 +122,8 @@ def for_target(found: ConvertedOptimizer, target: Target, told: Log) -> Converte
     style = _style(found, target)
     if not known_arguments.is_known(_KIND, found.class_name):
         raise LostError(
-            f"the optimizer {found.class_name} is custom and not found without custom_objects"
+            f"the optimizer {found.class_name} is custom and cannot be loaded without "
+            "custom_objects"
         )
     judge = _OLD_JUDGE if style is Style.OLD and target.since(_NEW_SINCE) else target.loader
     config = {
@@ -138,13 +139,13 @@ def for_target(found: ConvertedOptimizer, target: Target, told: Log) -> Converte
     config.pop(_FACTOR, None)
     objection = known_arguments.objection(judge, _KIND, found.class_name, config, module=False)
     if objection is not None and (objection.missing or objection.broken):
-        raise LostError(f"{target.name} has no {found.class_name}")
+        raise LostError(f"{target.name} does not have the optimizer {found.class_name}")
     if (
         target.is_keras3
         and target.container == "h5"
         and target.loader in known_arguments.may_fail(_KIND, found.class_name, module=False)
     ):
-        raise LostError(f"{target.name} does not find {found.class_name} in HDF5")
+        raise LostError(f"{target.name} cannot load {found.class_name} from HDF5")
     refused = (
         {*objection.refused, *(key for key, _ in objection.values)}
         if objection is not None
@@ -213,8 +214,8 @@ def serialize(found: ConvertedOptimizer, target: Target, told: Log) -> Json:
         told.caution(
             "loss-scale-lost",
             None,
-            f"no loss scale is added to the optimizer: {error}; under a 16-bit policy, gradients "
-            "may underflow",
+            f"loss scaling is not added to the optimizer: {error}; gradients may underflow under "
+            "a 16-bit policy",
         )
         return inner
     if (
@@ -281,8 +282,8 @@ def _convert_decay(
         told.caution(
             "optimizer-differs",
             None,
-            "Nadam's momentum schedule changed in TF 2.11 and differs in Keras 3, so training "
-            "continues differently",
+            "Nadam's momentum schedule changed in TF 2.11 and again in Keras 3, so training does "
+            "not continue identically",
         )
     elif schedule is not None:
         config[_RATE] = schedule
@@ -300,13 +301,13 @@ def _schedule(value: Json, target: Target) -> Json:
     settings = value.get("config") if isinstance(value, dict) else None
     taken = names.schedule_arguments(target, class_name)
     if taken is None or not isinstance(settings, dict):
-        raise LostError(f"{target.name} has no learning-rate schedule {class_name}")
+        raise LostError(f"{target.name} does not have the learning-rate schedule {class_name}")
     refused = [
         key for key, item in settings.items() if key not in taken and item not in (None, 0, 0.0)
     ]
     if refused:
         raise LostError(
-            f"the learning-rate schedule {class_name} has {', '.join(refused)}, which "
+            f"the learning-rate schedule {class_name} uses {', '.join(refused)}, which "
             f"{target.name} cannot represent"
         )
     config: Json = {
@@ -333,7 +334,7 @@ def _leave_out(found: ConvertedOptimizer, key: str, value: Json, target: Target,
         or (key in _OF_AVERAGES and not found.config.get("use_ema"))
     ):
         return
-    what = f"{key} {display_value(value)} of {found.class_name}"
+    what = f"{key}={display_value(value)} of {found.class_name}"
     told.caution(
         "optimizer-argument",
         None,

@@ -27,7 +27,7 @@ _SCHEDULES_APART: Final = {
     frozenset({Style.OLD, Style.NEW}): "its momentum schedule changed in TF 2.11",
     frozenset({Style.OLD, Style.KERAS3}): "its momentum schedule is different in Keras 3",
     frozenset({Style.NEW, Style.KERAS3}): (
-        "Keras 2 multiplies the momentum product once for each weight, Keras 3 once for each step"
+        "Keras 2 updates the momentum product once for each weight, Keras 3 once for each step"
     ),
 }
 """Why no state of Nadam means the same in two styles."""
@@ -49,7 +49,7 @@ def place_state(
     if optimizer.class_name == WITH_SCHEDULE and optimizer.style is not source_style:
         reason = _SCHEDULES_APART[frozenset({optimizer.style, source_style})]
         raise UnmappedError(
-            f"the state of {WITH_SCHEDULE} has a different meaning in the target: {reason}"
+            f"the state of {WITH_SCHEDULE} has a different meaning in the target ({reason})"
         )
     shapes = [weight.shape for weight in weights]
     return [
@@ -91,7 +91,7 @@ def _slot(
     is_unused = optimizer.class_name in ALWAYS_IN_NEW and not optimizer.config.get("momentum")
     if is_unused or not slot.is_factor_of(weight.shape):
         return Placement(path=(path,), shape=one.shape, dtype=weight.dtype, fill=(0.0,))
-    raise UnmappedError(f"it has no {slot.kind}, which {optimizer.class_name} requires")
+    raise UnmappedError(f"it does not contain {slot.kind}, which {optimizer.class_name} requires")
 
 
 def _placement(source: Tensor, name: str) -> Placement:
@@ -103,5 +103,5 @@ def _rate(optimizer: ConvertedOptimizer, found: OptimizerState) -> Placement:
         return _placement(found.rate, "learning_rate")
     rate = optimizer.config.get("learning_rate")
     if not isinstance(rate, int | float):
-        raise UnmappedError("its learning rate is unknown")
+        raise UnmappedError("it does not contain a learning rate")
     return Placement(path=("learning_rate",), shape=(), dtype="float32", fill=(float(rate),))

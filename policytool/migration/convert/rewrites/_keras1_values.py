@@ -106,7 +106,7 @@ def deconvolution(
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} (Deconvolution2D) has an output_shape that Conv2DTranspose does "
-            "not compute from its input",
+            f"{unit.path} (Deconvolution2D) has an output_shape that differs from the one that "
+            "Conv2DTranspose computes from its input",
         )
     return config

@@ -49,7 +49,7 @@ def normalization(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} (Normalization) has a mean of more axes than one, which "
+            f"{unit.path} (Normalization) has a mean with more than one axis, which "
             f"{situation.target.name} cannot represent",
         )
         return unit
@@ -57,8 +57,8 @@ def normalization(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} (Normalization) has a variance of 0, by which "
-            f"{situation.target.name} divides",
+            f"{unit.path} (Normalization) has a variance of 0, which causes a division by zero in "
+            f"{situation.target.name}",
         )
         return unit
     return _as_variables(unit, values[0] or [], values[1] or [], situation)
@@ -84,8 +84,8 @@ def _in_floatx(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "policy",
             unit,
-            f"{unit.path} (Normalization) has {policy.name}, but "
-            f"{situation.target.name} always computes it in float32",
+            f"{unit.path} (Normalization) has the policy {policy.name}, but "
+            f"{situation.target.name} always computes this layer in float32",
         )
     return unit
 
@@ -100,8 +100,8 @@ def _as_variables(
             situation.log.refuse(
                 "argument",
                 unit,
-                f"{unit.path} (Normalization) has the mean {display_value(mean[0])} for all, "
-                f"which {situation.target.name} cannot represent",
+                f"{unit.path} (Normalization) has a single mean of {display_value(mean[0])} for "
+                f"all inputs, which {situation.target.name} cannot represent",
             )
             return unit
         left, given = (
@@ -111,8 +111,8 @@ def _as_variables(
     situation.log.change(
         "variables",
         unit,
-        "mean and variance of Normalization become variables: "
-        f"{situation.target.name} stores them only in its weights",
+        f"mean and variance of Normalization become variables because {situation.target.name} "
+        "stores them only as weights",
     )
     return replace(left, given=given)
 

@@ -90,7 +90,7 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
         log.change(
             "vocabulary",
             unit,
-            f"the vocabulary of {unit.path} ({len(stored)} words) moves into its config",
+            f"the vocabulary of {unit.path} ({len(stored)} words) moves to its config",
         )
         left, vocabulary = left.with_config(vocabulary=stored), stored
     if unit.config.get("output_mode") == _WEIGHTED:
@@ -101,7 +101,7 @@ def with_vocabulary(unit: Unit, situation: ConversionContext, stored: list[Value
         log.refuse(
             "vocabulary",
             unit,
-            f"{unit.path} ({unit.class_name}) has its vocabulary in its config, which "
+            f"{unit.path} ({unit.class_name}) stores its vocabulary in its config, which "
             f"{target.name} does not support",
         )
     return left
@@ -132,7 +132,7 @@ def _without(unit: Unit, situation: ConversionContext) -> Unit:
         "does not contain its vocabulary"
     )
     if situation.loaded.document.tensors is None:
-        told_of.caution("vocabulary", unit, f"{what}: adapt it again before use")
+        told_of.caution("vocabulary", unit, f"{what}; adapt it again before use")
         return unit
     told_of.refuse(
         "vocabulary",

@@ -1,6 +1,6 @@
 """
-Activations that only Keras 3 has become operations after the layer, which the next steps convert to
-functions of TensorFlow.
+Replaces activations that only Keras 3 has with operations after the layer, which later steps
+convert to TensorFlow functions.
 
 Where a Sequential holds such a layer, or one whose activation becomes layers that join again
 (``hard_silu``, and ``hard_sigmoid`` behind a mask), it becomes a functional model: each layer of a
@@ -73,7 +73,7 @@ def _split(unit: Unit, situation: ConversionContext) -> Split | None:
     situation.log.change(
         "activation-layer",
         unit,
-        (f"activation {name}, which {situation.target.name} lacks, becomes an operation"),
+        (f"activation {name}, which {situation.target.name} does not have, becomes an operation"),
     )
     operation = Unit(
         class_name=_OPERATIONS[name],
@@ -104,7 +104,8 @@ def _as_graph(unit: Unit, joins: Callable[[Unit], bool], situation: ConversionCo
     situation.log.change(
         "functional",
         unit,
-        "the Sequential becomes a functional model: several layers apply an activation together",
+        "the Sequential model becomes functional because one activation becomes several "
+        "connected layers",
     )
     calls = [(), *((Call(args=(Reference(layer=one.name),)),) for one in network.units[:-1])]
     units = tuple(

@@ -1,5 +1,5 @@
 """
-Activations that the target lacks, or that are a different function in the target.
+Replaces activations that the target does not have, or implements as a different function.
 
 ``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 + 0.5
 in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is the
@@ -142,9 +142,9 @@ def _refuse_in_chains(root: Unit, situation: ConversionContext) -> None:
                 situation.log.refuse(
                     "activation",
                     unit,
-                    f"{_what(unit)} applies hard_sigmoid, which needs a Rescaling before it in "
-                    "Keras 2, which would drop the mask; build the Sequential as a functional "
-                    "model",
+                    f"{_what(unit)} applies hard_sigmoid, which requires a preceding Rescaling "
+                    "layer in Keras 2, and Rescaling drops the mask; build the Sequential model "
+                    "as a functional model",
                 )
 
 
@@ -161,7 +161,7 @@ def _other_layer(
     situation.log.change(
         "activation-layer",
         unit,
-        f"activation {name}, which {situation.target.name} lacks, becomes "
+        f"activation {name}, which {situation.target.name} does not have, becomes "
         f"{' and '.join(one.class_name for one in layers)}",
     )
     return Split(
@@ -201,7 +201,7 @@ def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "activation",
                 unit,
-                f"{_what(unit)} has {key} {name}, which {situation.target.name} lacks",
+                f"{_what(unit)} sets {key} to {name}, which {situation.target.name} does not have",
             )
     gates = _GATES.get(unit.class_name.removesuffix("Cell"))
     hard = [
@@ -220,20 +220,20 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
         situation.log.refuse(
             "activation",
             unit,
-            f"{_what(unit)} applies the activation hard_sigmoid, which is a different "
-            f"function in {situation.target.name}, to its cell state",
+            f"{_what(unit)} applies hard_sigmoid to its cell state, but hard_sigmoid is a "
+            f"different function in {situation.target.name}",
         )
         return unit
     message = (
-        f"{_what(unit)} has {hard[0]} hard_sigmoid, which is a different function in "
+        f"{_what(unit)} sets {hard[0]} to hard_sigmoid, which is a different function in "
         f"{situation.target.name}"
     )
     if situation.loaded.document.tensors is None:
         situation.log.refuse(
             "activation",
             unit,
-            f"{message}, and the file has no weights to compensate for this; convert the "
-            "model with its weights",
+            f"{message}, and the file has no weights to rescale; convert the model with its "
+            "weights",
         )
         return unit
     if not situation.allow_weight_rewrite:
@@ -250,8 +250,8 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
             "activation",
             unit,
             (
-                f"{_what(unit)} has no number of units, which is needed to rescale its "
-                "weights for hard_sigmoid"
+                f"{_what(unit)} does not specify its number of units, which is required to "
+                "rescale its weights for hard_sigmoid"
             ),
         )
         return unit

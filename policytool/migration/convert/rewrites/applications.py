@@ -1,6 +1,6 @@
 """
-Layers that only models of ``keras.applications`` contain and no release exports become layers that
-all releases have.
+Replaces layers that only ``keras.applications`` models contain and no release exports with layers
+that all releases have.
 
 ``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py from TF 2.13 on) adds its second
 input, multiplied, to its first. ``LayerScale`` (keras/applications/convnext.py) multiplies each

@@ -1,5 +1,5 @@
 """
-Input shapes that Keras 2 stores for a MultiHeadAttention (``_build_from_signature`` in
+Converts the input shapes that Keras 2 stores for a MultiHeadAttention (``_build_from_signature`` in
 keras/layers/attention/multi_head_attention.py).
 
 TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is
@@ -42,8 +42,8 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     target = situation.target
     if not target.since(_CAUSAL_SINCE) and any(call.kwargs.get(_CAUSAL) for call in unit.calls):
         message = (
-            f"{unit.path} ({_CLASS}) is called with {_CAUSAL}, which {target.name} does "
-            "not support; use attention_mask in the source"
+            f"{unit.path} ({_CLASS}) is called with {_CAUSAL}, which {target.name} does not "
+            "support; use attention_mask in the source instead"
         )
         situation.log.refuse("call", unit, message)
     policy = unit.config.get("dtype")
@@ -55,7 +55,7 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
         words = ["the global policy", "the policy of the layer"]
         before, after = words if _follows_loader(unit, situation) else reversed(words)
         message = (
-            f"inner layers of {unit.path} use {before} in the release of the file, but "
+            f"inner layers of {unit.path} use {before} in the release that wrote the file, but "
             f"{after} in {target.name}"
         )
         situation.log.caution("attention-policy", unit, message)
@@ -82,7 +82,7 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "key-added",
         unit,
-        f"{', '.join(_SHAPES)} of {_CLASS} are written, which {target.name} needs",
+        f"{', '.join(_SHAPES)} of {_CLASS} are added because {target.name} requires them",
     )
     return unit.with_config(**(found if all(found.values()) else dict.fromkeys(found)))
 

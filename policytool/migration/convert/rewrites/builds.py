@@ -1,5 +1,6 @@
 """
-Shapes with which a layer was built: each library has its own format, and calls build layers anyway.
+Omits the build shapes of layers, because each library has its own format for them and builds layers
+when it calls them.
 """
 
 from __future__ import annotations

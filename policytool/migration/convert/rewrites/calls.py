@@ -1,6 +1,6 @@
 """
-Arguments of layer calls: Keras 3 stores positional and keyword arguments, Keras 2 the first
-argument by position and all others by name.
+Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, Keras 2
+stores the first argument by position and all others by name.
 
 Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no
 default, goes by place in Keras 3. A recurrent layer of Keras 2 that is given states or constants
@@ -69,19 +69,21 @@ def _to_keras3(unit: Unit, call: Call, situation: ConversionContext) -> Call:
             "call",
             unit,
             f"{unit.path} ({unit.class_name}) is called with constants, which Keras 3 does not "
-            "have",
+            "support",
         )
     if not first:
         situation.log.refuse(
             "call",
             unit,
-            f"{unit.path} ({unit.class_name}) is called with an empty list instead of its input "
+            f"{unit.path} ({unit.class_name}) is called with an empty list instead of input "
             "sequences",
         )
         return call
     if len(first) == 1:
         return Call(args=(first[0],), kwargs=kwargs)
-    situation.log.change("call", unit, f"the states in the first argument become {STATE}")
+    situation.log.change(
+        "call", unit, f"the states in the first argument become the argument {STATE}"
+    )
     states: Argument = list(first[1:]) if unit.class_name not in _ONE_STATE else first[1]
     return Call(args=(first[0],), kwargs={STATE: states, **kwargs})
 
@@ -103,8 +105,8 @@ def _tell_training(
         said.caution(
             "training-argument",
             unit,
-            f"{what} is called with training=False, which fit ignores in Keras 3; predict "
-            "is unchanged",
+            f"{what} is called with training=False, which Keras 3 ignores in fit; predict is "
+            "unchanged",
         )
 
 
@@ -118,8 +120,8 @@ def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
         situation.log.refuse(
             "call",
             unit,
-            f"{unit.path} ({unit.class_name}) is called with {len(args)} arguments, whose "
-            "names are unknown",
+            f"{unit.path} ({unit.class_name}) is called with {len(args)} positional arguments, "
+            "and the names of some are unknown",
         )
         return call
     for name, value in zip(names[1:], args[1:], strict=False):
@@ -129,15 +131,15 @@ def _to_keras2(unit: Unit, call: Call, situation: ConversionContext) -> Call:
     if unit.class_name in RECURRENT and not unit.custom and STATE in kwargs:
         state = kwargs.pop(STATE)
         states = list(state) if isinstance(state, list | tuple) else [state]
-        situation.log.change("call", unit, f"{STATE} goes into the first argument")
+        situation.log.change("call", unit, f"{STATE} moves to the first argument")
         if all(isinstance(one, Reference) for one in states):
             args = [[args[0], *states]]
         else:
             situation.log.refuse(
                 "call",
                 unit,
-                f"{unit.path} ({unit.class_name}) is called with cell states, which Keras 2 "
-                "configs cannot represent",
+                f"{unit.path} ({unit.class_name}) is called with cell states that are not "
+                "tensors, which Keras 2 configs cannot represent",
             )
     return Call(args=tuple(args), kwargs=kwargs)
 

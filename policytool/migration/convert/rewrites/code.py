@@ -1,6 +1,6 @@
 """
-Layers that contain code, custom layers, and layers that need TensorFlow's feature columns: their
-results are unknown.
+Reports layers whose results are unknown: layers that contain code, custom layers, and layers that
+require feature columns of TensorFlow.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         if unit.custom:
             if unit.module is not None and unit.module.partition(".")[0] in _LIBRARIES:
                 message = (
-                    f"{unit.path} ({unit.class_name}) is a class of {unit.module}, which "
+                    f"{unit.path} ({unit.class_name}) is a class from {unit.module}, which "
                     f"{situation.target.name} cannot import"
                 )
                 situation.log.refuse("class", unit, message)
             own.setdefault(unit.class_name, unit)
         elif unit.class_name == "Lambda":
             reason = (
-                "contains Python bytecode or the name of a function, which the other library "
-                "reads differently"
+                "contains Python bytecode or a function name, which the other library reads "
+                "differently"
             )
             situation.log.refuse(
                 "lambda",
@@ -56,8 +56,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
     if own:
         names = join_first(sorted(own), 4)
         message = (
-            f"{names}: pass these classes, written for {situation.target.name}, as "
-            "custom_objects when you load the model; they determine its predictions"
+            f"{names}: when you load the model, pass versions of these classes for "
+            f"{situation.target.name} as custom_objects; predictions depend on their code"
         )
         situation.log.caution("custom-classes", None, message)
     return root

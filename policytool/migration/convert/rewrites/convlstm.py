@@ -1,6 +1,6 @@
 """
-ConvLSTM layers of Keras 2 on images of any size, which Keras 3 cannot build (``build`` in
-keras/src/layers/rnn/conv_lstm.py).
+Reports ConvLSTM layers of Keras 2 that accept images of any size, because Keras 3 cannot build them
+(``build`` in keras/src/layers/rnn/conv_lstm.py).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 situation.log.refuse(
                     "argument",
                     unit,
-                    f"{unit.path} ({unit.class_name}) gets images of any size, but "
-                    f"{situation.target.name} needs a fixed size; set the input shape of the "
+                    f"{unit.path} ({unit.class_name}) accepts images of any size, but "
+                    f"{situation.target.name} requires a fixed size; set the input shape of the "
                     "model and save it again",
                 )
     return root

@@ -1,6 +1,6 @@
 """
-Cropping layers that remove everything: Keras 2 returns an empty tensor, Keras 3 raises an error
-(``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
+Reports Cropping layers that remove their entire input: Keras 2 returns an empty tensor, Keras 3
+raises an error (``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 situation.log.refuse(
                     "argument",
                     unit,
-                    f"{unit.path} ({unit.class_name}) crops its whole input, which "
+                    f"{unit.path} ({unit.class_name}) removes its entire input, which "
                     f"{situation.target.name} does not support",
                 )
     return root

@@ -1,5 +1,6 @@
 """
-Directions of a Bidirectional layer, and initial states of recurrent layers, in Keras 2.
+Converts the directions of Bidirectional layers and the initial states of recurrent layers in Keras
+2.
 
 Keras 3 writes both layers with the names they have when built, ``forward_lstm`` and
 ``backward_lstm``, and takes a backward layer that is given as it is called
@@ -85,10 +86,10 @@ def _judge_unrolled(root: Unit, rolled: frozenset[str], situation: ConversionCon
                 situation.log.refuse(
                     "argument",
                     inner,
-                    f"{inner.path} ({inner.class_name}) unrolls an unknown number of steps "
-                    "backwards and may have a mask, which it then reads forwards; "
-                    f"{situation.target.name} unrolls only a known number of steps; build the "
-                    "model for a known number, or do not unroll",
+                    f"{inner.path} ({inner.class_name}) runs backwards, is unrolled over an "
+                    "unknown number of steps, and may have a mask, which it would read forwards; "
+                    f"{situation.target.name} only unrolls a known number of steps; set a fixed "
+                    "number of steps, or unroll=False",
                 )
 
 
@@ -97,8 +98,8 @@ def _roll_up(unit: Unit, situation: ConversionContext) -> Unit:
         "unroll",
         unit,
         (
-            "its steps are not unrolled because their number may be open, and Keras 2 requires a "
-            "known one"
+            "unrolling is disabled because the number of steps may be unknown, which Keras 2 "
+            "does not support"
         ),
     )
     return unit.with_config(unroll=False)
@@ -123,8 +124,8 @@ def _as_built(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} (Bidirectional) has a forward layer that runs backwards and no "
-            f"backward layer, which {situation.target.name} does not support",
+            f"{unit.path} (Bidirectional) has a forward layer that runs backwards but no backward "
+            f"layer, which {situation.target.name} does not support",
         )
     return unit
 
@@ -137,7 +138,9 @@ def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> 
     backwards = forward.config.get("go_backwards") is True
     if backwards:
         situation.log.change(
-            "backward-layer", unit, "its backward layer, which runs forwards, gets"
+            "backward-layer",
+            unit,
+            "the backward layer is added as Keras 2 builds it, running forwards",
         )
     return twin.with_config(go_backwards=not backwards)
 
@@ -152,7 +155,8 @@ def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.change(
             "renamed",
             unit,
-            "its layers lose the prefixes forward_ and backward_, which Keras 2 adds",
+            "the prefixes forward_ and backward_ are removed from the names of its layers "
+            "because Keras 2 adds them",
         )
     return unit.with_config(**found)
 

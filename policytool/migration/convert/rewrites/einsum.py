@@ -1,5 +1,5 @@
 """
-Unknown sizes in the ``output_shape`` of an EinsumDense.
+Fills in unknown sizes in the ``output_shape`` of an EinsumDense.
 
 Keras 2 knows them from the tensor that it computes, Keras 3 from ``output_shape`` alone
 (``compute_output_shape`` in keras/src/layers/core/einsum_dense.py), and makes no variables of a
@@ -43,13 +43,13 @@ def _close(unit: Unit, network: Network, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} ({_CLASS}) has an unknown size in output_shape, which "
-            f"{situation.target.name} needs for Flatten; set it in the source and save "
-            "the model again",
+            f"{unit.path} ({_CLASS}) has an unknown size in output_shape, but a Flatten layer "
+            f"after it requires a known size in {situation.target.name}; set the size in the "
+            "source and save the model again",
         )
         return unit
     if found.config[_SHAPE] != given:
-        situation.log.change("output-shape", unit, "unknown sizes in output_shape are set")
+        situation.log.change("output-shape", unit, "unknown sizes in output_shape are filled in")
     return found
 
 

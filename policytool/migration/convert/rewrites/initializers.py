@@ -1,6 +1,6 @@
 """
-Initializers with different names: Orthogonal and Identity, which Keras 3 named
-OrthogonalInitializer and IdentityInitializer up to 3.6.
+Converts initializers whose names differ: Orthogonal and Identity are called OrthogonalInitializer
+and IdentityInitializer in Keras 3 up to release 3.6.
 """
 
 from __future__ import annotations

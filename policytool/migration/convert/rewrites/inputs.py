@@ -1,6 +1,6 @@
 """
-Input shapes of a model: ``batch_shape`` in Keras 3, ``batch_input_shape`` in Keras 2, also on first
-layers.
+Converts the input shapes of a model: Keras 3 uses ``batch_shape``, Keras 2 uses
+``batch_input_shape``, also on first layers.
 """
 
 from __future__ import annotations

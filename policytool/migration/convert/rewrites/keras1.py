@@ -1,5 +1,5 @@
 """
-Classes, keys, values and stored variables of Keras 1 in the format of Keras 2.
+Converts classes, keys, values and stored variables of Keras 1 to the format of Keras 2.
 
 What Keras 1 computed and later releases do not is refused: merges by a function, batch
 normalisation by batches, Theano's placing of padding.
@@ -64,7 +64,9 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
 
 def _refuse(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.refuse(
-        "class", unit, f"{unit.path} is a {unit.class_name} of Keras 1, which later releases lack"
+        "class",
+        unit,
+        f"{unit.path} is a Keras 1 {unit.class_name}, which later releases do not support",
     )
     return unit
 
@@ -82,7 +84,9 @@ def _layer(unit: Unit, situation: ConversionContext, *, reverses: bool) -> Unit:
             else f"with mode {display_value(str(unit.config.get('mode')))}"
         )
         situation.log.refuse(
-            "class", unit, f"{unit.path} is a Merge of Keras 1 {how}, which later releases lack"
+            "class",
+            unit,
+            f"{unit.path} is a Keras 1 Merge {how}, which later releases do not support",
         )
         return unit
     _judge(unit, situation, reverses=reverses)
@@ -124,15 +128,14 @@ def _judge(unit: Unit, situation: ConversionContext, *, reverses: bool) -> None:
             "argument",
             unit,
             f"{unit.path} ({unit.class_name}) has border_mode "
-            f"{display_value(str(config['border_mode']))}, "
-            "which later releases do not have",
+            f"{display_value(str(config['border_mode']))}, which later releases do not support",
         )
     if unit.class_name == "Embedding" and config.get("dropout") not in _NO_VALUE:
         told.caution(
             "training",
             unit,
-            f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later "
-            "releases lack; it has no effect outside training",
+            f"{unit.path} (Embedding) has a dropout of {config['dropout']}, which later releases "
+            "do not support; it only affects training",
         )
     if config.get("dim_ordering") == "th" and unit.class_name in KERNELS:
         told.note(
@@ -218,8 +221,8 @@ def _value(unit: Unit, key: str, value: Value, situation: ConversionContext) -> 
             situation.log.refuse(
                 "argument",
                 unit,
-                f"{unit.path} ({unit.class_name}) has {key} "
-                f"{display_value(str(value.get('name')))}, which later releases lack",
+                f"{unit.path} ({unit.class_name}) sets {key} to "
+                f"{display_value(str(value.get('name')))}, which later releases do not support",
             )
         return found
     return tables.DATA_FORMATS.get(str(value), value) if key == "dim_ordering" else value

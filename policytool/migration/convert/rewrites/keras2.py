@@ -1,6 +1,6 @@
 """
-Defaults of standalone Keras 2 and TF 1 that differ in later releases: dtypes, initializers, the GRU
-equations, kernels of Theano.
+Converts settings of standalone Keras 2 and TF 1 whose defaults differ in later releases: dtypes,
+initializers, the GRU equations and Theano kernels.
 
 Keras 2.0 to 2.3 and TF 1.15 load such files with their own defaults; TF 2.0 and later have others
 (``reset_after``), and Keras 3 refuses the ``dtype`` of an initialiser. Theano convolves where
@@ -68,7 +68,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "class",
                 unit,
-                f"{unit.path} is a {unit.class_name}, which TF 2.0 and later lack",
+                f"{unit.path} is a {unit.class_name}, which TF 2.0 and later do not support",
             )
             return unit
         said = replace(
@@ -136,8 +136,8 @@ def _reverse_kernel(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "argument",
             unit,
-            f"{unit.path} ({unit.class_name}) was trained with Theano, which computes it "
-            "differently",
+            f"{unit.path} ({unit.class_name}) was trained with Theano, whose results for this "
+            "layer differ",
         )
     if rank is None:
         return unit

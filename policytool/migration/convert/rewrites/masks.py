@@ -1,5 +1,5 @@
 """
-Masks: each call uses the same masks as before, also in another release.
+Preserves masks: each call uses the same masks in the target as in the source.
 
 Masks travel by rules that differ from release to release
 (:mod:`policytool.migration.convert.masks.flow`). Where a call of the target would compute with
@@ -207,31 +207,31 @@ def _unit(root: Unit, key: CallKey) -> Unit:
 
 
 def _refusal(unit: Unit, had: Used, has: Used, situation: ConversionContext) -> str:
-    what = f"{unit.path} ({unit.class_name}) computes with "
+    what = f"{unit.path} ({unit.class_name}) uses "
     before, after = (
         "no mask" if not masks else f"the mask of {_words(masks)}" for masks in (had, has)
     )
     return (
-        f"{what}{before} in {release_name(situation.source_release)}, but with {after} in "
-        f"{release_name(situation.target.release)}, and no argument changes this; disable the mask "
-        "(mask_zero=False), or pass the mask as an argument in the source"
+        f"{what}{before} in {release_name(situation.source_release)}, but {after} in "
+        f"{release_name(situation.target.release)}, and no argument changes this; disable the "
+        "mask (mask_zero=False), or pass the mask as an argument in the source"
     )
 
 
 def _refusal_of_rows(unit: Unit, situation: ConversionContext) -> str:
     return (
-        f"{unit.path} ({unit.class_name}) has steps that may be fully masked, whose "
-        f"values reach an output and differ between {release_name(situation.source_release)} and "
-        f"{release_name(situation.target.release)}; use dropout 0 and no attention scores, or "
-        "remove the padding after it"
+        f"{unit.path} ({unit.class_name}) may have fully masked steps whose values reach an "
+        f"output and differ between {release_name(situation.source_release)} and "
+        f"{release_name(situation.target.release)}; set dropout to 0 and do not return attention "
+        "scores, or remove the padding from its output"
     )
 
 
 def _refusal_of_softmax(unit: Unit) -> str:
     return (
-        f"{unit.path} (Softmax) computes with a mask that the conversion cannot write into its "
-        "model, and releases treat fully masked rows differently; put it into a functional model "
-        "that is called once, or remove the mask from its input"
+        f"{unit.path} (Softmax) uses a mask that the conversion cannot add to its model, and "
+        "releases treat fully masked rows differently; move the layer to a functional model that "
+        "is called once, or remove the mask from its input"
     )
 
 
@@ -248,12 +248,12 @@ def _tell_changes(before: Unit, after: Unit, situation: ConversionContext) -> No
             continue
         is_given = any(key in GIVEN_MASKS for call in unit.calls for key in call.kwargs)
         text = (
-            f"its mask becomes an argument because {release_name(situation.target.release)} "
-            "would pass on another mask"
+            f"its mask becomes a call argument because {release_name(situation.target.release)} "
+            "would use a different mask"
             if is_given
             else (
-                "its mask is no longer an argument because "
-                f"{release_name(situation.target.release)} passes it on with the tensor"
+                "its mask is no longer a call argument because "
+                f"{release_name(situation.target.release)} propagates it with the tensor"
             )
         )
         situation.log.change("mask", unit, text)

@@ -1,5 +1,5 @@
 """
-Layers that were measured to return different results after a conversion are not converted
+Reports layers that returned different results after a conversion when they were measured
 (:mod:`policytool.releases.behaviour`).
 
 In float64 some agree only to the precision of float32, because a library makes a float32 constant
@@ -93,8 +93,8 @@ def _note_constants(unit: Unit, situation: ConversionContext) -> None:
     situation.log.note(
         "float32-constant",
         unit,
-        f"{unit.path} ({unit.class_name}) computes in float64, and one library has {what} in "
-        "float32: predictions agree to about 1e-8 of the largest value",
+        f"{unit.path} ({unit.class_name}) computes in float64, but one library uses float32 for "
+        f"{what}; predictions agree to within about 1e-8 of the largest value",
     )
 
 
@@ -113,9 +113,9 @@ def _note_rounding(unit: Unit, situation: ConversionContext) -> None:
         situation.log.note(
             "float32-constant",
             unit,
-            f"{unit.path} ({unit.class_name}) computes in float64, and Keras 2 rounds its "
-            f"{' and '.join(rounded)} to float32: predictions agree to about 1e-8 of the largest "
-            "value",
+            f"{unit.path} ({unit.class_name}) computes in float64, but Keras 2 rounds its "
+            f"{' and '.join(rounded)} to float32; predictions agree to within about 1e-8 of the "
+            "largest value",
         )
 
 
@@ -137,9 +137,9 @@ def _note_uncast_inputs(model: Unit, situation: ConversionContext) -> None:
             situation.log.note(
                 "uncast-input",
                 unit,
-                f"{unit.path} ({unit.class_name}) computes in float64 in Keras 2, and in float32 "
-                "in Keras 3, which does not cast its input: predictions agree to about 1e-6 of the "
-                "largest value",
+                f"{unit.path} ({unit.class_name}) computes in float64 in Keras 2 but in float32 "
+                "in Keras 3, which does not cast its input; predictions agree to within about "
+                "1e-6 of the largest value",
             )
 
 
@@ -159,10 +159,9 @@ def _note_halves(unit: Unit, situation: ConversionContext) -> None:
         situation.log.note(
             "normalized-in-half",
             unit,
-            f"{unit.path} ({unit.class_name}) computes in {policy.compute_dtype} in Keras "
-            "2 and in float32 in Keras 3; its values agree to about ten rounding errors "
-            "unless its inputs are large compared with their spread, so compare "
-            "predictions",
+            f"{unit.path} ({unit.class_name}) computes in {policy.compute_dtype} in Keras 2 but "
+            "in float32 in Keras 3; results agree to within about ten rounding errors unless the "
+            "inputs are large compared with their spread, so compare predictions",
         )
 
 
@@ -175,8 +174,8 @@ def _note_short_vectors(unit: Unit, situation: ConversionContext) -> None:
         situation.log.note(
             "short-vectors",
             unit,
-            f"{unit.path} (UnitNormalization) normalizes vectors shorter than 1e-6 to "
-            "length 1 in Keras 3, but to shorter vectors in Keras 2",
+            f"{unit.path} (UnitNormalization) scales vectors shorter than 1e-6 to length 1 in "
+            "Keras 3, but to a smaller length in Keras 2",
         )
 
 

@@ -1,5 +1,5 @@
 """
-Names that the other library does not support.
+Renames layers whose names the other library does not support.
 
 Keras 3 takes no slash (``Layer.__init__`` by way of keras/src/utils/naming.py). Keras 2 makes a
 name scope of a layer's name, which TensorFlow takes if it begins with a letter, a digit or a dot
@@ -121,7 +121,7 @@ def _rename(
         return network
     for member in network.units:
         if member.name in names:
-            text = f"{member.name} becomes {names[member.name]}: {why}"
+            text = f"{member.name} is renamed to {names[member.name]}: {why}"
             situation.log.change("renamed", member, text)
 
     def change(reference: Reference) -> Argument:

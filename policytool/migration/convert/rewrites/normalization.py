@@ -1,6 +1,6 @@
 """
-Axes of a BatchNormalization: a list in Keras 2 from TF 1.15 on, possibly with several axes, and a
-number in Keras 3 and in Keras 2.3.
+Converts the axis of a BatchNormalization: Keras 2 from TF 1.15 on stores a list, which may contain
+several axes; Keras 3 and Keras 2.3 store a number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     if not isinstance(axis, list):
         return unit
     if len(axis) == 1:
-        situation.log.change("axis", unit, "axis changes from a one-element list to a number")
+        situation.log.change(
+            "axis", unit, "axis becomes a number instead of a list with one element"
+        )
         return unit.with_config(axis=axis[0])
     situation.log.refuse(
         "argument",

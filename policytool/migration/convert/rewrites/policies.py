@@ -1,5 +1,5 @@
 """
-Policy maps and quantized layers that the target lacks.
+Converts or reports policy maps and quantized layers that the target does not support.
 
 Keras 2 and Keras 3 before 3.4 have no maps: a layer gets the one policy that the map gives it.
 """
@@ -110,9 +110,8 @@ def _refuse_quantized(unit: Unit, policy: Policy, situation: ConversionContext) 
     Refuse a quantised layer, once: what else of it the target cannot be told follows from that.
     """
     text = (
-        f"{unit.path} ({unit.class_name}) has the quantized policy {policy.name}, "
-        f"which {_reader(situation)} does not support; save the model before "
-        "quantize()"
+        f"{unit.path} ({unit.class_name}) has the quantized policy {policy.name}, which "
+        f"{_reader(situation)} does not support; use a copy of the model from before quantize()"
     )
     situation.log.refuse("policy", unit, text)
     return unit.without("dtype", _QUANTISATION)
@@ -129,17 +128,17 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     policy, inner = _of(unit.site, situation.loaded)
     if policy is None:
         text = (
-            f"{unit.path} ({unit.class_name}) has a policy map without a single plain "
-            f"policy, which {_reader(situation)} needs; set a policy for the layer"
+            f"{unit.path} ({unit.class_name}) has a policy map that does not assign a single "
+            f"plain policy, but {_reader(situation)} requires one; set a policy for the layer"
         )
         situation.log.refuse("policy", unit, text)
         return unit.without("dtype", _QUANTISATION)
     others = sorted({name for name in inner if name != policy.name})
     if others:
         message = (
-            f"{unit.path} ({unit.class_name}) has policy {policy.name}, but its policy "
-            f"map sets {', '.join(others)} for inner layers; {_reader(situation)} "
-            "supports only one policy for both"
+            f"{unit.path} ({unit.class_name}) has the policy {policy.name}, but its policy map "
+            f"sets {', '.join(others)} for inner layers; {_reader(situation)} supports only one "
+            "policy for both"
         )
         situation.log.refuse("policy", unit, f"{message}; set one policy with --set")
         return unit.with_config(dtype=policy)

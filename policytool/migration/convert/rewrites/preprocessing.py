@@ -1,5 +1,5 @@
 """
-Preprocessing layers: names of arguments, places of vocabularies, and supported dtypes.
+Adapts preprocessing layers: argument names, the location of vocabularies, and supported dtypes.
 
 TF 2.3 to 2.5 have them in ``experimental.preprocessing``, with other names: ``max_values``,
 ``bins``, ``binary``. Measured with TF 2.3 to 2.15, tf_keras 2.21 and Keras 3.15: where a layer
@@ -81,12 +81,12 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "class",
                 unit,
-                f"{unit.path} (RandomCrop) also crops in prediction in Keras 2, but only in "
-                "training in Keras 3",
+                f"{unit.path} (RandomCrop) also crops during prediction in Keras 2, but only "
+                "during training in Keras 3",
             )
         if unit.class_name == "Resizing" and situation.crosses and unit.name in integers:
             text = (
-                f"{unit.path} (Resizing) gets integers, for which Keras 3 returns rounded "
+                f"{unit.path} (Resizing) receives integers, for which Keras 3 returns rounded "
                 "values and Keras 2 returns floats; cast the input first"
             )
             situation.log.refuse("argument", unit, text)
@@ -151,11 +151,13 @@ def _encoder(
         and situation.target.since("tf2.9")
     ):
         text = (
-            f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write for a layer "
-            "without a salt, which changes the hashes"
+            f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write for a layer without a "
+            "salt, and later releases would use it for hashing"
         )
         situation.log.refuse(
-            "argument", unit, f"{text}; set another salt, or none, in a newer release"
+            "argument",
+            unit,
+            f"{text}; set another salt or none, and save the model with a newer release",
         )
     if unit.class_name == "Discretization" and modern.config.get("bin_boundaries") in (None, []):
         modern = _discretization(modern, situation)
@@ -167,15 +169,13 @@ def _discretization(unit: Unit, situation: ConversionContext) -> Unit:
     """Return a layer whose bins ``adapt`` found with their ends in its config."""
     found = bin_boundaries(unit, situation)
     if found is not None:
-        situation.log.change(
-            "bins", unit, f"the bin boundaries of {unit.path} move into its config"
-        )
+        situation.log.change("bins", unit, f"the bin boundaries of {unit.path} move to its config")
         if situation.loaded.document.format == "keras":
             situation.log.caution(
                 "bins",
                 unit,
-                f"{unit.path} (Discretization) has no bins when TF 2.15 or tf_keras loads "
-                "this archive; the converted model has them and predicts as before saving",
+                f"{unit.path} (Discretization) loses its bins when TF 2.15 or tf_keras loads this "
+                "archive; the converted model has them and predicts as it did before it was saved",
             )
         return unit.with_config(bin_boundaries=found, num_bins=None)
     if situation.loaded.document.tensors is not None:
@@ -203,8 +203,8 @@ def _judge(unit: Unit, situation: ConversionContext) -> None:
     ]
     for release in older:
         text = (
-            f"{unit.path} ({unit.class_name}) has an argument that releases before "
-            f"{release_name(release)} lack: standardize, split or invert"
+            f"{unit.path} ({unit.class_name}) uses a value for standardize, split or invert that "
+            f"releases before {release_name(release)} do not support"
         )
         situation.log.refuse("argument", unit, text)
 

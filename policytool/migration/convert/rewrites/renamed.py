@@ -1,4 +1,4 @@
-"""Keys and classes with different names but the same meaning."""
+"""Converts keys and classes that have different names but the same meaning."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
             "class-renamed",
             unit,
             f"{unit.class_name} becomes the equivalent {_ALIASES[unit.class_name]} with "
-            "synchronized",
+            "synchronized=True",
         )
         return replace(unit.with_config(synchronized=True), class_name=_ALIASES[unit.class_name])
     return unit

@@ -1,5 +1,6 @@
 """
-SpectralNormalization, which the releases of Keras 2 that have it cannot load.
+Replaces SpectralNormalization with its inner layer, because the Keras 2 releases that write it
+cannot load it.
 
 In prediction it calls its layer and does nothing else, so its layer takes its place. TF 2.15 and
 tf_keras 2.21 write it and do not know its name when they read it (``deserialize`` in
@@ -35,9 +36,9 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         situation.log.caution(
             "spectral-normalization",
             unit,
-            f"{unit.path} ({_CLASS}) becomes its inner layer, a {inner.class_name}, "
-            f"because {situation.target.name} cannot load the wrapper. Predictions are "
-            "unchanged, but training no longer normalizes its weights",
+            f"{unit.path} ({_CLASS}) is replaced with its inner layer ({inner.class_name}) "
+            f"because {situation.target.name} cannot load the wrapper. Predictions are unchanged, "
+            "but training no longer normalizes its weights",
         )
         return replace(inner, name=unit.name, path=unit.path, calls=unit.calls)
 

@@ -1,6 +1,6 @@
 """
-Models whose variables the target's file format cannot store: subclassed models in HDF5, bfloat16
-variables before TF 2.5, a Sequential that was never built.
+Reports models whose variables cannot be stored in the target's file format: subclassed models in
+HDF5, bfloat16 variables before TF 2.5, and Sequential models that were never built.
 
 Refusals of the loaders themselves (``policytool.model.compatibility.incompatibilities``), said of
 the layers that they come from.
@@ -74,8 +74,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             log.refuse(
                 "model",
                 root,
-                f"{what} is a subclassed model, whose layers {target.name} expects at other "
-                "places of an archive; choose a later release",
+                f"{what} is a subclassed model, and {target.name} expects its layers at different "
+                "places in an archive; choose a later release",
             )
         elif situation.crosses and any(situation.loaded.document.tensors or ()):
             _judge_build(root, situation, what)
@@ -89,8 +89,8 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
         log.refuse(
             "model",
             root,
-            f"{what} has no input shape in the file, without which no release creates its "
-            "variables; set one and save the model again",
+            f"{what} has no input shape in the file, and no release creates its variables without "
+            "one; set the input shape and save the model again",
         )
     for unit, code, text in (
         *_without_tables(root, target),
@@ -113,9 +113,9 @@ def _judge_build(root: Unit, situation: ConversionContext, what: str) -> None:
     if words.get(_SHAPE) is not None and words.keys() == {_SHAPE}:
         return
     reason = (
-        ("without which no release creates its variables; call the model and save it again")
+        ("and no release creates its variables without one; call the model and save it again")
         if not words
-        else (f"but {', '.join(sorted(words))}, which {situation.target.name} does not receive")
+        else (f"only {', '.join(sorted(words))}, which {situation.target.name} does not read")
     )
     situation.log.refuse("model", root, f"{what} has no input shape in the file, {reason}")
 
@@ -151,11 +151,11 @@ def _without_shapes(root: Unit, target: Target) -> Iterator[_Lacking]:
         for unit in walk(root):
             layer = unit.config.get("layer") if unit.class_name == "TimeDistributed" else None
             if isinstance(layer, Unit) and layer.network is not None and layer.network.is_chain:
-                text = f"is around a Sequential, whose output shape {target.name} cannot compute"
+                text = f"wraps a Sequential model, whose output shape {target.name} cannot compute"
                 yield (
                     unit,
                     "class",
-                    f"{text}; choose a later release, or wrap a functional model",
+                    f"{text}; choose a later release, or wrap a functional model instead",
                 )
 
 

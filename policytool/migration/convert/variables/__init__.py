@@ -85,9 +85,9 @@ def _tell_of_rounding(holder: Holder, situation: ConversionContext) -> None:
             situation.log.caution(
                 "weights-rounded",
                 unit,
-                f"{unit.path} ({unit.class_name}) has {before} variables, and "
-                f"{situation.target.name} creates {after} variables: loading rounds them, and "
-                "predictions differ",
+                f"{unit.path} ({unit.class_name}) has {before} variables, but "
+                f"{situation.target.name} creates {after} variables, so loading rounds their "
+                "values and predictions differ",
             )
 
 

@@ -127,8 +127,8 @@ class HolderBuilder:
             names = ", ".join(sorted("/".join((*within, name)) for within, name in pool))
             self._refuse(
                 unit,
-                f"stores {names}, for which {unit.class_name} of {self.situation.target.name} "
-                "has no variable",
+                f"stores {names}, but {unit.class_name} in {self.situation.target.name} has no "
+                "such variables",
             )
         return found
 
@@ -156,8 +156,8 @@ class HolderBuilder:
             return Stored(slot=slot, shape=shape, dtype="float32", fill=fill, scale=scale)
         self._refuse(
             unit,
-            f"has no {'/'.join((*slot.scopes, slot.name))} in the file, which {unit.class_name} of "
-            f"{self.situation.target.name} needs",
+            f"has no {'/'.join((*slot.scopes, slot.name))} in the file, but {unit.class_name} in "
+            f"{self.situation.target.name} requires it",
         )
         return None
 

@@ -147,9 +147,9 @@ def _check_places(pool: Pool, layers: Sequence[_StoredLayer]) -> None:
     known = {layer.path for layer in layers}
     for within, _ in pool:
         if within and not any(within[:end] in known for end in range(1, len(within) + 1)):
-            raise UnlistedError(f"{'/'.join(within)} has no name")
+            raise UnlistedError(f"the name of {'/'.join(within)} is unknown")
         if within[:1] == (LAYERS,):
-            raise UnlistedError(f"the attribute of {'/'.join(within[:2])} has an unknown name")
+            raise UnlistedError(f"the attribute name of {'/'.join(within[:2])} is unknown")
 
 
 def _class_of(layer: _StoredLayer, layers: Sequence[_StoredLayer], release: str) -> str | None:
@@ -161,7 +161,7 @@ def _class_of(layer: _StoredLayer, layers: Sequence[_StoredLayer], release: str)
     if not layer.variables:
         return base if class_name is not None and may_lack_variables(class_name, release) else None
     if base is None or base in _ABSTRACT:
-        raise UnlistedError(f"the class of {_label(layer)} is not in its name")
+        raise UnlistedError(f"the name of {_label(layer)} does not contain its class")
     if class_name is not None:
         if slots(class_name, release, {}) is None and class_name not in _HOLDERS:
             raise UnlistedError(

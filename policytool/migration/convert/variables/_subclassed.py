@@ -106,13 +106,13 @@ def _reason_against_listing(unit: Unit, pool: Pool, situation: ConversionContext
         return None
     names = situation.loaded.document.layer_names
     if not names:
-        return "it has no names of layers"
+        return "it does not contain layer names"
     try:
         listing = list_layers(pool, names, situation.target.loader)
     except UnlistedError as error:
         return str(error)
     if listing.assumed and any(below(unit)):
-        return "it gets layers as arguments, whose order is unknown"
+        return "the model receives layers as arguments, and their order is unknown"
     return None
 
 
@@ -136,9 +136,9 @@ def _listed_in_keras2(unit: Unit, pool: Pool, situation: ConversionContext) -> P
         situation.log.caution(
             "layer-order",
             unit,
-            f"{unit.path} ({unit.class_name}) has {', '.join(listing.assumed)} in "
-            f"attributes, which {situation.target.name} finds only if they have default "
-            "names and the model creates them in this order; compare predictions",
+            f"{unit.path} ({unit.class_name}) stores {', '.join(listing.assumed)} in attributes, "
+            f"and {situation.target.name} finds them only if they have default names and the "
+            "model creates them in this order; compare predictions",
         )
     return {(listing.move(within), number): tensor for (within, number), tensor in pool.items()}
 

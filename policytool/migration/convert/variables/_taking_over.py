@@ -62,26 +62,26 @@ def _objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | No
     holds_layers = unit.role is Role.MODEL or any(within for within, _ in pool)
     if pool and holds_layers and not _is_laid_out_alike(situation, numbered=numbered):
         return (
-            "has variables of layers that are not in its config; save it as "
-            f"{_NAMES[target.container]} with the release that wrote it first"
+            "has variables of layers that are not in its config; save it again as "
+            f"{_NAMES[target.container]} with the release that wrote it"
         )
     is_ordered = situation.loaded.document.layout is Layout.LEGACY_H5
     several = len({within for within, _ in pool}) > 1
     if target.container == "h5" and not numbered and not is_ordered and unit.custom and several:
         return (
-            "has variables of several layers that are not in its config, whose order only HDF5 "
-            "stores; save it as HDF5 with the release that wrote it first"
+            "has variables of several layers that are not in its config, and only HDF5 stores "
+            "their order; save it again as HDF5 with the release that wrote it"
         )
     if target.container == "keras" and not numbered and len(pool) > 1:
         return (
-            "has variables of unknown order; save it as a .keras archive with the release that "
-            "wrote it first"
+            "has variables of unknown order; save it again as a .keras archive with the release "
+            "that wrote it"
         )
     reads_otherwise = target.loader in _READ_OTHERWISE and target.loader != situation.source_release
     if is_quantised(unit) and target.container == "h5" and reads_otherwise:
         return (
-            f"is quantized, and {target.name} reads its variables from HDF5 in a different "
-            "order; save it as a .keras archive first"
+            f"is quantized, and {target.name} reads its variables from HDF5 in a different order; "
+            "save it again as a .keras archive"
         )
     return None
 

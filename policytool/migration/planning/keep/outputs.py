@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.releases.policy import Policy
 
-OUTPUT: Final = "it computes the output of the model, which stays in float32"
-SOFTMAX: Final = "it is a softmax before the output, whose small probabilities are lost in 16 bits"
+OUTPUT: Final = "it computes the output of the model, which is kept in float32"
+SOFTMAX: Final = (
+    "it is a softmax before the output, and its small probabilities would be lost in 16 bits"
+)
 BETWEEN: Final = "it is between a softmax and the output"
 _OPERATIONS: Final = OPAQUE_CLASSES - {
     "Lambda",

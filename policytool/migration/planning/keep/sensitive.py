@@ -66,7 +66,7 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         _BOTH,
         _HALF,
         (
-            "its squares exceed the range of float16: zero vectors become NaN, values of "
+            "its squares exceed the range of float16: zero vectors become NaN, and values of "
             "1e-4 become infinite"
         ),
     ),
@@ -75,14 +75,14 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         "GroupNormalization",
         _KERAS2,
         _HALF,
-        ("tf_keras sums its squares in float16: results for values around 300 are wrong"),
+        ("tf_keras sums its squares in float16, so results are wrong for values around 300"),
     ),
     # tf_keras reduces in the compute dtype; keras/src/ops/numpy.py, mean, upcasts
     _row(
         "GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D",
         _KERAS2,
         _HALF,
-        "tf_keras averages in float16: over 128x128 values of 10 it returns 2",
+        "tf_keras averages in float16: the average of 128x128 values of 10 becomes 2",
     ),
     # tf_keras/src/layers/normalization/layer_normalization.py upcasts only where its variables are
     # float32
@@ -90,23 +90,23 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         "LayerNormalization",
         _KERAS2,
         frozenset({"float16"}),
-        "tf_keras computes it in float16 under the pure policy: results for values "
-        "around 300 are wrong",
+        "tf_keras computes it in float16 under the policy float16, so results are wrong for "
+        "values around 300",
     ),
     # keras/src/layers/preprocessing/normalization.py casts mean and variance to the compute dtype
     _row(
         "Normalization",
         _BOTH,
         _ANY_16,
-        "it casts its mean and variance: a mean of 1e5 overflows float16 and loses "
-        "precision in bfloat16",
+        "it casts its mean and variance: a mean of 1e5 overflows float16 and is inexact in "
+        "bfloat16",
     ),
     # keras/src/layers/merging/dot.py normalises with an epsilon of 1e-12
     _row(
         "Dot",
         _BOTH,
         _HALF,
-        "it normalizes by a sum of squares, which exceeds the range of float16",
+        "it divides by a sum of squares, which exceeds the range of float16",
         lambda config: config.get("normalize") is True,
     ),
     # its sum over sorted logits has no 16-bit kernel in a traced graph; Keras 3 alone has the
@@ -124,7 +124,7 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         "Activation Dense Conv1D Conv2D Conv3D EinsumDense",
         _BOTH,
         _HALF,
-        "its activation is exponential, which overflows float16 above 11.09",
+        "its activation is exponential, which overflows float16 for inputs above 11.09",
         lambda config: config.get("activation") in ("exponential", "exp"),  # may be a dict
     ),
 )

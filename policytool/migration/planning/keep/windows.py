@@ -44,8 +44,8 @@ def reason(site: Site) -> str | None:
     if not numbers or math.prod(numbers) <= _LARGEST_SUM:
         return None
     return (
-        f"it averages {math.prod(numbers)} values in float16, whose sums stop growing "
-        "after 2048 equal values"
+        f"it averages {math.prod(numbers)} values in float16, and float16 sums of equal values "
+        "stop growing after 2048 values"
     )
 
 

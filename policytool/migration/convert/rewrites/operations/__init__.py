@@ -1,6 +1,6 @@
 """
-Ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (from TF 2.4 on),
-``TensorFlowOpLayer`` of earlier releases, operations of Keras 3.
+Converts the ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (TF 2.4 and
+later), ``TensorFlowOpLayer`` of earlier releases, and operations of Keras 3.
 
 Rows say which function of TensorFlow computes what an operation does, in modules by family;
 ``composed`` has what one side says with several. ``to_keras3`` and ``to_keras2`` read the rows,
@@ -158,7 +158,8 @@ def _convert(
         situation.log.refuse(
             "operation",
             unit,
-            f"{unit.path} is called {len(unit.calls)} times with different arguments",
+            f"{unit.path} is called {len(unit.calls)} times with different arguments, which "
+            "policytool does not convert",
         )
         return (unit,)
     said = ", ".join(_function_name(new) for new in found[0])
@@ -215,7 +216,7 @@ def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "operation",
             unit,
-            f"{unit.path} is {unit.class_name}, an operation that {situation.target.name} does "
+            f"{unit.path} is the operation {unit.class_name}, which {situation.target.name} does "
             "not have",
         )
         return unit
@@ -228,8 +229,8 @@ def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is {unit.class_name} with {key}, which {situation.target.name} "
-                "does not support",
+                f"{unit.path} is the operation {unit.class_name} with {key}, which "
+                f"{situation.target.name} does not support",
             )
     return replace(unit, config=config, module=f"{keras_operations.MODULES}{module}")
 
@@ -239,8 +240,8 @@ def _judge_lambdas(network: Network, situation: ConversionContext) -> None:
     for unit in network.units:
         if unit.class_name in _LAMBDAS and not unit.custom:
             message = (
-                f"{unit.path} is {_function_name(unit)} in an op layer ({unit.class_name}), "
-                f"which {situation.target.name} does not have; TF 2.4 introduced them"
+                f"{unit.path} is an op layer ({unit.class_name}) for {_function_name(unit)}, but "
+                f"{situation.target.name} does not support op layers; TF 2.4 introduced them"
             )
             situation.log.refuse("operation", unit, message)
 
@@ -252,8 +253,8 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is a {unit.class_name}, a layer for raw TensorFlow ops that "
-                "Keras 3 lacks",
+                f"{unit.path} is a {unit.class_name}, a layer for raw TensorFlow ops that Keras 3 "
+                "does not have",
             )
         if (
             unit.class_name == "GetItem"
@@ -263,19 +264,19 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is GetItem on several axes, which {situation.target.name} "
-                "cannot read from a file",
+                f"{unit.path} slices several axes (GetItem), which {situation.target.name} cannot "
+                "read from a file",
             )
         if str(unit.config.get("function")) in _SHAPES and unit.class_name == LAMBDA:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} reads a shape, which Keras 3 configs cannot represent",
+                f"{unit.path} reads the shape of a tensor, which Keras 3 configs cannot represent",
             )
         if unit.role is Role.OPERATION and situation.target.container == "h5":
             message = (
-                f"{unit.path} is {unit.class_name}, an operation that no release of Keras 3 "
-                "reads from HDF5; use -o NAME.keras"
+                f"{unit.path} is the operation {unit.class_name}, which no Keras 3 release can "
+                "read from HDF5; use -o NAME.keras"
             )
             situation.log.refuse("h5-operations", unit, message)
 

@@ -26,7 +26,10 @@ def _floats(call: Call, dtypes: Dtypes) -> Reference:
     """Return the tensor that a function of one is called with."""
     first = call.args[0]
     if not isinstance(first, Reference) or dtypes.of(first) not in names_of_dtypes.FLOATS:
-        raise UnsayableError("calls a TensorFlow function with an input other than a float tensor")
+        raise UnsayableError(
+            "calls a TensorFlow function with an input other than a float "
+            "tensor, which policytool does not convert"
+        )
     return first
 
 
@@ -43,7 +46,10 @@ def _matmul(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference 
         not all(isinstance(side, Reference) for side in sides)
         or call.kwargs.get("output_type") is not None
     ):
-        raise UnsayableError("multiplies matrices that are not both tensors of the graph")
+        raise UnsayableError(
+            "multiplies matrices that are not both tensors of the graph, which "
+            "policytool does not convert"
+        )
     swapped = {"axis1": -1, "axis2": -2}
     args = [
         builder.operation("numpy.Swapaxes", (side,), swapped) if flag else side
@@ -71,14 +77,17 @@ def _axis(call: Call) -> Value:
         return axis
     if isinstance(axis, list) and all(isinstance(item, int) for item in axis):
         return [item for item in axis if isinstance(item, int)]
-    raise UnsayableError("calls a TensorFlow function with an axis that is not a number")
+    raise UnsayableError(
+        "calls a TensorFlow function with an axis that is not a number, which "
+        "policytool does not convert"
+    )
 
 
 def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     """Return a norm of vectors, or the Euclidean one of several axes as one vector."""
     order = call.kwargs.get("ord") or _EUCLIDEAN
     if order != _EUCLIDEAN and isinstance(call.kwargs.get("axis"), list | tuple):
-        raise UnsayableError("computes a norm of matrices")
+        raise UnsayableError("computes a matrix norm, which policytool does not convert")
     if order == 2 and call.kwargs.get("axis") is None:  # noqa: PLR2004
         order = _EUCLIDEAN
     config: dict[str, Value] = {"axis": _axis(call), "keepdims": bool(call.kwargs.get("keepdims"))}
@@ -89,7 +98,7 @@ def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
             "numpy.Sqrt", (builder.operation("numpy.Sum", (squares,), config),)
         )
     if isinstance(order, bool) or not isinstance(order, int | float):
-        raise UnsayableError(f"computes a norm of order {order}")
+        raise UnsayableError(f"computes a norm of order {order}, which policytool does not convert")
     sizes = builder.operation("numpy.Absolute", (x,))
     if order == float("inf"):
         return builder.operation("numpy.Max", (sizes,), config)
@@ -104,7 +113,7 @@ def _difference(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Refere
     x = _floats(call, dtypes)
     y = call.kwargs.get("y")
     if not isinstance(y, Reference | int | float):
-        raise UnsayableError("subtracts an array")
+        raise UnsayableError("subtracts an array, which policytool does not convert")
     return builder.operation("numpy.Square", (builder.operation("numpy.Subtract", (x, y)),))
 
 
@@ -114,14 +123,16 @@ def _add_n(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     if isinstance(terms, Reference):
         terms = [terms]
     if not isinstance(terms, list) or not all(isinstance(term, Reference) for term in terms):
-        raise UnsayableError("adds arrays that are not tensors of the graph")
+        raise UnsayableError(
+            "adds arrays that are not tensors of the graph, which policytool does not convert"
+        )
     total: Argument = terms[0]
     if len(terms) == 1:
         return builder.operation("numpy.Copy", (total,))
     for term in terms[1:]:
         total = builder.operation("numpy.Add", (total, term))
     if not isinstance(total, Reference):
-        raise UnsayableError("adds nothing")
+        raise UnsayableError("adds an empty list of tensors")
     return total
 
 
@@ -145,9 +156,13 @@ def _resize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
         or method not in _METHODS
         or call.kwargs.get("preserve_aspect_ratio")
     ):
-        raise UnsayableError(f"resizes images by {method} or with options that Keras 3 lacks")
+        raise UnsayableError(
+            f"resizes images by {method} or with options that Keras 3 does not have"
+        )
     if not isinstance(size, list) or not all(isinstance(item, int) for item in size):
-        raise UnsayableError("resizes images to a size that is a tensor")
+        raise UnsayableError(
+            "resizes images to a size that is a tensor, which policytool does not convert"
+        )
     if dtype != "float32" and method != "nearest":
         x = builder.operation("core.Cast", (x,), {"dtype": "float32"})
     config: dict[str, Value] = {
@@ -165,7 +180,9 @@ def _clip(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | 
         return None
     x = _floats(call, dtypes)
     if not all(isinstance(bound, Reference | int | float) for bound in (low, high)):
-        raise UnsayableError("clips to bounds that are arrays")
+        raise UnsayableError(
+            "clips values to bounds that are arrays, which policytool does not convert"
+        )
     return builder.operation("numpy.Maximum", (builder.operation("numpy.Minimum", (x, high)), low))
 
 
@@ -181,7 +198,7 @@ def _like(op: str) -> Compose:
         if dtype is None:
             return None
         if not isinstance(dtype, str) or dtype not in names_of_dtypes.NAMES:
-            raise UnsayableError("fills a tensor of a dtype that Keras 3 lacks")
+            raise UnsayableError("fills a tensor with a dtype that Keras 3 does not have")
         filled = builder.operation(f"numpy.{op}", (call.args[0],))
         return builder.operation("core.Cast", (filled,), {"dtype": dtype})
 
@@ -191,8 +208,8 @@ def _like(op: str) -> Compose:
 def _einsum(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     del builder, call, dtypes
     raise UnsayableError(
-        "calls tf.einsum, whose tensors are missing from Keras 2 files; the release "
-        "that wrote the file cannot load it either"
+        "calls tf.einsum, but Keras 2 files do not contain its tensors; the release that wrote "
+        "the file cannot load it either"
     )
 
 
@@ -208,7 +225,10 @@ def _pool(op: str, rank: str) -> Compose:
         x, padding = _floats(call, dtypes), call.kwargs.get("padding")
         order = call.kwargs.get("data_format") or "NHWC"
         if padding not in {"VALID", "SAME"} or not str(order).endswith("C"):
-            raise UnsayableError("pools with channels_first data or explicit padding")
+            raise UnsayableError(
+                "pools with channels_first data or explicit padding, which "
+                "policytool does not convert"
+            )
         config: dict[str, Value] = {
             "pool_size": _windows(call.kwargs.get("ksize"), axes),
             "strides": _windows(call.kwargs.get("strides"), axes),
@@ -238,7 +258,7 @@ def _windows(sizes: Argument, ranks: tuple[int, ...]) -> Value:
         found = []
     if found:
         return found if len(found) > 1 else found[0]
-    raise UnsayableError("pools windows whose sizes do not match the axes")
+    raise UnsayableError("uses pooling windows whose sizes do not match the axes")
 
 
 COMPOSED: Final[Mapping[str, Compose]] = MappingProxyType(

@@ -41,7 +41,10 @@ def put(
     if compose is None:
         return None
     if not isinstance(first, Reference) or dtype not in names_of_dtypes.FLOATS:
-        raise UnsayableError(f"applies {unit.class_name} to an input that is not a float tensor")
+        raise UnsayableError(
+            f"applies {unit.class_name} to an input that is not a float tensor, "
+            "which policytool does not convert"
+        )
     return compose(builder, unit, first, dtype)
 
 
@@ -69,7 +72,7 @@ def _vector_norm(
 ) -> Reference:
     """Return a norm of vectors of another order than 2, or an infinite one."""
     if isinstance(order, bool) or not isinstance(order, int | float) or order == 0:
-        raise UnsayableError(f"computes a norm of order {order}")
+        raise UnsayableError(f"computes a norm of order {order}, which policytool does not convert")
     sizes = builder.function("math.abs", tensor)
     if order in _INFINITIES:
         return _reduce(builder, _INFINITIES[order], sizes, axis, keepdims=keepdims)
@@ -84,7 +87,9 @@ def _whole(value: Value) -> Argument:
         return value
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
         return [item for item in value if isinstance(item, int)]
-    raise UnsayableError("has an argument that is not an integer")
+    raise UnsayableError(
+        "has an argument that is not an integer, which policytool does not convert"
+    )
 
 
 def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
@@ -113,7 +118,7 @@ def _norm(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) 
     along_one = isinstance(axis, int) or (isinstance(axis, list) and len(axis) == 1)
     keepdims = unit.config.get("keepdims") is True
     if order is not None and not along_one:
-        raise UnsayableError("computes a norm of matrices")
+        raise UnsayableError("computes a matrix norm, which policytool does not convert")
     if order not in {None, _EUCLIDEAN}:
         return _vector_norm(builder, tensor, order, axis, keepdims=keepdims)
     total = _sum_of_squares(builder, tensor, axis, keepdims=keepdims)
@@ -157,7 +162,7 @@ def _full_like(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: 
         or not isinstance(given, str)
         or given == "bool"
     ):
-        raise UnsayableError(f"fills a tensor of {given} with a value of another dtype")
+        raise UnsayableError(f"fills a tensor of dtype {given} with a value of a different dtype")
     zeros = builder.function("zeros_like", tensor, {"dtype": given})
     return builder.function("math.add", zeros, {"y": number})
 
@@ -202,7 +207,7 @@ def _resize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str
         or config.get("data_format") == "channels_first"
         or not isinstance(method, str)
     ):
-        raise UnsayableError("resizes images with options that tf.image.resize lacks")
+        raise UnsayableError("resizes images with options that tf.image.resize does not have")
     antialias = config.get("antialias") is True
     resized = builder.function(
         "image.resize",

@@ -42,7 +42,10 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Re
     tensors = [one for one in call.args if isinstance(one, Reference)]
     kinds = {dtypes.of(one) for one in tensors}
     if len(kinds) != 1 or not kinds <= set(names_of_dtypes.FLOATS):
-        raise UnsayableError("is Einsum of tensors that do not share one float dtype")
+        raise UnsayableError(
+            "is an Einsum of tensors that do not share a float dtype, which "
+            "policytool does not convert"
+        )
     if (
         not arrow
         or "." in equation
@@ -52,7 +55,8 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Re
         or any(len(set(part)) != len(part) for part in (*letters, result))
     ):
         raise UnsayableError(
-            f"is Einsum of {equation}, which policytool cannot convert to a product"
+            f"is an Einsum with the equation {equation}, which policytool cannot convert to a "
+            "product"
         )
     terms = [
         _Term(tensor=tensor, letters=part) for tensor, part in zip(tensors, letters, strict=True)
@@ -76,7 +80,9 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
     if max(len(gone), len(left), len(right)) <= 1:
         return _matrices(builder, (first, second), (batch, left, gone, right))
     if batch:
-        raise UnsayableError("is Einsum of several axes next to shared axes")
+        raise UnsayableError(
+            "is an Einsum over several axes and shared axes, which policytool does not convert"
+        )
     axes: list[Argument] = [[term.letters.index(one) for one in gone] for term in (first, second)]
     found = builder.function("tensordot", first.tensor, {"b": second.tensor, "axes": axes})
     return _Term(tensor=found, letters=left + right)
@@ -117,7 +123,7 @@ def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
     :raises UnsayableError: where it has not all of them
     """
     if set(letters) != set(term.letters):
-        raise UnsayableError("is Einsum with an axis in its result that no tensor has")
+        raise UnsayableError("is an Einsum whose result has an axis that no tensor has")
     if letters == term.letters:
         return term
     order = [term.letters.index(one) for one in letters]

@@ -69,15 +69,17 @@ def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     arguments = (*call.args, *call.kwargs.values())
     expected = 2
     if len(arguments) != expected or not isinstance(arguments[0], Reference):
-        raise UnsayableError("slices a value that is not a tensor of the graph")
+        raise UnsayableError(
+            "slices a value that is not a tensor of the graph, which policytool does not convert"
+        )
     key = arguments[1]
     if any(True for _ in references(key)):
-        raise UnsayableError("slices a tensor by another tensor")
+        raise UnsayableError("slices a tensor by another tensor, which policytool does not convert")
     if not ellipsis and any(
         isinstance(item, Slice) and item.ellipsis
         for item in (key if isinstance(key, list | tuple) else (key,))
     ):
-        raise UnsayableError("slices a tensor with an ellipsis, which TF 2.4 cannot read")
+        raise UnsayableError("uses an ellipsis in a slice, which TF 2.4 cannot read")
     spec: Argument = (
         [_index2(item) for item in key] if isinstance(key, list | tuple) else _index2(key)
     )

@@ -83,7 +83,7 @@ def put(
         or dtype not in names_of_dtypes.FLOATS
     ):
         raise UnsayableError(
-            f"is {unit.class_name}, an operation; {release_name(loader)} has no layer for it"
+            f"is the operation {unit.class_name}, for which {release_name(loader)} has no layer"
         )
     return builder.layer(
         "Activation", source, {"activation": "linear", "dtype": policy_from_name(dtype)}
@@ -101,7 +101,9 @@ def _put(
     if unit.class_name == "GetItem":
         return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
-        raise UnsayableError("swaps axes of a tensor of unknown rank")
+        raise UnsayableError(
+            "swaps axes of a tensor of unknown rank, which policytool does not convert"
+        )
     if unit.class_name == einsum_products.CLASS_NAME:
         return einsum_products.put(builder, unit, call, dtypes)
     first: Argument = next(iter((*call.args, *call.kwargs.values())), None)
@@ -111,17 +113,18 @@ def _put(
     row = row_of(unit)
     if row is None:
         raise UnsayableError(
-            f"is {unit.class_name}, an operation without a known TensorFlow function"
+            f"is the operation {unit.class_name}, for which no TensorFlow function is known"
         )
     function = row.functions[0]
     if not keras_operations.resolves(loader, function):
         raise UnsayableError(
-            f"is {unit.class_name}: {release_name(loader)} does not find tf.{function}"
+            f"is the operation {unit.class_name}, but {release_name(loader)} cannot find "
+            f"tf.{function}"
         )
     arguments = named3(row, unit, call)
     if arguments is None:
         raise UnsayableError(
-            f"is {unit.class_name} with arguments that tf.{function} does not support"
+            f"is the operation {unit.class_name} with arguments that tf.{function} does not support"
         )
     _judge_rest(row, unit)
     return _call(builder, row, arguments, dtypes)
@@ -137,7 +140,8 @@ def _judge_rest(row: OperationRow, unit: Unit) -> None:
     for key, value in unit.config.items():
         if key not in known and (latest is None or latest.config.get(key) != value):
             raise UnsayableError(
-                f"is {unit.class_name} with {key}, which tf.{row.functions[0]} does not support"
+                f"is the operation {unit.class_name} with {key}, which tf.{row.functions[0]} does "
+                "not support"
             )
 
 
@@ -149,10 +153,11 @@ def _call(
     dtype = of_tensors(row, arguments, dtypes)
     several = len(tensors) > 1
     if dtype is None and (several or row.floats):
-        raise UnsayableError(f"is {row.op} of tensors of unknown dtype")
+        raise UnsayableError(f"is the operation {row.op} on tensors of unknown dtype")
     if row.floats and dtype not in names_of_dtypes.FLOATS:
         raise UnsayableError(
-            f"is {row.op} of {dtype}, for which tf.{function} returns different results"
+            f"is the operation {row.op} on {dtype} tensors, for which tf.{function} returns "
+            "different results"
         )
     values: dict[str, Argument] = {}
     for pair in row.pairs:
@@ -193,7 +198,8 @@ def _function(
             and dtype not in {*_OF_NUMBERS, None}
         ):
             raise UnsayableError(
-                f"is {row.op} with a number before tensors of {dtype}, which Keras 2 cannot read"
+                f"is the operation {row.op} with a number before {dtype} tensors, which Keras 2 "
+                "cannot read"
             )
         return builder.function(
             function, front, {key: values[key] for key in others if key in values}
@@ -206,7 +212,8 @@ def _function(
         )
     if dtype not in _OF_NUMBERS:
         raise UnsayableError(
-            f"is {row.op} with a number before tensors of {dtype}, which Keras 2 cannot read"
+            f"is the operation {row.op} with a number before {dtype} tensors, which Keras 2 "
+            "cannot read"
         )
     if dtype == "float32" and isinstance(front, int):
         front = float(front)
@@ -243,7 +250,10 @@ def _free(value: Argument) -> Argument:
 def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
     """Return an argument of the operation's config as the function takes it."""
     if any(True for _ in references(value)):
-        raise UnsayableError(f"is {row.op} with a tensor for {pair.keras3}")
+        raise UnsayableError(
+            f"is the operation {row.op} with a tensor as {pair.keras3}, which "
+            "policytool does not convert"
+        )
     if pair.kind is ParameterKind.SPLITS and isinstance(value, list):
         return _sizes(value)
     if pair.kind is ParameterKind.MODE:
@@ -253,7 +263,8 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
     if value is None and pair.default is not None:
         if pair.default is REQUIRED or pair.kind is not ParameterKind.DTYPE:
             raise UnsayableError(
-                f"is {row.op} with no {pair.keras3}, which tf.{row.functions[0]} needs"
+                f"is the operation {row.op} without {pair.keras3}, which tf.{row.functions[0]} "
+                "requires"
             )
         return pair.default
     return value
@@ -265,7 +276,7 @@ def _sizes(cuts: list[Argument]) -> Argument:
     before = 0
     for cut in cuts:
         if not isinstance(cut, int) or cut < before:
-            raise UnsayableError("splits at indices that are negative or not ascending")
+            raise UnsayableError("splits at indices that are negative or not in ascending order")
         sizes.append(cut - before)
         before = cut
     return [*sizes, -1]

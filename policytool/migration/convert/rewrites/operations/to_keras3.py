@@ -47,10 +47,10 @@ def put(builder: OperationBuilder, unit: Unit, call: Call, dtypes: Dtypes) -> Re
             return found
     row = row_of(unit)
     if row is None:
-        raise UnsayableError(f"calls tf.{function}, which has no known Keras 3 operation")
+        raise UnsayableError(f"calls tf.{function}, for which no Keras 3 operation is known")
     arguments = named2(row, call)
     if arguments is None:
-        raise UnsayableError(f"calls tf.{function}, whose arguments are not in the file")
+        raise UnsayableError(f"calls tf.{function}, but the file does not contain its arguments")
     return _call(builder, row, arguments, dtypes)
 
 
@@ -61,14 +61,14 @@ def _call(
     for key, value in arguments.items():
         if key not in known and value not in row.ignored.get(key, ()):
             raise UnsayableError(
-                f"calls tf.{row.functions[0]} with {key}, which {row.op} of Keras 3 does not "
+                f"calls tf.{row.functions[0]} with {key}, which {row.op} in Keras 3 does not "
                 "support"
             )
     dtype = of_tensors(row, arguments, dtypes)
     if row.floats and dtype not in names_of_dtypes.FLOATS:
         raise UnsayableError(
-            f"calls tf.{row.functions[0]} of {dtype or 'tensors of unknown dtype'}, for which "
-            f"{row.op} of Keras 3 returns different results"
+            f"calls tf.{row.functions[0]} on {dtype or 'tensors of unknown dtype'}, for which "
+            f"{row.op} in Keras 3 returns different results"
         )
     args: list[Argument] = []
     kwargs: dict[str, Argument] = {}
@@ -95,8 +95,8 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
         return shape(value)
     if any(True for _ in references(value)):
         raise UnsayableError(
-            f"calls tf.{row.functions[0]} with a tensor for {pair.tf}, which {row.op} of "
-            "Keras 3 does not support"
+            f"calls tf.{row.functions[0]} with a tensor as {pair.tf}, which {row.op} in Keras 3 "
+            "does not support"
         )
     if pair.kind is ParameterKind.SPLITS and isinstance(value, list):
         return _cuts(value)
@@ -111,7 +111,7 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
     if pair.kind is ParameterKind.DTYPE and not (
         isinstance(value, str) and value in names_of_dtypes.NAMES
     ):
-        raise UnsayableError(f"calls tf.{row.functions[0]} with a dtype that Keras 3 lacks")
+        raise UnsayableError(f"calls tf.{row.functions[0]} with a dtype that Keras 3 does not have")
     return value  # type: ignore[return-value]  # no tensors in it, and JSON otherwise
 
 
@@ -158,13 +158,15 @@ def _tensor(row: OperationRow, pair: Pair, value: Argument, dtype: str | None) -
     if isinstance(value, list | tuple):
         if any(True for _ in references(value)):
             raise UnsayableError(
-                f"calls tf.{row.functions[0]} with a list of tensors for {pair.tf}"
+                f"calls tf.{row.functions[0]} with a list of tensors as {pair.tf}, which "
+                "policytool does not convert"
             )
         if pair.kind is ParameterKind.FREE:
             return Constant(value=list(value), dtype=_own(value))
         if dtype is None:
             raise UnsayableError(
-                f"calls tf.{row.functions[0]} with an array and tensors of unknown dtype"
+                f"calls tf.{row.functions[0]} with an array and tensors of unknown dtype, which "
+                "policytool does not convert"
             )
         return Constant(value=list(value), dtype=dtype)
     if not isinstance(value, Reference | bool | int | float):
