@@ -274,7 +274,7 @@ def test_an_interpreter_that_is_none(python: str, reason: str) -> None:
 
 
 BROKEN: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "crash": ({"exit": 9}, "the process with TensorFlow ({python}) exited with code 9"),
+    "crash": ({"exit": 9}, "the TensorFlow process ({python}) exited with code 9"),
     "memory": (failed("memory", "OOM"), "TensorFlow ran out of memory (OOM)"),
     "inputs": (failed("inputs", "takes ragged inputs"), "takes ragged inputs"),
 }
