@@ -231,6 +231,12 @@ def _each_once(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:
                 f"{str(report.path)!r} is specified twice; write each report to a separate file."
             )
         seen.add(place)
+    directories = {os.path.realpath(report.path) for report in files if report.is_directory}
+    for report in files:
+        if os.path.dirname(os.path.realpath(report.path)) in directories:  # noqa: PTH120  # of a text
+            raise click.BadParameter(
+                f"{str(report.path)!r} is in the directory of another report; write it elsewhere."
+            )
     return tuple(files)
 
 

@@ -115,6 +115,46 @@ def test_several_reports_leave_stdout_to_format() -> None:
     assert Path("deep.csv").read_text(encoding="utf-8").startswith("model.path,")
 
 
+@pytest.mark.parametrize("place", ["site/", "site", "site/deeper/"])
+def test_html_of_a_directory_is_an_index_and_a_page_for_each_model(place: str) -> None:
+    """A directory with a slash is created; without one it has to exist."""
+    shutil.copy("a.h5", "b.h5")
+    if place != "site/":
+        Path("site").mkdir()
+    ended = run("inspect", "a.h5", "b.h5", "--report", f"html={place}", "--report", "json=r.json")
+    assert (ended.code, ended.err) == (0, "")
+    names = ["0001-a.h5.html", "0002-b.h5.html", "index.html"]
+    assert sorted(path.name for path in Path(place).iterdir() if path.is_file()) == names
+    assert all(f'href="{name}"' in Path(place, names[-1]).read_text() for name in names[:-1])
+
+
+def test_html_of_a_directory_without_models_is_an_index() -> None:
+    """What could not be read is in it."""
+    assert run("inspect", "gone.h5", "--report", "html=site/").code == 3
+    assert [path.name for path in Path("site").iterdir()] == ["index.html"]
+    assert "gone.h5" in run("audit", "gone.h5", "--format", "html").out
+
+
+def test_wrong_directories_are_refused() -> None:
+    """A model, a file, a directory in nothing, and one that another report is in."""
+    small_saved_model(Path("saved"))
+    for reports, code, words in (
+        (["html=saved/"], 2, "would write into a model or a part of one"),
+        (["html=a.h5/"], 2, "would write into a model or a part of one"),
+        (["html=no/where/"], 3, "no such directory"),
+        (["html=site/", "html=site/"], 2, "is specified twice"),
+        (["html=site/", "json=site/index.html"], 2, "is in the directory of another report"),
+        (["json=site/"], 2, "is a directory"),
+    ):
+        options = [word for report in reports for word in ("--report", report)]
+        ended, said = refused("inspect", "a.h5", *options)
+        assert ended == code
+        assert words in said
+    Path("text").write_text("")
+    assert refused("inspect", "a.h5", "--report", "html=text/")[0] == 3
+    assert not Path("site").exists()
+
+
 def test_files_are_utf8_whatever_stdout_is() -> None:
     """A name in Japanese is written as it is, and one that is no text at all is escaped."""
     h5_model(Path("b.h5"), sequential(dense("層一"), dense("\ud800")))
@@ -239,7 +279,7 @@ def test_a_closed_pipe_costs_no_report(project: Path) -> None:
             "json",
             (
                 "'json' is not FORMAT=FILE, such as json=report.json. FORMAT is one of table, "
-                "markdown, csv, json"
+                "markdown, html, csv, json"
             ),
         ),
         ("inspect", "json=", "is not FORMAT=FILE"),
