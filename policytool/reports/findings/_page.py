@@ -111,16 +111,11 @@ def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
         yield Item(
             label=label,
             tone=tone,
-            text=f"{len(paths)} layers{_joint(text)}{text}" if several else whole[text],
+            text=f"{text} ({len(paths)} layers)" if several else whole[text],
             names=join_and_count(paths, most) if several else "",
         )
     for text in advice(group.findings):
         yield Item(label="", tone=Tone.PLAIN, text=f"hint: {text}", names="")
-
-
-def _joint(text: str) -> str:
-    """Return what stands between a number of layers and what a rule says of each of them."""
-    return " " if text.startswith("(") else ": "
 
 
 def _suppressed(found: Iterable[Suppressed]) -> Iterator[Fact]:
