@@ -95,7 +95,7 @@ def _read(path: str) -> _Read:
     found = next(iter(inputs(path)), None)
     if found is None or not found.exact:
         raise ModelFileError(
-            path, "no-model", "is a directory that is not a model; specify the model inside it"
+            path, "no-model", "is a directory, but not a model; specify a model in this directory"
         )
     return _Read(
         path=found.path,
@@ -139,6 +139,6 @@ def _pattern(
     if not any(expression.fullmatch(path) for path in paths):
         raise UsageError(
             f"--layer {pattern!r} matches no layer of either model; `policytool inspect` lists "
-            "their paths"
+            "the layer paths"
         )
     return lambda found: any(expression.fullmatch(path) for path in found)

@@ -54,8 +54,8 @@ RULES: Final = (
     (
         "initializers",
         (
-            "Glorot, He and Lecun initializers equal the `VarianceScaling` that standalone "
-            "Keras wrote for them; a missing `dtype` equals float32"
+            "Glorot, He and Lecun initializers equal the equivalent `VarianceScaling` that "
+            "standalone Keras wrote; a missing `dtype` equals float32"
         ),
     ),
     ("policies", "a policy equals its name in any format, unless it has a loss scale"),
@@ -70,7 +70,7 @@ RULES: Final = (
         "axes",
         (
             "an `axis` counted from the end equals the same axis counted from the start, if the "
-            "layers before it prove the number of dimensions"
+            "number of dimensions is known from the preceding layers"
         ),
     ),
     (
@@ -83,8 +83,8 @@ RULES: Final = (
     (
         "defaults",
         (
-            "a missing key equals null, and also equals the value that releases without the key "
-            "use, such as `ragged: false`"
+            "a missing key equals null, and also equals the value that is used by releases "
+            "without the key, such as `ragged: false`"
         ),
     ),
     (
@@ -97,9 +97,9 @@ RULES: Final = (
     (
         "directions",
         (
-            "`go_backwards` of the backward layer of a Bidirectional, and "
-            "`zero_output_for_mask` of both layers, are ignored, because some releases write "
-            "the values from which the layer is built"
+            "in a Bidirectional, `go_backwards` of the backward layer and `zero_output_for_mask` "
+            "of both layers are ignored, because some releases write the arguments of the "
+            "original layer instead of those of the built layers"
         ),
     ),
     (
@@ -109,7 +109,7 @@ RULES: Final = (
             "has the same inputs"
         ),
     ),
-    ("cells", "the number in the name of a cell that its RNN creates is ignored"),
+    ("cells", "the number in the name of an RNN cell is ignored if the RNN creates the cell"),
 )
 """What is normalised: a name for the rule, and what it takes to be the same."""
 

@@ -1,5 +1,5 @@
 """
-Replaces activations that the target does not have, or implements as a different function.
+Replaces activations that the target does not have or implements differently.
 
 ``hard_sigmoid`` is 0.2x + 0.5 in Keras 1 and 2 (``hard_sigmoid`` in keras/backend.py) and x/6 + 0.5
 in Keras 3 (keras/src/activations/activations.py), both between 0 and 1: the one of 1.2x is the

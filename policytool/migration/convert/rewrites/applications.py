@@ -1,5 +1,5 @@
 """
-Replaces layers that only ``keras.applications`` models contain and no release exports with layers
+Replaces the private layers of ``keras.applications`` models, which no release exports, with layers
 that all releases have.
 
 ``CustomScaleLayer`` (keras/applications/inception_resnet_v2.py from TF 2.13 on) adds its second

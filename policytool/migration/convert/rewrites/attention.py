@@ -1,6 +1,6 @@
 """
-Converts the input shapes that Keras 2 stores for a MultiHeadAttention (``_build_from_signature`` in
-keras/layers/attention/multi_head_attention.py).
+Converts the input shapes that Keras 2 stores for MultiHeadAttention layers
+(``_build_from_signature`` in keras/layers/attention/multi_head_attention.py).
 
 TF 2.5 to tf_keras 2.21 need the keys in a config, and build the layer from them, or when it is
 called where they are null. TF 2.4 and Keras 3 know no such keys; Keras 3 keeps the shapes as

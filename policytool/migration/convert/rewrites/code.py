@@ -1,6 +1,6 @@
 """
 Reports layers whose results are unknown: layers that contain code, custom layers, and layers that
-require feature columns of TensorFlow.
+require TensorFlow feature columns.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Reports ConvLSTM layers of Keras 2 that accept images of any size, because Keras 3 cannot build them
+Reports Keras 2 ConvLSTM layers that accept images of any size, because Keras 3 cannot build them
 (``build`` in keras/src/layers/rnn/conv_lstm.py).
 """
 

@@ -1,6 +1,6 @@
 """
-Converts initializers whose names differ: Orthogonal and Identity are called OrthogonalInitializer
-and IdentityInitializer in Keras 3 up to release 3.6.
+Converts initializers whose names differ: Keras 3.0 to 3.6 use the names OrthogonalInitializer and
+IdentityInitializer for Orthogonal and Identity.
 """
 
 from __future__ import annotations

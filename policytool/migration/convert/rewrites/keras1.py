@@ -1,5 +1,5 @@
 """
-Converts classes, keys, values and stored variables of Keras 1 to the format of Keras 2.
+Converts Keras 1 classes, keys, values and stored variables to the Keras 2 format.
 
 What Keras 1 computed and later releases do not is refused: merges by a function, batch
 normalisation by batches, Theano's placing of padding.

@@ -1,6 +1,6 @@
 """
-Converts settings of standalone Keras 2 and TF 1 whose defaults differ in later releases: dtypes,
-initializers, the GRU equations and Theano kernels.
+Converts standalone Keras 2 and TF 1 settings whose defaults differ in later releases: dtypes,
+initializers, GRU equations and Theano kernels.
 
 Keras 2.0 to 2.3 and TF 1.15 load such files with their own defaults; TF 2.0 and later have others
 (``reset_after``), and Keras 3 refuses the ``dtype`` of an initialiser. Theano convolves where

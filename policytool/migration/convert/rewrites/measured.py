@@ -1,5 +1,5 @@
 """
-Reports layers that returned different results after a conversion when they were measured
+Reports layers that returned different results after a conversion in our measurements
 (:mod:`policytool.releases.behaviour`).
 
 In float64 some agree only to the precision of float32, because a library makes a float32 constant

@@ -1,6 +1,6 @@
 """
-Converts the axis of a BatchNormalization: Keras 2 from TF 1.15 on stores a list, which may contain
-several axes; Keras 3 and Keras 2.3 store a number.
+Converts the axis of BatchNormalization layers: Keras 2.3 and Keras 3 store a number; TF 1.15 and
+later and tf_keras store a list, which may contain several axes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-Converts the ops of functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` of Keras 2 (TF 2.4 and
-later), ``TensorFlowOpLayer`` of earlier releases, and operations of Keras 3.
+Converts the ops in functional graphs: ``TFOpLambda`` and ``SlicingOpLambda`` layers from TF 2.4 and
+later, ``TensorFlowOpLayer`` layers from earlier releases, and Keras 3 operations.
 
 Rows say which function of TensorFlow computes what an operation does, in modules by family;
 ``composed`` has what one side says with several. ``to_keras3`` and ``to_keras2`` read the rows,
