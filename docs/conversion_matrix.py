@@ -25,7 +25,7 @@ _TITLE: Final = """# Compatibility of the fixtures before and after conversion
 
 `make docs` generates this page from `fixtures/loads.json` and `fixtures/conversions.json`. Each row
 is a fixture, and each column is a release. The cell shows whether the release loads the original
-file, and the file that `policytool migrate --target` writes for this release.
+file and the converted file that `policytool migrate --target` writes for this release.
 
 - `ok`: the release loads both files, with the same predictions and policies.
 - **ok**: the release fails to load the original, but loads the converted file with the same
@@ -33,9 +33,9 @@ file, and the file that `policytool migrate --target` writes for this release.
 - `load` and **load**: the same as `ok` and **ok**, but predictions are not compared, because the
   fixture has no weights or no recorded inputs.
 - `near` and **near**: the predictions differ by more than 4 but at most 64 [ulp](glossary.md),
-  because the libraries round in a different order in recurrent layers.
+  because recurrent layers round in a different order in the two libraries.
 - `open` and **open**: the compatibility is unknown, and the file failed to load in this test, for
-  example because it contains bytecode of another Python version or layers restored from traces.
+  example because it contains bytecode from another Python version or layers restored from traces.
 - A number: the conversion is not supported, for the reason with this number below the table.
 - A number in parentheses, such as `(1)`: the conversion is not supported, but the release loads the
   original.

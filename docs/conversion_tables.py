@@ -188,7 +188,7 @@ def behaviour_page() -> str:
             "converts it in the same way as `migrate --target`, and runs it in the other"
         ),
         (
-            "library on the same inputs. A case is a class with certain arguments. The results of "
+            "library on the same inputs. A case is a class with specific arguments. The results of "
             f"a case agree if they differ by at most {ulp} [ulp](glossary.md) of the largest"
         ),
         (

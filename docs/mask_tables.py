@@ -35,8 +35,9 @@ between any two of these releases.
 Keras 3 stores each mask in two places. While a model is built, a layer with a mask argument
 receives a symbolic mask, which is stored in its node. While the model runs, masks are attached to
 tensors. Up to Keras 3.9, every layer with a mask argument has a mask in its node. In Keras 3.10 and
-later, it has one only if the only argument of the call is a tensor with the dtype of the layer. All
-other layers use the attached masks. "Attached" marks behavior that applies only to attached masks.
+later, such a layer has one only if it is called with a single argument, a tensor with the dtype of
+the layer. All other layers use the attached masks. "Attached" marks behavior that applies only to
+attached masks.
 
 Ops and slices in a graph drop masks in every release. An op that returns its input unchanged, such
 as a cast to the same dtype, preserves the attached mask.
@@ -45,25 +46,26 @@ as a cast to the same dtype, preserves the attached mask.
 | --- | --- |
 | none | no mask |
 | first, second | the mask of the first or second input |
-| and, or | the logical combination of the existing masks |
+| and, or | the existing masks, combined with AND or OR |
 | ones | a mask that keeps every step |
-| concat | the masks concatenated along the steps; an input without a mask counts as ones |
-| stack | the masks concatenated along the batch; an input without a mask counts as ones |
-| any, all | the concatenated masks, reduced over the features |
+| concat | the masks, concatenated along the step axis; a missing mask counts as ones |
+| stack | the masks, concatenated along the batch axis; a missing mask counts as ones |
+| any, all | the concatenated masks, reduced over the feature axis |
 | make | a new mask, computed from the values |
 | attention | a mask of the steps that each step may attend to |
 | error | the library raises an error |
 
 Some entries in the column *arguments* describe the call: `self` passes the same tensor to all
-inputs, `same` passes one tensor twice, `deep mask` uses a mask of nested steps, `cast` uses an
-input whose dtype differs from that of the layer, and `rank 2` and `rank 4` are input ranks.
+inputs, `same` passes one tensor twice, `deep mask` uses a mask with two step axes, `cast` uses
+an input whose dtype differs from that of the layer, and `rank 2` and `rank 4` are input ranks.
 """
 
 
 def masks_page() -> str:
     """Return what layers make of masks as Markdown."""
     facts = data.read("layer_masks")
-    lines = [INTRODUCTION.format(releases=_ranges(facts["releases"])), "## Layers that differ", ""]
+    releases = " and ".join(_ranges(facts["releases"]).rsplit(", ", 1))
+    lines = [INTRODUCTION.format(releases=releases), "## Layers that differ", ""]
     lines += ["| class | arguments | releases | masked inputs: mask of the output | also |"]
     lines += ["| --- | --- | --- | --- | --- |"]
     classes = {name: rows for name, rows in facts["classes"].items() if name != FUNCTION}
@@ -74,8 +76,9 @@ def masks_page() -> str:
     lines += ["", _rest(classes, alike), "", "## Fully masked rows of attention", ""]
     lines += [
         (
-            "This table shows the result of an attention layer for a step that may not attend to "
-            "any step, because the query step or the entire value is masked."
+            "This table shows the result of an attention layer for a step that cannot attend to "
+            "any step, because the query step or the entire value is masked: zeros, uniform "
+            "weights, the weights of the unmasked scores, or an error."
         ),
         "",
         "| class | arguments | releases | query masked | value masked |",

@@ -171,7 +171,7 @@ def _check_readable(wanted: CheckOptions) -> None:
             ) from error
         except OSError as error:
             raise ModelFileError(
-                str(path), "unreadable", f"cannot be read by {option}: {error.strerror or error}"
+                str(path), "unreadable", f"cannot be read for {option}: {error.strerror or error}"
             ) from error
 
 

@@ -160,7 +160,7 @@ TASK: Final = Task(
     attempt=attempt,
     shown=lambda found: found.display_path,
     lost=(
-        "has no result: the process that fixed it {how}; the file is intact, either "
+        "has an unknown result: the process that fixed it {how}; the file is intact, either "
         "fixed or unchanged"
     ),
     time=limits.WRITE_SECONDS,

@@ -208,7 +208,8 @@ def places(found: Input, request: MigrateRequest) -> frozenset[Path]:
 
 
 LOST: Final = (
-    "has no result: the process that migrated it {how}; the output is either complete or unchanged"
+    "has an unknown result: the process that migrated it {how}; the output is either complete or "
+    "unchanged"
 )
 TASK: Final = Task(
     module=__name__,
@@ -380,7 +381,7 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     if document.format not in REWRITTEN:
         message = (
-            "is a model that policytool only reads; migrate supports "
+            "is a model that policytool can only read; migrate supports "
             f"{', '.join(sorted(REWRITTEN))}"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)

@@ -201,8 +201,8 @@ def _check(document: Document, plan: Plan) -> None:
             raise ModelFileError(
                 document.path,
                 "plan-stale",
-                f"does not store {'/'.join(cast.tensor)} as {cast.before}, unlike in the plan; "
-                "run --dry-run again",
+                f"does not store {'/'.join(cast.tensor)} as {cast.before}, which the plan "
+                "requires; run --dry-run again",
             )
     for slot in plan.state or ():
         if slot.source is not None and slot.source not in stored:

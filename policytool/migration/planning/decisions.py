@@ -114,7 +114,7 @@ def _decide_assigned(
             path = loaded.layers[index].path
             message = (
                 f"{path} has no dtype in the file, so policytool cannot apply {reason}; set the "
-                "layer that contains it"
+                "policy of the layer that contains it"
             )
             decisions.refusals.append(Refusal(code="no-dtype", message=message, path=path))
             continue

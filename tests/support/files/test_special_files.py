@@ -158,7 +158,7 @@ def test_files_for_tensorflow_are_regular(option: str, tmp_path: Path) -> None:
     )
     assert ended.code == 3
     assert (
-        f"cannot be read by {option}: it is a FIFO. Only regular files are supported" in ended.err
+        f"cannot be read for {option}: it is a FIFO. Only regular files are supported" in ended.err
     )
 
 

@@ -86,7 +86,7 @@ def read(situation: ConversionContext, value: Json) -> ConvertedOptimizer:
         found = optimizer_variables.read_optimizer(situation.loaded, value)
         scale = optimizers.scale_of(value)
     except SpellingError as error:
-        raise LostError(f"no release writes optimizers in the saved form: {error}") from error
+        raise LostError(f"no release writes optimizers in this format: {error}") from error
     if found is None:
         raise LostError("the file contains no optimizer")
     wrapped = optimizer_config.is_wrapped(value)

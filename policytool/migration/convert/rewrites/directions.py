@@ -86,10 +86,9 @@ def _judge_unrolled(root: Unit, rolled: frozenset[str], situation: ConversionCon
                 situation.log.refuse(
                     "argument",
                     inner,
-                    f"{inner.path} ({inner.class_name}) runs backwards, is unrolled over an "
-                    "unknown number of steps, and may have a mask, which it would read forwards; "
-                    f"{situation.target.name} only unrolls a known number of steps; set a fixed "
-                    "number of steps, or unroll=False",
+                    f"{inner.path} ({inner.class_name}) runs backwards and is unrolled, so it "
+                    f"reads masks in the wrong order, but {situation.target.name} cannot unroll "
+                    "an unknown number of steps; set a fixed number of steps, or unroll=False",
                 )
 
 

@@ -42,7 +42,7 @@ _OF_MASKS: Final = re.compile(
 """What ``compute_mask`` of the layers of Keras 3.0 to 3.15 makes."""
 
 _SLASHES: Final = "Keras 3 does not allow slashes in names"
-_SCOPES: Final = "Keras 2 cannot use it as a name scope"
+_SCOPES: Final = "Keras 2 cannot use the old name as a name scope"
 _NAMELESS: Final = "layer"
 
 
@@ -93,7 +93,7 @@ def _apart(root: Unit, situation: ConversionContext) -> Unit:
         if unit.network is None or unit.network.is_chain:
             return unit
         names = _names(unit.network, lambda name: f"{name}_" if _OF_MASKS.fullmatch(name) else name)
-        why = "Keras 3 uses this name for an operation on masks"
+        why = "Keras 3 uses the old name for an operation on masks"
         return replace(unit, network=_rename(unit.network, names, situation, why))
 
     return map_units(root, change)

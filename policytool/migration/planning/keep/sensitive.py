@@ -82,7 +82,7 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         "GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D",
         _KERAS2,
         _HALF,
-        "tf_keras averages in float16: the average of 128x128 values of 10 becomes 2",
+        "tf_keras averages in float16: if all 128x128 values are 10, their average becomes 2",
     ),
     # tf_keras/src/layers/normalization/layer_normalization.py upcasts only where its variables are
     # float32

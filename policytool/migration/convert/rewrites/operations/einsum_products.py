@@ -123,7 +123,7 @@ def _arranged(builder: OperationBuilder, term: _Term, letters: str) -> _Term:
     :raises UnsayableError: where it has not all of them
     """
     if set(letters) != set(term.letters):
-        raise UnsayableError("is an Einsum whose result has an axis that no tensor has")
+        raise UnsayableError("is an Einsum whose result has an axis that no input has")
     if letters == term.letters:
         return term
     order = [term.letters.index(one) for one in letters]

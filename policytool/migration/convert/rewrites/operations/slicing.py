@@ -32,7 +32,7 @@ def put3(builder: OperationBuilder, call: Call) -> Reference:
     spec = call.kwargs[_SPEC]
     if any(True for _ in references(spec)):
         raise UnsayableError(
-            "slices a tensor by another tensor, which Keras 3 configs cannot represent"
+            "slices a tensor with an index that is a tensor, which Keras 3 configs cannot represent"
         )
     key: Argument = (
         [_index3(item) for item in spec]
@@ -74,7 +74,9 @@ def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
         )
     key = arguments[1]
     if any(True for _ in references(key)):
-        raise UnsayableError("slices a tensor by another tensor, which policytool does not convert")
+        raise UnsayableError(
+            "slices a tensor with an index that is a tensor, which policytool does not convert"
+        )
     if not ellipsis and any(
         isinstance(item, Slice) and item.ellipsis
         for item in (key if isinstance(key, list | tuple) else (key,))

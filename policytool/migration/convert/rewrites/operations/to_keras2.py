@@ -198,8 +198,8 @@ def _function(
             and dtype not in {*_OF_NUMBERS, None}
         ):
             raise UnsayableError(
-                f"is the operation {row.op} with a number before {dtype} tensors, which Keras 2 "
-                "cannot read"
+                f"is the operation {row.op} with a number and {dtype} tensors as inputs, which "
+                "Keras 2 cannot read"
             )
         return builder.function(
             function, front, {key: values[key] for key in others if key in values}
@@ -212,7 +212,7 @@ def _function(
         )
     if dtype not in _OF_NUMBERS:
         raise UnsayableError(
-            f"is the operation {row.op} with a number before {dtype} tensors, which Keras 2 "
+            f"is the operation {row.op} with a number and {dtype} tensors as inputs, which Keras 2 "
             "cannot read"
         )
     if dtype == "float32" and isinstance(front, int):
