@@ -654,7 +654,7 @@ def test_a_directory_of_models_is_no_model() -> None:
     """It must be one model; the sentence says so."""
     ended = run("diff", FIXTURES / "tf2.15", MIXED_H5)
     assert ended.code == Exit.FAILURE
-    assert "Specify the model inside it" in ended.err
+    assert "Specify a model in this directory" in ended.err
 
 
 @pytest.mark.parametrize("file", ["keras_metadata.pb", "variables/variables.index"])

@@ -666,7 +666,7 @@ class TestDirections:
         )
         found = told(converted(tmp_path, keras3(input3("x", steps, 4), masking, both), K2)[2])
         assert (
-            "backward_lstm (LSTM) runs backwards, is unrolled over an unknown number" in found
+            "backward_lstm (LSTM) runs backwards and is unrolled, so it reads masks" in found
         ) is (steps is None and returns)
 
     @pytest.mark.parametrize(("steps", "unrolled"), [(None, False), (3, True)])
