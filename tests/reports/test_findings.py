@@ -30,6 +30,7 @@ from policytool.reports.layout import clean
 from policytool.rules import RULES
 from policytool.rules.finding import Audited, Fix, Remedy, Severity, fingerprints
 from policytool.rules.selection.suppressions import Suppression, Suppressions, suppress
+from policytool.support import project
 from tests.contracts.reporter_contract import compared
 from tests.helpers import example_audits
 from tests.helpers.paths import ROOT
@@ -390,16 +391,16 @@ def test_sarif_says_where_files_are() -> None:
     assert run["originalUriBaseIds"].keys() == {"%SRCROOT%"}
 
 
-def test_sarif_explains_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a help page where the project has one; markdown has no HTML, which SARIF forbids."""
-    monkeypatch.setattr(sarif, "documentation", lambda: "https://example.org/docs")
+def test_sarif_explains_every_rule() -> None:
+    """Each rule has a help page; markdown has no HTML, which SARIF forbids."""
     (run,) = sarif.document(
         Audit(audited=(), rules=(*RULES, *example_audits.RULES)), suppressed=False
     )["runs"]
-    for rule in run["tool"]["driver"]["rules"]:
-        assert (
-            rule["helpUri"]
-            == f"https://example.org/docs/rules.md#{rule['id'].lower()}-{rule['name']}"
+    driver = run["tool"]["driver"]
+    assert driver["informationUri"] == project.URL
+    for rule in driver["rules"]:
+        assert rule["helpUri"] == (
+            f"{project.URL}/blob/main/docs/rules.md#{rule['id'].lower()}-{rule['name']}"
         )
         assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note"}
         assert rule["shortDescription"]["text"] in rule["help"]["text"]

@@ -17,7 +17,8 @@ from policytool.reports.findings._content import mending, with_fingerprints
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import clean
 from policytool.reports.reporter import Reporter
-from policytool.support.version import VERSION, documentation
+from policytool.support import project
+from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
     from policytool.commands.audit import Audit
@@ -49,6 +50,7 @@ def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
     driver = {
         "name": "policytool",
         "version": VERSION,
+        "informationUri": project.URL,
         "rules": [_rule(rule) for rule in audit.rules],
     }
     invocation = {
@@ -76,7 +78,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         *([f"fix:{rule.fix.value}"] if rule.fix else []),
         *rule.references,
     ]
-    found: dict[str, Any] = {
+    return {
         "id": rule.id,
         "name": rule.name,
         "shortDescription": _message(rule_reference.plain(rule.summary)),
@@ -85,12 +87,10 @@ def _rule(rule: Rule) -> dict[str, Any]:
             **_message(rule_reference.as_text(rule.doc)),
             "markdown": rule_reference.as_markdown(rule),
         },
+        "helpUri": project.page(f"rules.md#{rule_reference.anchor(rule)}"),
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": tags},
     }
-    if (pages := documentation()) is not None:
-        found["helpUri"] = f"{pages}/rules.md#{rule_reference.anchor(rule)}"
-    return found
 
 
 def _results(
