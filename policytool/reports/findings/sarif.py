@@ -9,6 +9,7 @@ fingerprints stay as models are exported anew.
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -134,7 +135,7 @@ def _result(
         "message": _message(
             clean(" ".join(filter(None, (f"{finding.message}.", mending(audited, finding)))))
         ),
-        "locations": [_location(audited.path, finding.path)],
+        "locations": [_location(_file(audited), finding.path)],
         # GitHub compares the first; where it is missing, the upload action hashes a line of the
         # file, the same for all that is found in it.
         "partialFingerprints": {
@@ -158,6 +159,13 @@ def _location(path: str, layer: str | None) -> dict[str, Any]:
             }
         ]
     return found
+
+
+def _file(audited: Audited) -> str:
+    """Return the model's file, or that of its config: GitHub shows no results for directories."""
+    if audited.config_file is None:
+        return audited.path
+    return PurePosixPath(audited.path, audited.config_file).as_posix()
 
 
 def _artifact(path: str) -> dict[str, str]:
