@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from policytool.cli.main import cli
-from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run_process
+from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
@@ -77,7 +77,8 @@ def test_the_hook_is_what_pre_commit_takes() -> None:
             "types_or",
             "stages",
         }
-        assert (hook["language"], hook["entry"]) == ("python", "policytool audit")
+        assert hook["language"] == "python"
+        assert shlex.split(hook["entry"])[:2] == ["policytool", "audit"]
         assert not unknown(f"{hook['entry']} {' '.join(hook.get('args', []))}")
 
 
@@ -112,6 +113,27 @@ def test_the_hook_is_what_pre_commit_takes() -> None:
 def test_the_hook_runs_on_model_files(path: str, meant: bool) -> None:  # a column  # noqa: FBT001
     """By their names, as pre-commit matches them."""
     assert bool(re.search(HOOKS[0]["files"], path)) == meant
+
+
+@THOROUGH
+def test_the_hook_passes_other_data_and_fails_for_damaged_models(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other data under a model's name is skipped, whatever else the commit changes."""
+    monkeypatch.chdir(models)
+    (models / "data.h5").write_bytes(b"\x89HDF5 is not what this is")
+    damaged = models / "damaged.keras"
+    damaged.write_bytes(MIXED_KERAS.read_bytes()[:100])
+    words = shlex.split(HOOKS[0]["entry"])[1:]
+    for files, code in (
+        (["data.h5"], 0),
+        (["data.h5", "models/model.keras"], 0),
+        (["data.h5", "models/model.h5"], 1),
+        (["data.h5", "models/exported/saved_model.pb", "damaged.keras"], 3),
+    ):
+        ended = run(*words, *files)
+        assert ended.code == code, ended.err
+        assert "note: Skipped 1 file that is not a model." in ended.err
 
 
 def test_inputs_of_the_action_are_declared_and_used() -> None:
