@@ -98,6 +98,7 @@ def audit_model(case: RuleInput, path: Path, options: AuditOptions) -> Audited:
     found = tuple(rules.findings(case, options))
     return Audited(
         path=model.path,
+        config_file=case.document.config_file,
         format=model.format,
         generation=model.generation,
         layers=len(model.layers),
