@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from policytool.reports._words import failure_facts
 from policytool.reports.checks._charts import charts
 from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 def page(found: Checks, view: View) -> Page:
     """Return the page; an empty one if nothing could be run."""
     if found.check is None:
-        return Page(groups=())
+        return Page(groups=(), failures=failure_facts(found.failures))
     return Page(groups=(tuple(_blocks(found.check, view, everything=found.everything)),))
 
 

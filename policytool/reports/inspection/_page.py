@@ -16,6 +16,7 @@ from policytool.reports._words import (
     LOADS,
     UNKNOWN,
     bytes_words,
+    failure_facts,
     generation_words,
     loader_lines,
     loader_ranges,
@@ -63,7 +64,8 @@ def page(selected: Selected, view: View) -> Page:
         groups=tuple(
             tuple(_model(selected, model, layers, view))
             for model, layers in zip(selected.inspection.models, selected.layers, strict=True)
-        )
+        ),
+        failures=failure_facts(selected.inspection.failures),
     )
 
 
