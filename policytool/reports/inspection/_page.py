@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import REWRITTEN, TITLES
 from policytool.model.model import Source
-from policytool.releases.releases import KERAS2, KERAS3, newest
 from policytool.reports import shell
 from policytool.reports._words import (
     FAILS,
@@ -24,6 +23,7 @@ from policytool.reports._words import (
     training_lines,
 )
 from policytool.reports.inspection._charts import charts
+from policytool.reports.inspection._headline import CURRENT
 from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection._traced import (
     computes_words,
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from policytool.model.model import Layer, Model, Signature
     from policytool.reports.inspection._traced import Declared
     from policytool.reports.layout import View
-
-_CURRENT: Final = (newest(KERAS2).id, newest(KERAS3).id)
-"""The releases of which the first line speaks whatever the file is."""
 
 _TONES: Final = {LOADS: Tone.GOOD}
 
@@ -101,7 +98,7 @@ def _model(
 
 def _verdict(model: Model) -> Verdict:
     """Return which releases load the model, and why current ones do not."""
-    current = [verdict for verdict in model.loaders if verdict.loader in _CURRENT]
+    current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
     if not current:
         return Verdict.whole(totals(model)[0], Tone.PLAIN, model.path)
     loading = [verdict.loader for verdict in model.loaders if verdict.loads]
@@ -125,7 +122,7 @@ def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
             for label, text in loader_lines(model.loaders)
         )
     else:
-        current = [verdict for verdict in model.loaders if verdict.loader in _CURRENT]
+        current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
         yield from (Fact(label=label, text=text) for label, text in training_lines(current))
     if optimizer := _optimizer_words(model):
         yield Fact(label="optimizer", text=optimizer)

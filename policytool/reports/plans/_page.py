@@ -38,6 +38,11 @@ def page(found: Migrations, view: View) -> Page:
     )
 
 
+def headline(migration: Migration) -> str:
+    """Return what became of a file, in a line without its path."""
+    return _verdict(migration).text
+
+
 def _blocks(migration: Migration, view: View) -> Iterator[Block]:
     most = None if view.is_searchable else _SHOWN
     yield _verdict(migration)
