@@ -560,11 +560,11 @@ def test_audit_in_python() -> None:
     settings('select = ["PT3"]\n[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
     found = policytool.audit(Path("b.h5"))
     assert [finding.rule for finding in found.findings] == ["PT101", "PT301"]
-    assert not found.suppressed
+    assert not found.to_dict()["models"][0]["suppressed"]
     assert [
         finding.rule
         for finding in policytool.audit(
-            "b.h5", targets=["keras3"], select=["PT5", "PT1"], ignore=["PT101"]
+            "b.h5", target="keras3", select=["PT5", "PT1"], ignore=["PT101"]
         ).findings
     ] == ["PT501"]
     assert policytool.audit("b.h5", ignore=["ALL"], device="gpu", weights=True).findings == ()
@@ -575,7 +575,7 @@ def test_audit_in_python() -> None:
     [
         ({"select": ["PT9"]}, "select: unknown rule 'PT9'"),
         ({"ignore": "PT1"}, "ignore is the string 'PT1'; expected a list"),
-        ({"targets": ["keras9"]}, "unknown target"),
+        ({"target": ["keras3", "keras9"]}, "unknown target"),
         ({"device": "tpu"}, "unknown device 'tpu'; expected cpu or gpu"),
     ],
 )
