@@ -1,6 +1,6 @@
 """
 Writes the generated parts of the documentation: the picture in the README, the references of
-policies and of rules, and the tables of loaders.
+policies and of rules, the tables of loaders, and the project's address.
 
 Run by ``make docs``; ``tests/test_docs.py`` checks that what is committed is what this writes.
 """
@@ -22,6 +22,7 @@ from crash_tables import crashes_page
 from fuzz_tables import fuzzing_page
 from limit_tables import limits_page
 from mask_tables import masks_page
+from project_links import PAGES as FILES_WITH_ADDRESS
 from rich.console import Console
 from rich.text import Text
 
@@ -369,6 +370,7 @@ PAGES: Final = {
     "docs/limits.md": limits_page,
     "docs/masks.md": masks_page,
     "docs/fuzzing.md": fuzzing_page,
+    **FILES_WITH_ADDRESS,
 }
 """File to the function that returns its text."""
 

@@ -4,30 +4,81 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> import policytool
     >>> model = policytool.inspect("model.h5")
     >>> [(layer.path, layer.compute_dtype) for layer in model.layers]
-    >>> [(finding.rule, finding.path) for finding in policytool.audit("model.h5").findings]
-    >>> policytool.migrate("model.h5", to="mixed_bfloat16").target
+    >>> [(finding.rule, finding.path) for finding in policytool.audit("model.h5")]
+    >>> policytool.migrate("model.h5", to="mixed_bfloat16").output
     >>> policytool.migrate("model.h5", target="keras3").status
     >>> policytool.diff("model.h5", "model.keras").differs
     >>> policytool.check("model.h5", to="mixed_float16").passed
 
-Nothing here imports TensorFlow or Keras, and nothing from the file is executed; ``check`` has a
-process of its own for that.
+Each result has a one-line ``repr``, is a report in notebooks, and converts with ``to_dict()`` and
+``to_pandas()``. Errors are subclasses of ``policytool.Error``.
+
+This package never imports TensorFlow or Keras, and runs no code from files. ``check``, ``retrace``
+and ``verify`` run TensorFlow in a separate process.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from policytool.api import audit, check, diff, inspect, migrate
+    from policytool.results import Audit, Check, Comparison, Finding, Migration, Model
+    from policytool.support.errors import (
+        MissingPackageError,
+        ModelFileError,
+        UsageError,
+        WorkerError,
+    )
+    from policytool.support.errors import PolicytoolError as Error
+    from policytool.support.version import VERSION as __version__  # noqa: N811  # the usual name
 
-__all__ = ["audit", "check", "diff", "inspect", "migrate"]
+__all__ = [
+    "Audit",
+    "Check",
+    "Comparison",
+    "Error",
+    "Finding",
+    "Migration",
+    "MissingPackageError",
+    "Model",
+    "ModelFileError",
+    "UsageError",
+    "WorkerError",
+    "__version__",
+    "audit",
+    "check",
+    "diff",
+    "inspect",
+    "migrate",
+]
+
+_HOMES = {
+    **dict.fromkeys(("audit", "check", "diff", "inspect", "migrate"), "api"),
+    **dict.fromkeys(("Audit", "Check", "Comparison", "Finding", "Migration", "Model"), "results"),
+    **dict.fromkeys(
+        ("Error", "MissingPackageError", "ModelFileError", "UsageError", "WorkerError"),
+        "support.errors",
+    ),
+    "__version__": "support.version",
+}
+"""Public name to the module that has it."""
+
+_INTERNAL = {"Error": "PolicytoolError", "__version__": "VERSION"}
+"""Names that are different in their module."""
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # any of the functions above
-    """Import the functions when they are used: the command line needs none of them."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from policytool import api
+if not TYPE_CHECKING:  # else type checkers would accept every name
 
-    return getattr(api, name)
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is used: the command line needs none of them."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), _INTERNAL.get(name, name))
+
+
+def __dir__() -> list[str]:
+    """Return the public names, which notebooks complete."""
+    return sorted({*globals(), *__all__})

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
+    from typing import Literal
 
-    from policytool.commands.migrate import Migration
-    from policytool.comparison.result import Comparison
-    from policytool.model.model import Model
-    from policytool.numerics.check_results.checks import Check
-    from policytool.rules.finding import Audited
+    from policytool.results import Audit, Check, Comparison, Migration, Model
 
 __all__ = ["audit", "check", "diff", "inspect", "migrate"]
 
@@ -27,34 +24,36 @@ def inspect(path: str | os.PathLike[str], *, limits: Mapping[str, int] | None = 
 
     :param limits: limits to raise, by name, such as ``{"json-bytes": 2**30}``; ``policytool
         limits`` lists them
-    :raises policytool.support.errors.ModelFileError: if the file is not a readable model; the error
-        has a message and a stable ``code``
-    :raises policytool.support.errors.UsageError: for unknown limits
+    :raises policytool.ModelFileError: if the file is not a readable model; the error has a message
+        and a stable ``code``
+    :raises policytool.UsageError: for unknown limits
     """
     from os import fspath
 
     from policytool.commands import inspect as inspection
+    from policytool.results import Model
     from policytool.support.limits import override  # keeps `import policytool` free of everything
 
     with override(limits or {}):
-        return inspection.inspect(fspath(path))
+        return Model(inspection.inspect(fspath(path)))
 
 
 def audit(
     path: str | os.PathLike[str],
     *,
-    targets: Iterable[str] = (),
+    target: str | Iterable[str] | None = None,
     device: str | None = None,
     weights: bool = False,
     select: Iterable[str] | None = None,
     ignore: Iterable[str] | None = None,
     limits: Mapping[str, int] | None = None,
-) -> Audited:
+) -> Audit:
     """
     Return the findings of ``policytool audit`` in the saved model at ``path``, without reading a
     settings file and without suppressing any finding.
 
-    :param targets: the releases that must load the model, such as ``keras3`` and ``tf2.15``
+    :param target: the release or releases that must load the model, such as ``keras3`` or
+        ``tf2.15``; None checks for the newest Keras
     :param device: the device that will run the model, ``cpu`` or ``gpu``
     :param weights: whether to also read and check the stored values
     :param select: the rules to run: rule IDs, prefixes such as ``PT1``, names, or ``ALL``; None
@@ -62,21 +61,20 @@ def audit(
     :param ignore: the rules to skip; if a rule is both selected and ignored, the more specific
         selector wins
     :param limits: limits to raise, by name, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: if the file is not a readable model
-    :raises policytool.support.errors.UsageError: for unknown targets, devices, rules and limits
+    :raises policytool.ModelFileError: if the file is not a readable model
+    :raises policytool.UsageError: for unknown targets, devices, rules and limits
     """
     from os import fspath
 
     from policytool.commands import audit as auditing
+    from policytool.results import Audit
     from policytool.support.limits import override
 
+    options = auditing.audit_options(
+        target=target, device=device, weights=weights, select=select, ignore=ignore
+    )
     with override(limits or {}):
-        return auditing.audit(
-            fspath(path),
-            auditing.audit_options(
-                targets=targets, device=device, weights=weights, select=select, ignore=ignore
-            ),
-        )
+        return Audit(auditing.audit(fspath(path), options))
 
 
 def migrate(
@@ -84,13 +82,19 @@ def migrate(
     *,
     to: str | None = None,
     assignments: Mapping[str, str] | None = None,
+    include_exceptions: bool = False,
+    outputs: Literal["keep", "follow"] = "keep",
+    loss_scale: Literal["drop", "keep"] = "drop",
+    optimizer: Literal["follow", "keep"] = "follow",
     target: str | None = None,
     allow_weight_rewrite: bool = False,
+    retrace: bool = False,
     output: str | os.PathLike[str] | None = None,
     in_place: bool = False,
     overwrite: bool = False,
+    allow_overflow: bool = False,
     dry_run: bool = False,
-    verify: bool | None = False,
+    verify: bool | None = None,
     trust: bool = False,
     python: str | None = None,
     limits: Mapping[str, int] | None = None,
@@ -100,28 +104,39 @@ def migrate(
     migrate``, and return the plan and the result.
 
     A model that cannot be migrated or converted does not raise an error: its ``status`` is
-    ``blocked``, and ``plan.refusals`` contains the reasons.
+    ``blocked``, and ``blockers`` contains the reasons.
 
     :param to: the policy for all layers that use the policy of the model; None only replaces
         deprecated policy formats
     :param assignments: map of layer paths, or regular expressions for the full path, to policies
+    :param include_exceptions: with ``to``, whether to also change layers with an explicit policy
+    :param outputs: ``keep`` outputs in float32 under a 16-bit policy, or let them ``follow`` the
+        policy like other layers
+    :param loss_scale: ``drop`` the loss scale of a policy, or ``keep`` it in the optimizer
+    :param optimizer: adapt the loss scaling of the saved optimizer to ``to`` (``follow``), or
+        ``keep`` it
     :param target: the release to write for, such as ``keras3``, ``tf_keras`` or ``tf2.4``; the file
         is converted if editing it is not enough
     :param allow_weight_rewrite: whether a conversion may rescale weights if predictions cannot stay
         unchanged otherwise
+    :param retrace: whether to re-export a SavedModel with TensorFlow, so that graph and variables
+        get the new policies
     :param output: a file or a directory; None writes the result next to the input, with the policy
         or the target in its name
     :param in_place: whether to replace the input and keep the original as ``NAME.bak``
+    :param overwrite: whether to replace existing outputs and backups
+    :param allow_overflow: whether to write values that overflow the new dtype as infinity
+    :param dry_run: whether to return the plan without writing files
     :param verify: whether to compare predictions before and after in a separate TensorFlow process,
         and write nothing if they differ; None compares them if there is a ``target`` and TensorFlow
         can load the model, like the command, and otherwise sets ``not_verified`` to the reason
     :param trust: whether code from the file may run
     :param python: the Python interpreter with TensorFlow; None for the current one
     :param limits: limits to raise, by name, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: if the model cannot be read or written, or
+    :raises policytool.ModelFileError: if the model cannot be read or written, or
         cannot be verified with ``verify=True``; the original is unchanged
-    :raises policytool.support.errors.UsageError: for unknown policies, patterns, releases and
-        limits
+    :raises policytool.UsageError: for unknown policies, patterns, releases and limits, and for
+        conflicting options
     """
     from os import fspath
     from pathlib import Path
@@ -129,20 +144,35 @@ def migrate(
     from policytool.commands import migrate_all as migration
     from policytool.commands.destinations import Destination
     from policytool.migration.planning.options import options_from_arguments
+    from policytool.results import Migration
+    from policytool.support.errors import UsageError
     from policytool.support.limits import override
 
+    if in_place and output is not None:
+        raise UsageError("in_place and output conflict: in_place replaces the original")
     destination = Destination(
         output=Path(output) if output is not None else None,
         in_place=in_place,
         overwrite=overwrite,
+        allow_overflow=allow_overflow,
         write=not dry_run,
     )
     options = options_from_arguments(
-        to, assignments or {}, target=target, allow_weight_rewrite=allow_weight_rewrite
+        to,
+        assignments or {},
+        include_exceptions=include_exceptions,
+        outputs=outputs,
+        loss_scale=loss_scale,
+        optimizer=optimizer,
+        target=target,
+        allow_weight_rewrite=allow_weight_rewrite,
+        retrace=retrace,
     )
     with override(limits or {}):
-        return migration.migrate_one(
-            fspath(path), options, destination, verify=verify, trust=trust, python=python
+        return Migration(
+            migration.migrate_one(
+                fspath(path), options, destination, verify=verify, trust=trust, python=python
+            )
         )
 
 
@@ -161,17 +191,18 @@ def diff(
     :param values: whether to read and compare the stored values, in blocks
     :param layer: a layer path, or a regular expression for the full path; None compares all layers
     :param limits: limits to raise, by name, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: if a file is not a readable model
-    :raises policytool.support.errors.UsageError: for a pattern that matches no layer, and for
+    :raises policytool.ModelFileError: if a file is not a readable model
+    :raises policytool.UsageError: for a pattern that matches no layer, and for
         unknown limits
     """
     from os import fspath
 
     from policytool.commands import diff as comparison
+    from policytool.results import Comparison
     from policytool.support.limits import override
 
     with override(limits or {}):
-        return comparison.diff(fspath(a), fspath(b), values=values, layer=layer)
+        return Comparison(comparison.diff(fspath(a), fspath(b), values=values, layer=layer))
 
 
 def check(
@@ -201,9 +232,9 @@ def check(
     :param trust: whether code from the files may run
     :param python: the Python interpreter with TensorFlow; None for the current one
     :param limits: limits to raise, by name, as for :func:`inspect`
-    :raises policytool.support.errors.ModelFileError: if a model cannot be read or run
-    :raises policytool.support.errors.WorkerError: if TensorFlow is missing or cannot run the models
-    :raises policytool.support.errors.UsageError: for unknown policies, patterns and limits
+    :raises policytool.ModelFileError: if a model cannot be read or run
+    :raises policytool.WorkerError: if TensorFlow is missing or cannot run the models
+    :raises policytool.UsageError: for unknown policies, patterns and limits
     """
     from os import fspath
     from pathlib import Path
@@ -211,6 +242,7 @@ def check(
     from policytool.commands import check as checks
     from policytool.migration.planning.options import options_from_arguments
     from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
+    from policytool.results import Check
     from policytool.support.limits import override
 
     wanted = checks.CheckOptions(
@@ -222,10 +254,12 @@ def check(
         ),
     )
     with override(limits or {}):
-        return checks.check_files(
-            fspath(model),
-            fspath(other) if other is not None else None,
-            wanted,
-            python=python,
-            trust=trust,
+        return Check(
+            checks.check_files(
+                fspath(model),
+                fspath(other) if other is not None else None,
+                wanted,
+                python=python,
+                trust=trust,
+            )
         )

@@ -12,13 +12,16 @@ import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import click
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
+from policytool.cli.exit_codes import Exit
 from policytool.cli.main import cli
-from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run_process
+from tests.conftest import MIXED_KERAS, MIXED_SAVEDMODEL, run, run_process
 from tests.helpers.marks import THOROUGH
 from tests.helpers.paths import ROOT
 
@@ -77,7 +80,8 @@ def test_the_hook_is_what_pre_commit_takes() -> None:
             "types_or",
             "stages",
         }
-        assert (hook["language"], hook["entry"]) == ("python", "policytool audit")
+        assert hook["language"] == "python"
+        assert shlex.split(hook["entry"])[:2] == ["policytool", "audit"]
         assert not unknown(f"{hook['entry']} {' '.join(hook.get('args', []))}")
 
 
@@ -112,6 +116,27 @@ def test_the_hook_is_what_pre_commit_takes() -> None:
 def test_the_hook_runs_on_model_files(path: str, meant: bool) -> None:  # a column  # noqa: FBT001
     """By their names, as pre-commit matches them."""
     assert bool(re.search(HOOKS[0]["files"], path)) == meant
+
+
+@THOROUGH
+def test_the_hook_passes_other_data_and_fails_for_damaged_models(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other data under a model's name is skipped, whatever else the commit changes."""
+    monkeypatch.chdir(models)
+    (models / "data.h5").write_bytes(b"\x89HDF5 is not what this is")
+    damaged = models / "damaged.keras"
+    damaged.write_bytes(MIXED_KERAS.read_bytes()[:100])
+    words = shlex.split(HOOKS[0]["entry"])[1:]
+    for files, code in (
+        (["data.h5"], 0),
+        (["data.h5", "models/model.keras"], 0),
+        (["data.h5", "models/model.h5"], 1),
+        (["data.h5", "models/exported/saved_model.pb", "damaged.keras"], 3),
+    ):
+        ended = run(*words, *files)
+        assert ended.code == code, ended.err
+        assert "note: Skipped 1 file that is not a model." in ended.err
 
 
 def test_inputs_of_the_action_are_declared_and_used() -> None:
@@ -169,9 +194,13 @@ class Runner:
         self.files = models / "runner"
         binaries = self.files / "policytool/bin"
         binaries.mkdir(parents=True)
-        python = binaries / "python"
-        python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
-        python.chmod(0o755)
+        self.python = binaries / "python"
+        self.replace_python(f'exec {shlex.quote(sys.executable)} "$@"')
+
+    def replace_python(self, script: str) -> None:
+        """Let a script run in place of the interpreter that has policytool."""
+        self.python.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        self.python.chmod(0o755)
 
     def run(self, name: str, **inputs: str) -> subprocess.CompletedProcess[str]:
         """Run a step's script as GitHub does."""
@@ -182,7 +211,7 @@ class Runner:
             "GITHUB_STEP_SUMMARY": str(self.files / "summary"),
             **{
                 variable: self._value(value, inputs)
-                for variable, value in STEPS[name]["env"].items()
+                for variable, value in STEPS[name].get("env", {}).items()
             },
         }
         script = self.files / "step.sh"
@@ -205,15 +234,20 @@ class Runner:
         return (
             inputs.get(name.replace("-", "_"), str(ACTION["inputs"][name]["default"]))
             if kind == "inputs"
-            else self.outputs()[name]
+            else self.outputs().get(name, "")
         )
 
     def outputs(self) -> dict[str, str]:
         """Return what the steps gave so far."""
-        return dict(
-            line.split("=", 1)
-            for line in (self.files / "output").read_text(encoding="utf-8").splitlines()
-        )
+        return dict(line.split("=", 1) for line in self._written("output").splitlines())
+
+    def summary(self) -> str:
+        """Return what the steps wrote to the job summary so far."""
+        return self._written("summary")
+
+    def _written(self, name: str) -> str:
+        file = self.files / name
+        return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 @pytest.fixture
@@ -237,7 +271,7 @@ def test_the_action_audits(runner: Runner) -> None:
     }
     assert "models/model.h5" in found
     assert "models/exported" not in found
-    assert "PT101" in (runner.files / "summary").read_text(encoding="utf-8")
+    assert "PT101" in runner.summary()
     assert "models/model.h5" in done.stdout
     assert runner.run("Result").returncode == 1
 
@@ -250,6 +284,148 @@ def test_the_action_passes_a_good_model(runner: Runner) -> None:
     assert runner.run("Result").returncode == 0
     assert runner.run("Audit", fail_on="never").returncode == 0
     assert runner.outputs()["exit-code"] == "0"
+
+
+@THOROUGH
+@pytest.mark.parametrize(
+    ("inputs", "code", "said"),
+    [
+        ({"paths": "models/model.keras"}, 0, "**Checked 1 model for Keras 3.15: no findings**"),
+        ({"paths": "models"}, 1, "- **PT101 warning**"),
+        ({"fail_on": "often"}, 2, "(exit code 2)**\n\n    error: Invalid value for '--fail-on'"),
+        ({"paths": "gone.h5"}, 3, "(exit code 3)**\n\n    error: gone.h5: does not exist."),
+        ({"baseline": "gone.json"}, 3, "(exit code 3)**\n\n    error: --baseline gone.json"),
+        ({"sarif": "models/model.h5/a"}, 3, "(exit code 3)**\n\n    error: "),
+        ({"paths": "empty"}, 4, "no model found (exit code 4)**\n\n    error: No model found.\n"),
+    ],
+)
+def test_every_exit_code_has_a_summary(
+    runner: Runner, inputs: dict[str, str], code: int, said: str
+) -> None:
+    """The job fails at its end, with the code of the audit, and the summary has the reason."""
+    (runner.work / "empty").mkdir()
+    assert runner.run("Audit", **inputs).returncode == 0
+    assert runner.outputs()["exit-code"] == str(code)
+    assert said in runner.summary()
+    assert runner.run("Result").returncode == code
+
+
+@pytest.mark.parametrize("code", sorted({*Exit, 126, 137}))
+def test_an_audit_that_writes_no_report_has_a_summary(runner: Runner, code: int) -> None:
+    """It has the meaning of the exit code, and the messages as code that nothing in them ends."""
+    message = "error: </code> ``` <b>\n\n# @octocat\r[x](y)\x1b[2J\n"
+    runner.replace_python(f"printf %s {shlex.quote(message)} >&2; exit {code}")
+    done = runner.run("Audit")
+    assert (done.returncode, runner.outputs()) == (0, {"exit-code": str(code)})
+    title, *lines = runner.summary().strip("\n").split("\n")
+    assert title.endswith(f"(exit code {code})**")
+    assert ("did not run to its end" in title) == (code not in set(Exit))
+    assert lines == ["", "    error: </code> ``` <b>", "    ", "    # @octocat[x](y)[2J"]
+    (_, _, _, block) = MarkdownIt("commonmark").parse(runner.summary())
+    assert block.type == "code_block"
+    assert runner.run("Result").returncode == code
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "head -c 3000000 /dev/zero | tr '\\0' '\\n' >&2; exit 70",
+        "head -c 3000000 /dev/zero | tr '\\0' x > \"$RUNNER_TEMP/policytool.md\"; exit 3",
+    ],
+)
+def test_the_summary_is_within_the_bound_of_github(runner: Runner, script: str) -> None:
+    """A step may write 1 MiB, in bytes."""
+    runner.replace_python(script)
+    assert runner.run("Audit").returncode == 0
+    assert 0 < len(runner.summary().encode()) < 2**20
+
+
+def test_the_result_fails_if_the_audit_did_not_run(runner: Runner) -> None:
+    """The step runs in any case, and the summary says where to look."""
+    assert STEPS["Result"]["if"] == "always()"
+    done = runner.run("Result")
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: The audit did not run.")
+    assert "The log of an earlier step shows the reason." in runner.summary()
+
+
+def test_a_failed_upload_is_a_warning(runner: Runner) -> None:
+    """Without code scanning, the exit code of the audit decides."""
+    upload, notice = STEPS["Upload to code scanning"], STEPS["Report a failed upload"]
+    assert upload["continue-on-error"] is True
+    assert notice["if"] == f"always() && steps.{upload['id']}.outcome == 'failure'"
+    done = runner.run("Report a failed upload")
+    assert done.returncode == 0
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("::warning title=policytool::The SARIF report was not uploaded")
+    assert "security-events: write" in line
+    assert "security-events: write" in runner.summary()
+
+
+def test_the_action_has_an_icon_of_the_marketplace() -> None:
+    """Both values are in GitHub's list of permitted ones."""
+    assert ACTION["branding"] == {"icon": "check-circle", "color": "blue"}
+
+
+@THOROUGH
+@pytest.mark.parametrize("directory", ["models", "-", "-P", "$(touch ran)", "a b;touch ran"])
+def test_the_action_audits_in_a_working_directory(runner: Runner, directory: str) -> None:
+    """
+    Paths, settings, baseline and report are relative to it, and the report's locations to the root
+    of the repository, as code scanning reads them.
+    """
+    place = runner.work / directory
+    place.mkdir(exist_ok=True)
+    shutil.copy(FIXED_H5, place / "one.h5")
+    (place / "policytool.toml").write_text('ignore = ["PT505"]\n', encoding="utf-8")
+    done = runner.run("Audit", paths="one.h5", working_directory=directory, sarif="new/a b.sarif")
+    assert done.returncode == 0
+    report = f"{directory}/new/a b.sarif"
+    assert runner.outputs() == {"exit-code": "1", "sarif": report}
+    (run,) = json.loads((runner.work / report).read_text(encoding="utf-8"))["runs"]
+    assert "PT505" not in {result["ruleId"] for result in run["results"]}
+    assert {
+        result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        for result in run["results"]
+    } == {f"{quote(directory)}/one.h5"}
+    assert not list(runner.work.rglob("ran"))
+
+
+@THOROUGH
+def test_the_action_passes_baseline_and_settings(runner: Runner) -> None:
+    """Their paths may begin with a dash."""
+    written = runner.run("Audit", args="--write-baseline=-known.json", paths="models/model.h5")
+    assert written.returncode == 0
+    assert runner.run("Audit", paths="models/model.h5", baseline="-known.json").returncode == 0
+    assert runner.outputs()["exit-code"] == "0"
+    (runner.work / "-c.toml").write_text('fail-on = "error"\nno-models-ok = true\n', "utf-8")
+    (runner.work / "empty").mkdir()
+    assert runner.run("Audit", paths="empty", config="-c.toml").returncode == 0
+    assert runner.outputs()["exit-code"] == "0"
+
+
+def test_a_working_directory_that_does_not_exist_is_wrong_usage(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is neither searched elsewhere nor created."""
+    monkeypatch.setenv("CDPATH", str(ROOT))
+    for directory in ("tests", "-", "--", "models/model.h5"):
+        runner.run("Audit", working_directory=directory)
+        assert runner.outputs() == {"exit-code": "2"}
+    assert "The input working-directory is not a directory" in runner.summary()
+
+
+def test_the_page_shows_the_permissions_of_the_action() -> None:
+    """The recipe with the upload has the permissions that it needs."""
+    page = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
+    recipe = next(
+        found
+        for found in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+        if "permissions" in found
+    )
+    assert recipe["permissions"] == {"contents": "read", "security-events": "write"}
+    table = set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE))
+    assert set(ACTION["inputs"]) <= table
 
 
 def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None:
@@ -265,23 +441,27 @@ def test_the_action_fails_where_nothing_could_be_audited(runner: Runner) -> None
 def test_inputs_of_the_action_are_words_and_no_code(runner: Runner) -> None:
     """Whatever stands in them."""
     evil = "$(touch ran) `touch ran`; touch ran"
-    for name in ("paths", "target", "fail_on", "args", "sarif"):
-        runner.run("Audit", **{name: evil})
-    assert not (runner.work / "ran").exists()
+    for name in ACTION["inputs"]:
+        runner.run("Audit", **{name.replace("-", "_"): evil})
+    assert not list(runner.work.rglob("ran"))
 
 
-@pytest.mark.parametrize(
-    "sarif", ["a.sarif\nexit-code=0", "a.sarif\n", "\nsarif=b", "a\rb", "a\r\nexit-code<<E\n0\nE"]
-)
-def test_an_input_of_the_action_makes_no_further_output(runner: Runner, sarif: str) -> None:
-    """A path of several lines ends the step before anything runs."""
-    done = runner.run("Audit", paths="models/model.h5", sarif=sarif)
-    assert done.returncode == 2
-    assert (
-        done.stderr
-        == "error: The input sarif contains a line break. Use a path without line breaks.\n"
-    )
-    assert not (runner.files / "output").exists()
+LINES: Final = ("a\nexit-code=0", "a\n", "\nsarif=b", "a\rb", "a\r\nexit-code<<E\n0\nE")
+PATH_INPUTS: Final = ("sarif", "baseline", "config", "working-directory")
+
+
+@pytest.mark.parametrize("value", LINES)
+@pytest.mark.parametrize("name", PATH_INPUTS)
+def test_an_input_of_the_action_makes_no_further_output(
+    runner: Runner, name: str, value: str
+) -> None:
+    """A path of several lines ends the audit before anything runs."""
+    done = runner.run("Audit", paths="models/model.h5", **{name.replace("-", "_"): value})
+    message = f"error: The input {name} contains a line break. Use a path without line breaks.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", message)
+    assert runner.outputs() == {"exit-code": "2"}
+    assert message in runner.summary()
+    assert runner.run("Result").returncode == 2
 
 
 @THOROUGH

@@ -5,7 +5,9 @@ run.
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
+import inspect
 import json
 import re
 import shlex
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import pytest
 
+import policytool
 from policytool.cli import audit_command, check_command
 from policytool.cli.main import COMMANDS
 from policytool.reports.checks import CHECK_REPORTERS
@@ -221,6 +224,45 @@ def test_python_of_the_readme_runs(models: Path) -> None:
         timeout=60,
     )
     assert "mlp/dense_a mixed_float16 float16 float32 declared" in done.stdout
+
+
+PYTHON: Final = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+
+
+def test_python_of_its_page_runs(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And prints what the page shows."""
+    monkeypatch.chdir(models)
+    blocks = re.findall(r"```pycon\n(.*?)```", PYTHON, re.DOTALL)
+    parsed = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "python.md", None, 0)
+    assert len(parsed.examples) > 12
+    found: list[str] = []
+    doctest.DocTestRunner().run(parsed, out=found.append)
+    assert not found, "".join(found)
+
+
+@pytest.mark.parametrize("function", ["audit", "check", "diff", "inspect", "migrate"])
+def test_every_option_in_python_is_on_its_page(function: str) -> None:
+    """In the row of its function, but for those that every function has."""
+    (row,) = re.findall(rf"^\| `{function}\(.*", PYTHON, re.MULTILINE)
+    signature = inspect.signature(getattr(policytool, function))
+    assert f"`{signature.return_annotation}`" in row
+    options = [
+        name
+        for name, one in signature.parameters.items()
+        if one.kind is one.KEYWORD_ONLY and name != "limits"
+    ]
+    assert re.findall(r"`(\w+)`", row.split("|")[3]) == options
+
+
+@pytest.mark.parametrize("name", policytool.__all__)
+def test_every_public_name_in_python_is_on_its_page(name: str) -> None:
+    """With the attributes of each class."""
+    public = getattr(policytool, name)
+    words = set(re.findall(r"[\w.]+", PYTHON))
+    assert {name, f"policytool.{name}"} & words
+    if isinstance(public, type) and not issubclass(public, Exception):
+        attributes = {one for one in vars(public) if not one.startswith("_")}
+        assert attributes <= words
 
 
 def test_the_settings_of_the_page_on_audit_are_valid(tmp_path: Path) -> None:

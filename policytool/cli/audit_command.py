@@ -102,6 +102,7 @@ def command(
     weights: bool,
     fail_on: str,
     no_models_ok: bool,
+    skip_unrecognized: bool,
     show_suppressed: bool,
     baseline: Path | None,
     write_baseline: Path | None,
@@ -148,6 +149,8 @@ def command(
     report_option.check(
         report, found, [file for file in (baseline, write_baseline) if file is not None]
     )
+    if skip_unrecognized:  # named files count as those found in directories
+        found = [replace(one, exact=False) for one in found]
     _say(selectors.unused_words(selected, question), quiet=quiet)
     _say(stand_ins(question.target_names), quiet=quiet)
     passing = Suppressions(

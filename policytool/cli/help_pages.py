@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Selection": (
         *("layer", "only", "depth", "select", "ignore", "per_file_ignores", "device", "weights"),
-        *("baseline", "write_baseline", "fail_on", "no_models_ok"),
+        *("baseline", "write_baseline", "fail_on", "no_models_ok", "skip_unrecognized"),
     ),
     "Policy": (
         *("to", "set", "include_exceptions", "outputs", "loss_scale", "optimizer", "target"),
@@ -57,6 +57,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool audit models/ --target keras3", "check whether models load in Keras 3"),
         ("policytool audit model.h5 --fix --diff", "preview the safe fixes"),
         ("policytool audit models/ --write-baseline known.json", "record the current findings"),
+        (
+            "git ls-files | policytool audit - --skip-unrecognized",
+            "audit the models among the files of a repository",
+        ),
     ),
     "migrate": (
         ("policytool migrate old.h5 --target keras3", "convert a model to the newest Keras"),

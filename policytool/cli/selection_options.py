@@ -248,6 +248,12 @@ _OPTIONS: Final = (
         help="Exit 0 instead of 4 if no model is found.",
     ),
     click.option(
+        "--skip-unrecognized",
+        is_flag=True,
+        envvar="POLICYTOOL_SKIP_UNRECOGNIZED",
+        help="Skip named files that are not models, instead of failing with exit code 3.",
+    ),
+    click.option(
         "--show-suppressed",
         is_flag=True,
         envvar="POLICYTOOL_SHOW_SUPPRESSED",

@@ -98,6 +98,7 @@ def audit_model(case: RuleInput, path: Path, options: AuditOptions) -> Audited:
     found = tuple(rules.findings(case, options))
     return Audited(
         path=model.path,
+        config_file=case.document.config_file,
         format=model.format,
         generation=model.generation,
         layers=len(model.layers),
@@ -132,7 +133,7 @@ def checked_releases(options: AuditOptions) -> tuple[str, ...]:
 
 def audit_options(
     *,
-    targets: Iterable[str] = (),
+    target: str | Iterable[str] | None = None,
     device: str | None = None,
     weights: bool = False,
     select: Iterable[str] | None = None,
@@ -141,13 +142,14 @@ def audit_options(
     """
     Return what a caller of the Python API asks.
 
+    :param target: one release or several
     :raises UsageError: for targets, devices and rules that do not exist, and for a text where
         several are expected.
     """
-    for name, several in (("targets", targets), ("select", select), ("ignore", ignore)):
+    for name, several in (("select", select), ("ignore", ignore)):
         if isinstance(several, str):
             raise UsageError(f"{name} is the string {several!r}; expected a list of strings")
-    names = tuple(dict.fromkeys(targets))
+    names = tuple(dict.fromkeys((target,) if isinstance(target, str) else target or ()))
     if device is not None and device not in set(Device):
         raise UsageError(f"unknown device {device!r}; expected {' or '.join(Device)}")
     return AuditOptions(
@@ -161,14 +163,17 @@ def audit_options(
     )
 
 
-def audit(path: str, asked: AuditOptions) -> Audited:
+def audit(path: str, asked: AuditOptions) -> Audit:
     """
     Return what is found in the saved model at ``path``.
 
     :raises ModelFileError: for what is no model that can be read.
     """
-    found = discovery.one(path)
-    return audit_input(found, asked)
+    return Audit(
+        audited=(audit_input(discovery.one(path), asked),),
+        rules=rules.chosen_rules(asked),
+        releases=checked_releases(asked),
+    )
 
 
 def _with_values(case: RuleInput, path: Path, asked: AuditOptions) -> RuleInput:

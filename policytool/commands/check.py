@@ -133,13 +133,14 @@ def check_files(
     trust: bool = False,
 ) -> Check:
     """Do the same as :func:`check`, with a child process for this call alone."""
+    inputs = [discovery.one(path) for path in (model, other) if path is not None]
     with Worker(Interpreter(python=python or sys.executable)) as worker:
-        return check(
-            discovery.one(model),
-            discovery.one(other) if other is not None else None,
-            wanted,
-            TensorFlowTools(worker=worker, trust=trust),
-        )
+        tools = TensorFlowTools(worker=worker, trust=trust)
+        try:
+            return check(inputs[0], inputs[1] if other is not None else None, wanted, tools)
+        except WorkerError as error:
+            error.path = inputs[-1].display_path
+            raise
 
 
 def devices(worker: Worker) -> tuple[TensorFlowDevice, ...]:
@@ -236,8 +237,8 @@ def _run(
     notes: list[CheckNote] = []
     if wanted.gradients and len({side.job.get("family") for side in sides}) > 1:
         raise UsageError(
-            "--gradients cannot compare a Keras 2 model with a Keras 3 model; check each "
-            "model separately"
+            f"--gradients cannot compare {' with '.join(found.display_path for found in inputs)}, "
+            "a Keras 2 model with a Keras 3 model; check each model separately"
         )
     if any(side.is_graph for side in sides):
         answer = tools.worker.run({**job, **_graph(inputs, sides, wanted)})

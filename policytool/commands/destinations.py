@@ -160,8 +160,8 @@ def check_target(plan: Plan, source: Path, target: Path, destination: Destinatio
     if destination.in_place:
         if written != plan.format:
             raise UsageError(
-                f"--in-place would change the format from {plan.format} to {written}; specify the "
-                "output with -o"
+                f"--in-place would change the format of {plan.path} from {plan.format} to "
+                f"{written}; specify the output with -o"
             )
         return
     if _is_same(target, source):

@@ -137,8 +137,9 @@ def _pattern(
             f"--layer {pattern!r} is neither a layer path nor a regular expression: {error}"
         ) from error
     if not any(expression.fullmatch(path) for path in paths):
+        names = dict.fromkeys(subject.document.path for subject in subjects)
         raise UsageError(
-            f"--layer {pattern!r} matches no layer of either model; `policytool inspect` lists "
-            "the layer paths"
+            f"--layer {pattern!r} matches no layer of {' or '.join(names)}; `policytool inspect` "
+            "lists the layer paths"
         )
     return lambda found: any(expression.fullmatch(path) for path in found)

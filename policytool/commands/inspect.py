@@ -36,10 +36,11 @@ NO_MODEL: Final = frozenset(
 Codes of files that are no models at all; where they were found and not named, they are passed over.
 """
 
-_MODEL_SUFFIXES: Final = frozenset({".h5", ".hdf5", ".keras"})
+_DAMAGED: Final = frozenset({"lfs-pointer", "empty", "invalid-json"})
+_MODEL_NAMES: Final = (".h5", ".hdf5", ".keras", "keras_metadata.pb")
 """
-A file of this name that is a git-lfs pointer or empty was meant to be a model; silence about it
-would let it through a gate.
+A file of this name, or a model's directory, that has one of these codes was meant to be a model;
+silence about it would let it through a gate.
 """
 
 
@@ -112,10 +113,10 @@ def is_passed_over(found: Input, error: ModelFileError) -> bool:
     Return whether a path that could not be read was merely found and is no model, so that nobody
     misses it.
     """
-    meant = found.exact or (
-        error.code in {"lfs-pointer", "empty"} and found.path.suffix in _MODEL_SUFFIXES
-    )
-    return error.code in NO_MODEL and not meant
+    if found.exact or error.code not in NO_MODEL:
+        return False
+    is_meant = found.path.name.endswith(_MODEL_NAMES) or found.path.is_dir()
+    return error.code not in _DAMAGED or not is_meant
 
 
 def collect(results: Iterable[Model | Failure | None]) -> Inspection:

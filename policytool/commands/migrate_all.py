@@ -115,8 +115,9 @@ def migrate_one(
     :raises ModelFileError: for what cannot be read, migrated or written.
     :raises UsageError: for patterns that match no layer.
     """
+    by_default = verify is None and options.target is not None and not options.retrace
     interpreter = Interpreter(
-        python=python or sys.executable, timeout=SECONDS if verify is None else None
+        python=python or sys.executable, timeout=SECONDS if by_default else None
     )
     with Worker(interpreter) as worker, Worker(interpreter) as other:
         tools = TensorFlowTools(worker=worker, target=other, verify=verify, trust=trust)

@@ -219,7 +219,9 @@ class _Planner:
             destination = Destination(output=attempt.output, write=False)
             request = MigrateRequest(options=options, destination=destination, parts=False)
             planned = migrate.migrate_loaded(loaded, self._source, request)
-        except (UsageError, ModelFileError, SpellingError) as error:
+        except ModelFileError as error:
+            return _Outcome(attempt=attempt, reason=error.message)
+        except (UsageError, SpellingError) as error:
             return _Outcome(attempt=attempt, reason=str(error))
         refusals = planned.plan.refusals
         if planned.status is Status.UNCHANGED:

@@ -208,6 +208,12 @@ class Document:
     config_part: str | None = None
     """The part that describes the model; None where the file holds no config."""
 
+    config_file: str | None = None
+    """
+    The file in a model's directory that holds its config, or its graph if it holds no config; None
+    for a model that is one file.
+    """
+
     config_pointer: str = ""
     """Where the config stands in its part, as a JSON Pointer; empty where it is the whole part."""
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.releases.policy import Dynamic, Fixed
 from policytool.releases.releases import LOADERS, get, release_name
+from policytool.reports.page import Fact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from policytool.commands.inspect import Failure
     from policytool.model.model import Verdict
 
 
@@ -116,3 +118,8 @@ def loader_ranges(loaders: Sequence[str], among: Sequence[str] = LOADERS) -> str
         generation_words(part[0]) + (f" to {get(part[-1]).version}" if len(part) > 1 else "")
         for part in parts
     )
+
+
+def failure_facts(failures: Iterable[Failure]) -> tuple[Fact, ...]:
+    """Return what a page shows of the files that a command failed on."""
+    return tuple(Fact(label=one.path, text=one.message) for one in failures)

@@ -39,7 +39,7 @@ def render(page: Page) -> str:
     groups = ["\n".join(_blocks(group)) + "\n" for group in page.groups if group]
     if page.failures:
         lines = [f"- {code(fact.label)} {prose(fact.text)}" for fact in page.failures]
-        groups.append("\n".join(["**could not be read**", "", *lines]) + "\n")
+        groups.append("\n".join(["**errors**", "", *lines]) + "\n")
     return "\n".join(groups)
 
 

@@ -231,4 +231,4 @@ class Page(NamedTuple):
 
     groups: tuple[tuple[Block, ...], ...]
     failures: tuple[Fact, ...] = ()
-    """Files that could not be read, with the reason; beside a terminal, stderr has them."""
+    """Files that a command failed on, with the reason; beside a terminal, stderr has them."""

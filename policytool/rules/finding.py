@@ -154,6 +154,9 @@ class Audited:
     path: str
     """The file, as reports show it."""
 
+    config_file: str | None = None
+    """The file in it that holds the config, if the model is a directory."""
+
     format: str
     generation: str | None
     layers: int

@@ -1,16 +1,21 @@
 """
 Everything that can go wrong, as one tree.
 
-    PolicytoolError one sentence for the user; never a traceback ├── UsageError the call is wrong
-    (exit code 2) │ └── PolicyNameError a name that no release knows ├── ModelFileError a file could
-    not be read (exit code 3); has a path and a stable code ├── ReportError a report could not be
-    written (exit code 3) ├── BaselineError a file is no baseline of ours (exit code 3) ├──
-    BundleError the same of a checkpoint, which knows no path: who reads it makes a ModelFileError
-    of it ├── WorkerError the child process with TensorFlow could not do its job (exit code 3) └──
-    SpellingError a policy that a generation has no words for
-        └── LimitError           a model with more layers than are read
+    PolicytoolError          one sentence for the user; never a traceback
+    ├── UsageError           the call is wrong (exit code 2)
+    │   └── PolicyNameError  a name that no release knows
+    ├── ModelFileError       a file could not be read (exit code 3); has a path and a stable code
+    ├── ReportError          a report could not be written (exit code 3)
+    ├── BaselineError        a file is no baseline of ours (exit code 3)
+    ├── BundleError          the same of a checkpoint, which knows no path: who reads it makes
+    │                        a ModelFileError of it
+    ├── WorkerError          the child process with TensorFlow could not do its job (exit code 3)
+    ├── MissingPackageError  a Python package that is needed is not installed
+    └── SpellingError        a policy that a generation has no words for
+        └── LimitError       a model with more layers than are read
 
-Each message says what was expected, what was found, where, and what to do.
+Each message says what was expected, what was found, where, and what to do. Those that Python code
+can get have public names in ``policytool``.
 """
 
 from __future__ import annotations
@@ -54,7 +59,8 @@ class WorkerError(PolicytoolError):
     A job that the child process with TensorFlow could not do.
 
     ``code`` is stable; ``details`` is what else there is to know: a traceback, the end of the
-    child's own output. ``ended`` says that the child is gone.
+    child's own output. ``ended`` says that the child is gone. ``path`` is the model that it was
+    about, as reports show it, where that is known; then the text of the error begins with it.
     """
 
     def __init__(self, code: str, message: str, *, details: str = "", ended: bool = False) -> None:
@@ -62,6 +68,15 @@ class WorkerError(PolicytoolError):
         self.code = code
         self.details = details
         self.ended = ended
+        self.path: str | None = None
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return message if self.path is None else f"{self.path}: {message}"
+
+
+class MissingPackageError(PolicytoolError):
+    """A Python package that is needed and not installed; the message says how to install it."""
 
 
 class ModelFileError(PolicytoolError):
@@ -69,14 +84,18 @@ class ModelFileError(PolicytoolError):
     A file that is not a readable model.
 
     ``code`` is stable and machine-readable (``lfs-pointer``, ``truncated``, ...); it stands in the
-    JSON report's ``failures``.
+    JSON report's ``failures``. ``message`` is without the path, the text of the error begins with
+    it.
     """
 
     def __init__(self, path: str, code: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(path, code, message)
         self.path = path
         self.code = code
         self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}"
 
 
 class BundleError(PolicytoolError):

@@ -46,7 +46,7 @@ def turns(folder: Path, target: str | None, work: Path) -> Iterator[Turn]:
     """Yield what becomes of each model in a copy of a folder."""
     copy = work / folder.name
     shutil.copytree(folder, copy, symlinks=True)
-    options = auditing.audit_options(targets=[target] if target is not None else [])
+    options = auditing.audit_options(target=target)
     for found in list(discovery.inputs([str(copy)])):
         audited = auditing.attempt(found, options)
         if isinstance(audited, Audited):

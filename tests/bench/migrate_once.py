@@ -9,10 +9,14 @@ import json
 import sys
 from pathlib import Path
 
-import policytool
+from policytool.commands.destinations import Destination
+from policytool.commands.migrate_all import migrate_one
+from policytool.migration.planning.options import Options
 
 source, target, result = sys.argv[1:]
-done = policytool.migrate(source, to="mixed_bfloat16", output=target, overwrite=True)
+done = migrate_one(
+    source, Options(to="mixed_bfloat16"), Destination(output=Path(target), overwrite=True)
+)
 if done.written is None:
     sys.exit(f"{source} was not written: {done.status}")
 Path(result).write_text(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import h5py
 import pytest
 
 import policytool
@@ -454,6 +455,103 @@ def test_no_models_ok_has_a_variable_and_a_setting(monkeypatch: pytest.MonkeyPat
     assert run("audit", "--config", "policytool.toml", "empty").code == 0
 
 
+# Named files that are not models
+
+
+OTHER_DATA: Final = {
+    "notes.txt": b"a note",
+    "page.h5": b"<!DOCTYPE html><html></html>",
+    "settings.json": b'{"compilerOptions": {}}',
+    "pointer.bin": b"version https://git-lfs.github.com/spec/v1\nsize 1\n",
+}
+
+
+@pytest.fixture
+def others() -> list[str]:
+    """Return the names of files that are not models, HDF5 with other data among them."""
+    for name, data in OTHER_DATA.items():
+        Path(name).write_bytes(data)
+    with h5py.File("measurements.h5", "w") as file:
+        file["temperature"] = [1.0, 2.0]
+    return [*OTHER_DATA, "measurements.h5"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_skip_unrecognized_skips_named_files_that_are_not_models(
+    others: list[str], jobs: str
+) -> None:
+    """They are counted like files found in directories; models beside them are audited."""
+    assert run("audit", *others, "b.h5").code == 3
+    ended = audit("--skip-unrecognized", "--jobs", jobs, *others, "b.h5")
+    assert (ended.code, ended.err) == (1, "note: Skipped 5 files that are not models.\n")
+    assert [model["path"] for model in ended.json["models"]] == ["b.h5"]
+    assert (ended.json["summary"]["skipped"], ended.json["failures"]) == (5, [])
+
+
+def test_skipped_files_alone_are_no_model(others: list[str]) -> None:
+    """The exit code is 4, and 0 with --no-models-ok, as for a directory without models."""
+    assert run("audit", "--skip-unrecognized", *others).code == 4
+    ended = run("audit", "--skip-unrecognized", "--no-models-ok", *others)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err == "note: Skipped 5 files that are not models.\nnote: No model found.\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "code"),
+    [
+        ("damaged.h5", OLD.read_bytes()[:5000], "truncated"),
+        ("damaged.keras", b"PK\x03\x04damaged", "truncated"),
+        ("empty.h5", b"", "empty"),
+        ("pointer.keras", b"version https://git-lfs.github.com/spec/v1\nsize 1\n", "lfs-pointer"),
+        ("exported/saved_model.pb", b"\xff\xff", "truncated"),
+        ("exported/saved_model.pb", b"", "empty"),
+        ("exported/keras_metadata.pb", b"", "empty"),
+    ],
+)
+def test_skip_unrecognized_skips_no_damaged_model(name: str, data: bytes, code: str) -> None:
+    """Nor a placeholder for one, nor a file that does not exist."""
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_bytes(data)
+    ended = audit("--skip-unrecognized", "--no-models-ok", name, "gone.h5")
+    assert ended.code == 3
+    assert [one["code"] for one in ended.json["failures"]] == [code, "not-found"]
+
+
+def test_skip_unrecognized_keeps_named_files_from_being_overwritten() -> None:
+    """A report cannot replace an input, whether the input is skipped or not."""
+    Path("data.h5").write_bytes(b"other data")
+    ended = run("audit", "--skip-unrecognized", "data.h5", "--report", "json=data.h5")
+    assert ended.code == 2
+    assert Path("data.h5").read_bytes() == b"other data"
+
+
+def test_only_a_named_settings_file_may_skip_unrecognized_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A settings file that was found cannot silence failures."""
+    Path("data.h5").write_bytes(b"other data")
+    settings("skip-unrecognized = true\n")
+    ended = run("audit", "data.h5", "b.h5")
+    assert (ended.code, ended.out) == (2, "")
+    assert "sets 'skip-unrecognized', which only a settings file specified with" in ended.err
+    assert run("audit", "--config", "policytool.toml", "data.h5", "b.h5").code == 1
+    Path("policytool.toml").unlink()
+    monkeypatch.setenv("POLICYTOOL_SKIP_UNRECOGNIZED", "1")
+    assert run("audit", "data.h5", "b.h5").code == 1
+
+
+@pytest.mark.parametrize("value", ["maybe", "2", "\x1b[31m"])
+def test_skip_unrecognized_is_a_boolean(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another value is a usage error in each place that may set the option."""
+    assert run("audit", f"--skip-unrecognized={value}", "b.h5").code == 2
+    Path("named.toml").write_text(f"skip-unrecognized = {json.dumps(value)}\n", encoding="utf-8")
+    assert run("audit", "--config", "named.toml", "b.h5").code == 2
+    monkeypatch.setenv("POLICYTOOL_SKIP_UNRECOGNIZED", value)
+    ended = run("audit", "b.h5")
+    assert (ended.code, ended.out) == (2, "")
+    assert "\x1b" not in ended.err
+
+
 # In Python
 
 
@@ -462,11 +560,11 @@ def test_audit_in_python() -> None:
     settings('select = ["PT3"]\n[[suppress]]\nrules = ["PT1"]\nreason = "r"\n')
     found = policytool.audit(Path("b.h5"))
     assert [finding.rule for finding in found.findings] == ["PT101", "PT301"]
-    assert not found.suppressed
+    assert not found.to_dict()["models"][0]["suppressed"]
     assert [
         finding.rule
         for finding in policytool.audit(
-            "b.h5", targets=["keras3"], select=["PT5", "PT1"], ignore=["PT101"]
+            "b.h5", target="keras3", select=["PT5", "PT1"], ignore=["PT101"]
         ).findings
     ] == ["PT501"]
     assert policytool.audit("b.h5", ignore=["ALL"], device="gpu", weights=True).findings == ()
@@ -477,7 +575,7 @@ def test_audit_in_python() -> None:
     [
         ({"select": ["PT9"]}, "select: unknown rule 'PT9'"),
         ({"ignore": "PT1"}, "ignore is the string 'PT1'; expected a list"),
-        ({"targets": ["keras9"]}, "unknown target"),
+        ({"target": ["keras3", "keras9"]}, "unknown target"),
         ({"device": "tpu"}, "unknown device 'tpu'; expected cpu or gpu"),
     ],
 )

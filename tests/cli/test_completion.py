@@ -43,6 +43,7 @@ def offered(*words: str) -> list[str]:
         (("",), set(COMMANDS)),
         (("au",), {"audit"}),
         (("audit", "--fail"), {"--fail-on"}),
+        (("audit", "--skip"), {"--skip-unrecognized"}),
         (("audit", "--fail-on", ""), {"error", "warning", "note", "never"}),
         (("audit", "--select", "PT1"), {rule.id for rule in RULES if rule.id.startswith("PT1")}),
         (("audit", "--select", "pt1"), {rule.id for rule in RULES if rule.id.startswith("PT1")}),

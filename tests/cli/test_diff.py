@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from policytool.comparison.result import Comparison
-
 RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.json"))
 UNREADABLE: Final = "tfjs-graph"
 """A kind of fixture that has no layers, and is refused."""
@@ -67,12 +65,12 @@ def files(release: str) -> Iterator[Path]:
         yield from found.values()
 
 
-def differences(found: Comparison) -> set[tuple[str, Aspect]]:
+def differences(found: policytool.Comparison) -> set[tuple[str, Aspect]]:
     """Return what differs beyond spelling, by layer path."""
     return {(layer.path, change.aspect) for layer in found.layers for change in layer.differences}
 
 
-def verdicts(found: Comparison) -> set[ComparisonVerdict]:
+def verdicts(found: policytool.Comparison) -> set[ComparisonVerdict]:
     """Return how the values of variables that both have compare."""
     return {
         variable.values.verdict
@@ -112,11 +110,11 @@ def test_metadata_alone_is_the_same_as_itself(tmp_path: Path) -> None:
     assert {note.code for note in found.notes} >= {"no-variables", "no-signatures"}
 
 
-def is_itself(path: Path) -> Comparison:
+def is_itself(path: Path) -> policytool.Comparison:
     """Compare a model with itself."""
     found = policytool.diff(path, path)
     assert not found.differs, path
-    assert not found.spellings, path
+    assert not found.format_only, path
     assert {
         pair.values.reason
         for pair in found.variables
@@ -252,17 +250,17 @@ def test_what_migrate_modernises_stays_the_same_but_for_the_loss_scale(
 ) -> None:
     """The policy is spelled as a name afterwards; bytes are equal."""
     source = FIXTURES / "tf2.3" / name
-    migrated = policytool.migrate(source, output=tmp_path / name).target
+    migrated = policytool.migrate(source, output=tmp_path / name).output
     assert migrated is not None
     found = policytool.diff(source, migrated)
     assert {aspect for _, aspect in differences(found)} <= {Aspect.LOSS_SCALE}
     assert verdicts(found) <= {ComparisonVerdict.EQUAL}
-    assert found.spellings or differences(found)
+    assert found.format_only or differences(found)
 
 
 def test_another_policy_is_what_differs(tmp_path: Path) -> None:
     """With --to, migrate changes policies and what follows from them, and no byte of a variable."""
-    target = policytool.migrate(MIXED_H5, to="mixed_bfloat16", output=tmp_path / "model.h5").target
+    target = policytool.migrate(MIXED_H5, to="mixed_bfloat16", output=tmp_path / "model.h5").output
     assert target is not None
     found = policytool.diff(MIXED_H5, target)
     assert found.differs
@@ -276,7 +274,7 @@ def test_cast_variables_are_told_as_such(tmp_path: Path, policy: str) -> None:
     A pure policy casts what is stored; the diff says that B is A rounded, or that nothing was lost.
     """
     source = FIXTURES / "tf2.15/global_float32.h5"
-    target = policytool.migrate(source, to=policy, output=tmp_path / "model.h5").target
+    target = policytool.migrate(source, to=policy, output=tmp_path / "model.h5").output
     assert target is not None
     found = policytool.diff(source, target)
     changed = [
@@ -306,7 +304,7 @@ def test_the_same_model_of_keras_2_and_3() -> None:
         for change in layer.changes
         if change.key == "axis"
     ] == [("mlp/norm", [1], -1)]
-    assert found.spellings > 5
+    assert found.format_only > 5
     assert {layer.paired for layer in found.layers} == {Pairing.ROOT, Pairing.PATH}
 
 
@@ -512,7 +510,7 @@ def test_migrated_policies_leave_what_was_traced(tmp_path: Path) -> None:
     """Policies differ, the graphs do not, and a note says what that means."""
     target = policytool.migrate(
         MIXED_SAVEDMODEL, to="mixed_bfloat16", output=tmp_path / "model"
-    ).target
+    ).output
     assert target is not None
     found = policytool.diff(MIXED_SAVEDMODEL, target)
     assert {aspect for _, aspect in differences(found)} == {Aspect.POLICY, Aspect.COMPUTE}
@@ -599,7 +597,7 @@ def test_a_layer_may_be_picked(tmp_path: Path) -> None:
     """
     target = policytool.migrate(
         MIXED_H5, assignments={"mlp/dense_a": "float64"}, output=tmp_path / "model.h5"
-    ).target
+    ).output
     assert target is not None
     assert [
         layer.path for layer in policytool.diff(MIXED_H5, target, layer="mlp/dense_a").layers

@@ -552,18 +552,14 @@ def test_target_writes_what_an_old_loader_reads(place: Path) -> None:
             in file.attrs["model_config"]
         )
     assert run("migrate", "bare.h5", "--target", "tf2.2").code == 0
-    assert [
-        verdict.reason
-        for verdict in policytool.inspect(place / "bare.tf2.2.h5").loaders
-        if verdict.loader == "tf2.2"
-    ] == [None]
+    assert policytool.inspect(place / "bare.tf2.2.h5").releases["tf2.2"].reason is None
 
 
 def test_python_api(model: Path, place: Path) -> None:
     """The same in Python: values, and errors that say what is wrong."""
     done = policytool.migrate(model, to="mixed_bfloat16")
     assert done.status is Status.WRITTEN
-    assert done.target == place / "model.mixed_bfloat16.h5"
+    assert done.output == place / "model.mixed_bfloat16.h5"
     assert (
         policytool.migrate(model, assignments={".*/dense_a": "float64"}, dry_run=True).status
         is Status.PLANNED
@@ -576,11 +572,11 @@ def test_python_api_converts(place: Path) -> None:
     """For a loader by any name that --target takes; what is refused is a value, with its reason."""
     path = copied(FIXTURES / "tf2.15/rnn.h5", place / "rnn.h5")
     done = policytool.migrate(path, target="keras3", allow_weight_rewrite=True)
-    assert (done.status, done.target) == (Status.WRITTEN, place / "rnn.keras3.keras")
+    assert (done.status, done.output) == (Status.WRITTEN, place / "rnn.keras3.keras")
     assert done.plan.conversion is not None
     refused = policytool.migrate(path, target="keras3", output=place / "other.keras")
     assert refused.status is Status.BLOCKED
-    assert "--allow-weight-rewrite" in refused.plan.refusals[0].message
+    assert "--allow-weight-rewrite" in refused.blockers[0].message
     assert policytool.migrate(path, target="tf2.10", dry_run=True).status is Status.UNCHANGED
     with pytest.raises(UsageError, match="unknown target"):
         policytool.migrate(path, target="tf3")

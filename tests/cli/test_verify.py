@@ -472,18 +472,15 @@ def test_a_found_file_starts_nothing(fake: Make, monkeypatch: pytest.MonkeyPatch
 # The API
 
 
-def test_the_api_starts_no_process_unless_asked(fake: Make, place: Path) -> None:
-    """None is the command's default."""
+def test_python_verifies_as_the_command_does(fake: Make, place: Path) -> None:
+    """By default if it is possible; False starts no process."""
     python = fake()
-    plain = policytool.migrate("model.h5", target="keras3", python=str(python.path))
-    assert (plain.status, plain.comparison, plain.not_verified) == (Status.WRITTEN, None, None)
+    plain = policytool.migrate("model.h5", target="keras3", verify=False, python=str(python.path))
+    assert (plain.status, plain.is_verified, plain.not_verified) == (Status.WRITTEN, False, None)
     assert python.log("script") == []
-    done = policytool.migrate(
-        "model.h5", target="keras3", python=str(python.path), verify=None, overwrite=True
-    )
-    assert done.comparison is not None
-    assert not done.comparison.missed
-    without = policytool.migrate("model.h5", target="keras3", verify=None, output=place / "b.keras")
+    done = policytool.migrate("model.h5", target="keras3", python=str(python.path), overwrite=True)
+    assert done.is_verified
+    without = policytool.migrate("model.h5", target="keras3", output=place / "b.keras")
     assert without.not_verified is not None
     assert "has no TensorFlow" in without.not_verified
     with pytest.raises(ModelFileError, match="cannot be run"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def commands(name: str, *targets: str) -> tuple[ModelCommand, ...]:
     """Return the commands of a fixture for some targets."""
-    return policytool.audit(FIXTURES / name, targets=targets).commands
+    return policytool.audit(FIXTURES / name, target=targets).commands
 
 
 def test_a_model_that_passes_has_none() -> None:
@@ -76,7 +76,7 @@ def test_an_output_that_exists_is_overwritten(tmp_path: Path) -> None:
     source = tmp_path / "m.h5"
     shutil.copy(FIXTURES / "tf2.15/rnn.h5", source)
     for last in ("--allow-weight-rewrite", "--overwrite"):
-        (command,) = policytool.audit(source, targets=["keras3"]).commands
+        (command,) = policytool.audit(source, target="keras3").commands
         assert command.arguments is not None
         assert command.arguments[-1] == last
         assert run("migrate", source, *command.arguments).code == 0
@@ -135,7 +135,7 @@ def test_audit_has_every_target_of_migrate(target: str, tmp_path: Path) -> None:
 
 def test_an_archive_is_no_model_for_tf_2_14() -> None:
     """Its own archives apart, whose layout no other release writes."""
-    audited = policytool.audit(FIXTURES / "tf2.12/default_float32.keras", targets=["tf2.14"])
+    audited = policytool.audit(FIXTURES / "tf2.12/default_float32.keras", target="tf2.14")
     (finding,) = audited.findings
     assert (finding.rule, finding.detail) == ("PT501", "tf2.14 container")
     assert audited.commands[0].arguments == ("--target", "tf2.14")

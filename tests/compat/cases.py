@@ -80,9 +80,7 @@ def job(case: Case, policy: str | None = None) -> Job:
 
 def verdict(case: Case, library: str) -> Verdict | None:
     """Return what the report says of a library; None where it says nothing."""
-    return next(
-        (verdict for verdict in report(case.path).loaders if verdict.loader == library), None
-    )
+    return report(case.path).releases.get(library)
 
 
 def left_to_the_loader(case: Case) -> list[Layer]:

@@ -58,7 +58,7 @@ UNSCALED: Final = "tf2.3/exp_mf16_none.h5"
 
 def reason(name: str) -> str:
     """Return why no command fixes a fixture."""
-    (command,) = policytool.audit(FIXTURES / name, targets=["keras3"]).commands
+    (command,) = policytool.audit(FIXTURES / name, target="keras3").commands
     assert command.arguments is None, name
     return str(command.reason)
 

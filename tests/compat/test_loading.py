@@ -66,9 +66,9 @@ def test_every_verdict_is_what_the_loader_did(answers: Callable[[str], Answers])
             **{library: answers(library).loaded[job(case)].error is None for library in LIBRARIES},
         }
         cells = {
-            verdict.loader: _cell(verdict, did[verdict.loader])
-            for verdict in report(case.path).loaders
-            if verdict.loader in did
+            loader: _cell(verdict, did[loader])
+            for loader, verdict in report(case.path).releases.items()
+            if loader in did
         }
         rows.append(
             f"| {case.folder}/{case.file} | "

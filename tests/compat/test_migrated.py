@@ -37,7 +37,6 @@ from tests.model.test_truth import Case, by_path, live_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from policytool.model.model import Model
 
 pytestmark = pytest.mark.compat
 
@@ -66,7 +65,7 @@ UNCALLABLE: Final = {
 
 
 @cache
-def inspected(path: str) -> Model:
+def inspected(path: str) -> policytool.Model:
     """Return the report on a file, which is asked for again and again."""
     return policytool.inspect(path)
 
@@ -80,14 +79,15 @@ class Migrated:
     path: str
 
     @property
-    def model(self) -> Model:
+    def model(self) -> policytool.Model:
         """What the report says of it."""
         return inspected(self.path)
 
     def loads_in(self, library: str) -> bool:
         """Return whether the report says that the library loads it."""
         return any(
-            verdict.loader == library and verdict.reason is None for verdict in self.model.loaders
+            verdict.loader == library and verdict.reason is None
+            for verdict in self.model.releases.values()
         )
 
     def job(self) -> Job:
@@ -188,7 +188,7 @@ def test_migrated_files_load_with_the_planned_dtypes(
         loaded = asked.loaded[one.job()]
         listed = any(
             verdict.loader == library and verdict.not_judged is not None
-            for verdict in one.model.loaders
+            for verdict in one.model.releases.values()
         )
         count(
             library,
@@ -310,7 +310,7 @@ def test_refusals_name_a_layer_and_a_reason(written: Written) -> None:
 def test_policies_alone_never_stand_in_the_way_afterwards(written: Written) -> None:
     """No loader of today refuses a migrated file for its policies."""
     for one in written.files:
-        for verdict in one.model.loaders:
+        for verdict in one.model.releases.values():
             if (
                 verdict.loader in LIBRARIES
                 and one.case.format != "keras-dir"

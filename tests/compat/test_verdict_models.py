@@ -59,11 +59,7 @@ def test_verdicts_are_what_the_library_said(
     outcomes: dict[str, list[Any]] = json.loads(line.removeprefix("FOUND "))
     wrong, judged, left = [], 0, 0
     for name, (plain, whole) in outcomes.items():
-        (verdict,) = (
-            one
-            for one in policytool.inspect(str(folder / name)).loaders
-            if one.loader == LIBRARIES[library]
-        )
+        verdict = policytool.inspect(str(folder / name)).releases[LIBRARIES[library]]
         judged += 1
         left += verdict.not_judged is not None
         if verdict.not_judged is None and verdict.loads is not (plain is None):

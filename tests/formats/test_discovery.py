@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import h5py
 import pytest
 
 from policytool.commands import inspect as inspection
@@ -243,6 +244,30 @@ def test_found_file_that_was_meant_to_be_a_model_is_a_failure(
     assert ended.code == (3 if meant else 0)
     assert set(failed(ended)) == ({f"models/{name}"} if meant else set())
     assert len(ended.json["models"]) == len(ALL)
+
+
+@pytest.mark.parametrize("name", ["saved_model.pb", "keras_metadata.pb"])
+@pytest.mark.parametrize("data", [b"", b"version https://git-lfs.github.com/spec/v1\nsize 1\n"])
+def test_found_directory_with_a_placeholder_for_a_file_is_a_failure(
+    data: bytes, name: str, tree: Path
+) -> None:
+    """A SavedModel whose files were not downloaded cannot pass a gate unseen."""
+    model = tree / "models/not_downloaded"
+    model.mkdir()
+    (model / name).write_bytes(data)
+    ended = run("inspect", "--format", "json", "models")
+    assert ended.code == 3
+    assert len(failed(ended)) == 1
+
+
+def test_found_models_with_damaged_json_are_failures(tree: Path) -> None:
+    """Invalid JSON in a model's container is damage, not another file format."""
+    (tree / "models/unpacked" / "config.json").write_text('{"module": "keras", ', encoding="utf-8")
+    with h5py.File(tree / "models/b.h5", "r+") as file:
+        file.attrs["model_config"] = '{"class_name": '
+    ended = run("inspect", "--format", "json", "models")
+    assert ended.code == 3
+    assert failed(ended) == {"models/b.h5": "invalid-json", "models/unpacked": "invalid-json"}
 
 
 def test_found_file_that_is_a_broken_model_is_a_failure(tree: Path) -> None:

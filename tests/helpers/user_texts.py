@@ -31,7 +31,10 @@ Text = tuple[str, str]
 
 def all_texts() -> Iterator[Text]:
     """Yield every text, with whitespace collapsed."""
-    for texts in (help_texts, rule_texts, golden_texts, page_texts, message_texts):
+    for texts in (
+        *(help_texts, rule_texts, golden_texts, page_texts, message_texts),
+        workflow_texts,
+    ):
         for place, text in texts():
             yield place, " ".join(text.split())
 
@@ -68,6 +71,12 @@ def page_texts() -> Iterator[Text]:
                 line for line in lines if path.name not in _MEASURED or not line.startswith("|")
             ),
         )
+
+
+def workflow_texts() -> Iterator[Text]:
+    """Yield the action for GitHub and the hook for pre-commit."""
+    for name in ("action.yml", ".pre-commit-hooks.yaml"):
+        yield name, (ROOT / name).read_text(encoding="utf-8")
 
 
 def message_texts() -> Iterator[Text]:

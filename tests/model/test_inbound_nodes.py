@@ -237,11 +237,7 @@ def test_a_model_too_deep_for_pythons_recursion_is_not_said_to_load(tmp_path: Pa
                 }
             )
         )
-        verdict = next(
-            verdict
-            for verdict in policytool.inspect(str(file)).loaders
-            if verdict.loader == "tf2.15"
-        )
+        verdict = policytool.inspect(str(file)).releases["tf2.15"]
         assert verdict.loads == shallow
         assert (
             any(

@@ -58,7 +58,7 @@ def audited(config: Any, path: Path) -> None:
     """Audit and plan a config of whatever kind; what is no model at all may be refused."""
     path.write_text(json.dumps(config), encoding="utf-8")
     try:
-        policytool.audit(path, targets=["keras3", "tf2.2"], device="cpu", weights=True)
+        policytool.audit(path, target=["keras3", "tf2.2"], device="cpu", weights=True)
         policytool.migrate(path, dry_run=True)
         policytool.migrate(path, target="keras3.3", dry_run=True)
         policytool.migrate(path, target="tf_keras", dry_run=True)

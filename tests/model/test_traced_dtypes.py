@@ -24,12 +24,10 @@ from tests.helpers.small_models import keras_object, saved_model
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from policytool.model.model import Model
-
 SAVED_MODELS = tuple(sorted(path.parent for path in FIXTURES.glob("*/*/saved_model.pb")))
 
 
-def _products(model: Model) -> dict[str, dict[str, int]]:
+def _products(model: policytool.Model) -> dict[str, dict[str, int]]:
     """Return how many matrix products of each dtype each layer has."""
     return {
         layer.path: {op.dtype: op.count for op in layer.traced_ops if op.amp == graph_ops.ALLOW}
@@ -37,7 +35,7 @@ def _products(model: Model) -> dict[str, dict[str, int]]:
     }
 
 
-def _differing(model: Model) -> list[str]:
+def _differing(model: policytool.Model) -> list[str]:
     return [item.message for item in model.observations if item.code == "traced-dtype-differs"]
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import policytool
-from policytool.model.model import Layer, Model, Source
+from policytool.model.model import Layer, Source
 from policytool.releases.policy import Dynamic, Fixed
 from tests.helpers.paths import FIXTURES
 
@@ -194,17 +194,19 @@ UNSAID: Final[tuple[tuple[str, Callable[[Case, Record, Layer], bool]], ...]] = (
 
 
 @cache
-def report(path: str) -> Model:
+def report(path: str) -> policytool.Model:
     """Return the report of a fixture."""
     return policytool.inspect(path)
 
 
-def by_path(model: Model) -> dict[str, Layer]:
+def by_path(model: policytool.Model) -> dict[str, Layer]:
     """Return the layers by every path they stand at."""
     return {path: layer for layer in model.layers for path in (layer.path, *layer.also_at)}
 
 
-def live_records(case: Case, model: Model, live: Iterable[Mapping[str, Any]]) -> dict[str, Record]:
+def live_records(
+    case: Case, model: policytool.Model, live: Iterable[Mapping[str, Any]]
+) -> dict[str, Record]:
     """
     Return what the loaded layers said, by the paths that a report has: a loader gives a name of its
     own to a Sequential that has none.
@@ -261,7 +263,9 @@ def test_layers_say_what_the_live_objects_said(case: Case) -> None:
     assert not differences, "\n".join(differences)
 
 
-def _differences(case: Case, record: Record, layer: Layer, model: Model) -> Iterator[str]:
+def _differences(
+    case: Case, record: Record, layer: Layer, model: policytool.Model
+) -> Iterator[str]:
     if layer.class_name != record["class_name"]:
         yield f"class {layer.class_name}, was {record['class_name']}"
     if layer.autocast is not None and layer.autocast != record["autocast"]:
@@ -286,7 +290,7 @@ def _differences(case: Case, record: Record, layer: Layer, model: Model) -> Iter
         yield f"quantisation {quantized}, was {record['quantization']}"
 
 
-def _unknown_scale(record: Record, layer: Layer, model: Model) -> bool:
+def _unknown_scale(record: Record, layer: Layer, model: policytool.Model) -> bool:
     """
     Return whether the file cannot tell TF 2.3, whose default policy scales, from TF 2.4, whose does
     not; the report has to say so.
@@ -422,11 +426,11 @@ def test_the_optimizer_is_the_one_that_was_saved(case: Case) -> None:
 def test_the_generation_holds_the_release(case: Case) -> None:
     """The set of releases that a file is said to prove contains the one that wrote it."""
     model = report(case.path)
-    if model.generation is None:
+    if model.written_by is None:
         assert case.format in {"json", "yaml", "savedmodel"}
         return
-    assert case.release.rstrip("0123456789").rstrip(".") in model.generation or _covers(
-        model.generation, case.release
+    assert case.release.rstrip("0123456789").rstrip(".") in model.written_by or _covers(
+        model.written_by, case.release
     )
 
 

@@ -22,12 +22,11 @@ _LOADERS: Final = {"keras": "keras3.15", "tf_keras": "tf_keras2.21"}
 def wrong_verdicts(files: Sequence[Path], python: Path) -> dict[Path, str]:
     """Return what is said otherwise than it is, by the file."""
     wrong: dict[Path, str] = {}
-    verdicts = {file: policytool.inspect(str(file)).loaders for file in files}
+    verdicts = {file: policytool.inspect(str(file)).releases for file in files}
     for library, loader in _LOADERS.items():
         jobs = [{"path": str(file)} for file in files]
         for file, found in zip(files, answers(python, "load_files", library, jobs), strict=True):
-            own = next(one for one in verdicts[file] if one.loader == loader)
-            for text in _disagreements(own, found):
+            for text in _disagreements(verdicts[file][loader], found):
                 wrong.setdefault(file, f"{file.name} in {loader}: {text}")
     return wrong
 

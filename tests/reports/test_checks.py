@@ -269,9 +269,10 @@ def test_two_files_are_named_both() -> None:
     )
 
 
-def test_failures_alone_show_nothing_here() -> None:
-    """They are told on stderr, and to programs."""
-    assert rendered("table", CASES["failure"]) == rendered("markdown", CASES["failure"]) == ""
+def test_failures_are_in_files_and_on_stderr() -> None:
+    """A table is printed beside stderr; other reports are read without it."""
+    assert rendered("table", CASES["failure"]) == ""
+    assert rendered("markdown", CASES["failure"]) == "**errors**\n\n- `gone.h5` is not there\n"
     assert report(CASES["failure"])["check"] is None
     assert report(CASES["failure"])["failures"] == [
         {"path": "gone.h5", "code": "not-found", "message": "is not there"}

@@ -22,14 +22,17 @@ import pytest
 from hypothesis import given
 from markdown_it import MarkdownIt
 
+from policytool.commands import audit as auditing
 from policytool.commands.audit import Audit
+from policytool.formats import discovery
 from policytool.reports import View, shell
 from policytool.reports.findings import FINDING_REPORTERS, sarif
 from policytool.reports.findings._content import remedies, with_fingerprints
 from policytool.reports.layout import clean
-from policytool.rules import RULES
+from policytool.rules import RULES, AuditOptions
 from policytool.rules.finding import Audited, Fix, Remedy, Severity, fingerprints
 from policytool.rules.selection.suppressions import Suppression, Suppressions, suppress
+from policytool.support import project
 from tests.contracts.reporter_contract import compared
 from tests.helpers import example_audits
 from tests.helpers.paths import ROOT
@@ -390,16 +393,40 @@ def test_sarif_says_where_files_are() -> None:
     assert run["originalUriBaseIds"].keys() == {"%SRCROOT%"}
 
 
-def test_sarif_explains_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a help page where the project has one; markdown has no HTML, which SARIF forbids."""
-    monkeypatch.setattr(sarif, "documentation", lambda: "https://example.org/docs")
+@pytest.mark.parametrize(
+    ("model", "file"),
+    [
+        ("tf2.4/exp_mf16_fixed128", "saved_model.pb"),
+        ("tf2.5/global_mixed_float16", "keras_metadata.pb"),
+        ("tf1.15/global_mixed_float16.export", "assets/saved_model.json"),
+        ("keras3.15/global_mixed_float16.export", "saved_model.pb"),
+        ("keras3.15/unpacked.keras.d", "config.json"),
+        ("tfjs4.22/default_float32_compiled", "model.json"),
+    ],
+)
+def test_sarif_locates_findings_in_files(model: str, file: str) -> None:
+    """In a directory, the location is the file with the config, or the graph without a config."""
+    (found,) = discovery.inputs([f"fixtures/{model}/{file}"])
+    finding = example_audits.SPELLED.finding("made for this test")
+    audited = replace(auditing.audit_input(found, AuditOptions()), findings=(finding,))
+    audit = Audit(audited=(audited,), rules=example_audits.RULES)
+    (result,) = json.loads(rendered("sarif", audit))["runs"][0]["results"]
+    (location,) = result["locations"]
+    uri = location["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri == f"fixtures/{model}/{file}"
+    assert (ROOT / uri).is_file()
+
+
+def test_sarif_explains_every_rule() -> None:
+    """Each rule has a help page; markdown has no HTML, which SARIF forbids."""
     (run,) = sarif.document(
         Audit(audited=(), rules=(*RULES, *example_audits.RULES)), suppressed=False
     )["runs"]
-    for rule in run["tool"]["driver"]["rules"]:
-        assert (
-            rule["helpUri"]
-            == f"https://example.org/docs/rules.md#{rule['id'].lower()}-{rule['name']}"
+    driver = run["tool"]["driver"]
+    assert driver["informationUri"] == project.URL
+    for rule in driver["rules"]:
+        assert rule["helpUri"] == (
+            f"{project.URL}/blob/main/docs/rules.md#{rule['id'].lower()}-{rule['name']}"
         )
         assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note"}
         assert rule["shortDescription"]["text"] in rule["help"]["text"]

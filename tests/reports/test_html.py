@@ -8,18 +8,21 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 
+from policytool.commands.diff import try_diff
 from policytool.reports import View
+from policytool.reports.checks import CHECK_REPORTERS
+from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.reports.html import charts
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
 from policytool.reports.page import Bar, Bars, Curve, Curves, Spread, Spreads
 from tests.contracts.reporter_contract import MODELS
-from tests.helpers import example_pages
+from tests.helpers import example_checks, example_pages
 from tests.helpers.drawn_models import models
 from tests.helpers.example_pages import HOSTILE, PAGES
 from tests.helpers.paths import FIXTURES
@@ -113,6 +116,22 @@ def test_pages_of_a_directory_are_linked() -> None:
     links = [attributes["href"] for tag, attributes in Read(files[last]).tags if tag == "a"]
     assert links == others
     assert all(re.fullmatch(r"\d{4}-[A-Za-z0-9._-]{1,60}\.html", name) for name in others)
+
+
+@pytest.mark.parametrize(
+    ("reporters", "found"),
+    [
+        (CHECK_REPORTERS, example_checks.CASES["failure"]),
+        (DIFFERENCE_REPORTERS, Differences(outcome=try_diff("gone.h5", "gone.h5"))),
+    ],
+    ids=["check", "diff"],
+)
+def test_errors_are_in_the_page(reporters: Any, found: Any) -> None:
+    """A page stands for itself: what failed is not only on stderr."""
+    read = Read(example_pages.html(reporters).render(found, View()))
+    assert "Errors" in read.texts["h2"]
+    assert "gone.h5" in read.texts["code"]
+    assert not any("nothing to report" in text for text in read.texts.get("p", []))
 
 
 def test_fragment_has_no_script() -> None:

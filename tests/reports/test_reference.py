@@ -14,7 +14,6 @@ from markdown_it import MarkdownIt
 from policytool.reports import View, rule_reference
 from policytool.reports.rule_reference import Block, BlockKind
 from policytool.rules import RULES
-from policytool.support import version as versions
 from tests.conftest import run
 from tests.helpers import example_audits
 from tests.helpers.paths import ROOT
@@ -178,28 +177,3 @@ def test_json_has_every_rule_with_every_key() -> None:
             "references",
         }
         assert rule["description"].startswith(rule["summary"])
-
-
-def test_documentation_is_where_the_package_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The project's URL of this name, without a slash; nothing where there is none."""
-
-    class Metadata:
-        def __init__(self, *entries: str) -> None:
-            self.entries = list(entries)
-
-        def get_all(self, _name: str) -> list[str] | None:
-            return self.entries or None
-
-    from importlib import metadata
-
-    for made, expected in (
-        (Metadata(), None),
-        (
-            Metadata("Home, https://a.example", "Documentation, https://b.example/docs/"),
-            "https://b.example/docs",
-        ),
-    ):
-        versions.documentation.cache_clear()
-        monkeypatch.setattr(metadata, "metadata", lambda _name, made=made: made)
-        assert versions.documentation() == expected
-    versions.documentation.cache_clear()

@@ -76,7 +76,7 @@ class TestTargetRefuses(RuleContract):
         model = protobuf_messages.parse("SavedModel", b"")
         model.meta_graphs.add().meta_info.tensorflow_version = b"1.5.0"
         (tmp_path / "saved_model.pb").write_bytes(model.SerializeToString())
-        found = policytool.inspect(str(tmp_path)).loaders
+        found = policytool.inspect(str(tmp_path)).releases.values()
         assert {one.reason for one in found} == {None, "Keras 3 does not support SavedModels"}
 
     def test_what_has_no_config_is_told_what_else_to_do(self) -> None:

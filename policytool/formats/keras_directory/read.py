@@ -4,6 +4,7 @@ An unpacked ``.keras`` model: the directory that Keras 3.4's ``save(path, zipped
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from policytool.formats.base import ASSETS, escaping_asset
@@ -35,7 +36,7 @@ def read(probe: Probe) -> Document:
     for name in sorted(name for name in probe.names if name.endswith(file_names.WEIGHTS_SUFFIX)):
         with _hdf5.open_checked(probe, str(probe.path / name), name) as file:
             weights.append(_hdf5.walk(probe, file, attributes=named))
-    return _keras.document(
+    document = _keras.document(
         probe,
         parts,
         weights,
@@ -46,6 +47,7 @@ def read(probe: Probe) -> Document:
             if name.endswith(file_names.NPZ_SUFFIX)
         ],
     )
+    return replace(document, config_file=file_names.CONFIG)
 
 
 def _arrays(probe: Probe, name: str) -> Arrays:

@@ -121,6 +121,7 @@ def read(probe: Probe) -> Document:
         format="savedmodel",
         parts=parts,
         config_part=config_part,
+        config_file=GRAPH if config_part is None else config_part.partition("#")[0],
         layout=Layout.GRAPH if has_keras else Layout.SCOPES,
         tensors=tensors,
         vocabularies=TableReader(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from policytool.releases import dtypes, policy
 from policytool.releases.targets import running_release, target_and_containers
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 RETARGETS: Final = ("float16", "bfloat16", "float32", "float64", "mixed_float16", "mixed_bfloat16")
 """The policies that a model can be changed to without quantising its weights."""
+
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 class Outputs(StrEnum):
@@ -143,14 +146,20 @@ def options_from_arguments(
     to: str | None,
     assignments: Mapping[str, str],
     *,
+    include_exceptions: bool = False,
+    outputs: str = Outputs.KEEP,
+    loss_scale: str = LossScales.DROP,
+    optimizer: str = Optimizers.FOLLOW,
     target: str | None = None,
     allow_weight_rewrite: bool = False,
+    retrace: bool = False,
 ) -> Options:
     """
     Return what a call from Python asks for: a policy, one for each pattern, and a loader by any
     name that ``--target`` takes.
 
-    :raises UsageError: for policies that no layer can have, and for a name that is no loader.
+    :raises UsageError: for policies that no layer can have, for a name that is no loader, and for
+        words that an argument does not have.
     """
     pairs = tuple(assignment(f"{pattern}={name}") for pattern, name in assignments.items())
     loader, containers = target_and_containers(target) if target is not None else (None, ())
@@ -158,9 +167,20 @@ def options_from_arguments(
     return Options(
         to=policy_name,
         assignments=pairs,
+        include_exceptions=include_exceptions,
+        outputs=_choice(Outputs, "outputs", outputs),
+        loss_scale=_choice(LossScales, "loss_scale", loss_scale),
+        optimizer=_choice(Optimizers, "optimizer", optimizer),
         target=loader,
         target_name=target,
         running=running_release(target),
         containers=containers,
         allow_weight_rewrite=allow_weight_rewrite,
+        retrace=retrace,
     )
+
+
+def _choice(kind: type[_Choice], name: str, value: str) -> _Choice:
+    if value not in set(kind):
+        raise UsageError(f"unknown {name} {value!r}; expected {' or '.join(kind)}")
+    return kind(value)

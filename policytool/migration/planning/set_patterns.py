@@ -31,8 +31,8 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
         for index in here:
             if exact.setdefault(index, assignment) != assignment:
                 raise UsageError(
-                    f"--set sets {loaded.layers[index].path} twice, to {exact[index].policy} and "
-                    f"to {assignment.policy}"
+                    f"--set sets {loaded.layers[index].path} of {loaded.document.path} twice, to "
+                    f"{exact[index].policy} and to {assignment.policy}"
                 )
         if not here:
             found = _fully_matching(loaded, assignment.pattern)
@@ -48,8 +48,8 @@ def matches(loaded: LoadedModel, assignments: tuple[Assignment, ...]) -> dict[in
             if len({one.pattern for one in several}) > 1:
                 patterns = " and ".join(repr(one.pattern) for one in several)
                 raise UsageError(
-                    f"{loaded.layers[index].path} matches two patterns, {patterns}; use its exact "
-                    "path instead"
+                    f"{loaded.layers[index].path} of {loaded.document.path} matches two patterns, "
+                    f"{patterns}; use its exact path instead"
                 )
             exact[index] = several[0]
     return dict(sorted(exact.items()))

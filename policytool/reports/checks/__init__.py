@@ -8,6 +8,7 @@ from policytool.reports.checks import json_report
 from policytool.reports.checks._base import Checks
 from policytool.reports.checks._facts import device as described
 from policytool.reports.checks._page import page
+from policytool.reports.checks._verdict import headline
 from policytool.reports.reporter import Reporter, reporters_for_people
 
 CHECK_REPORTERS: Final[tuple[Reporter[Checks], ...]] = (
@@ -16,4 +17,4 @@ CHECK_REPORTERS: Final[tuple[Reporter[Checks], ...]] = (
 )
 """The first is the default."""
 
-__all__ = ["CHECK_REPORTERS", "Checks", "described"]
+__all__ = ["CHECK_REPORTERS", "Checks", "described", "headline", "page"]

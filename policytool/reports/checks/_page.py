@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from policytool.reports._words import failure_facts
 from policytool.reports.checks._charts import charts
 from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
-from policytool.reports.checks._verdict import caveats, overall, own, passes, place, verdict
+from policytool.reports.checks._verdict import caveats, headline, own, passes, place
 from policytool.reports.page import (
     Block,
     Fact,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 def page(found: Checks, view: View) -> Page:
     """Return the page; an empty one if nothing could be run."""
     if found.check is None:
-        return Page(groups=())
+        return Page(groups=(), failures=failure_facts(found.failures))
     return Page(groups=(tuple(_blocks(found.check, view, everything=found.everything)),))
 
 
@@ -59,11 +60,9 @@ def _blocks(check: Check, view: View, *, everything: bool) -> Iterator[Block]:
 
 
 def _verdict(check: Check) -> Iterator[Block]:
-    if len(check.runs) == 1:
-        yield Verdict.whole(text=verdict(check, check.runs[0]), tone=_tone(check.passed))
-        return
-    yield Verdict.whole(text=overall(check), tone=_tone(check.passed and bool(check.runs)))
-    yield from (_run_verdict(run) for run in check.runs)
+    yield Verdict.whole(text=headline(check), tone=_tone(check.passed and bool(check.runs)))
+    if len(check.runs) > 1:
+        yield from (_run_verdict(run) for run in check.runs)
 
 
 def _run_verdict(run: CheckRun) -> Block:

@@ -66,6 +66,11 @@ def _every(count: int, noun: str) -> str:
     return f"both {noun}s" if count == 2 else f"all {many(count, noun)}"  # noqa: PLR2004
 
 
+def headline(check: Check) -> str:
+    """Return what a check comes to: the verdict of its only run, or of all runs together."""
+    return verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)
+
+
 def own(run: CheckRun) -> str:
     """Return what one of several runs comes to."""
     word, *said = outcome(run)

@@ -6,6 +6,7 @@ from typing import Final
 
 from policytool.reports.differences import json_report
 from policytool.reports.differences._base import Differences
+from policytool.reports.differences._content import headline
 from policytool.reports.differences._page import page
 from policytool.reports.reporter import Reporter, reporters_for_people
 
@@ -15,4 +16,4 @@ DIFFERENCE_REPORTERS: Final[tuple[Reporter[Differences], ...]] = (
 )
 """The first is the default."""
 
-__all__ = ["DIFFERENCE_REPORTERS", "Differences"]
+__all__ = ["DIFFERENCE_REPORTERS", "Differences", "headline", "page"]

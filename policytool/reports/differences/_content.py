@@ -69,14 +69,18 @@ _GROUPS: Final = {
 
 
 def summary(comparison: Comparison) -> str:
-    """Return in one line how much differs."""
+    """Return in one line how much differs; which models are compared, only if nothing does."""
+    sides = f"{comparison.a.path} and {comparison.b.path} do not differ: "
+    return ("" if comparison.differs else sides) + headline(comparison)
+
+
+def headline(comparison: Comparison) -> str:
+    """Return in one line how much differs, or how much was compared if nothing does."""
     differing = sum(layer.differs for layer in comparison.layers)
     total = len(comparison.layers)
     parts = []
     if not comparison.differs:
-        parts.append(
-            f"{comparison.a.path} and {comparison.b.path} do not differ: {_many(total, 'layer')}"
-        )
+        parts.append(_many(total, "layer"))
     else:
         counts = Counter(group for layer in comparison.layers for group in _difference_kinds(layer))
         verb = "differs" if differing == 1 else "differ"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.reports._words import failure_facts
 from policytool.reports.differences._content import (
     SPELLED,
     about,
@@ -46,7 +47,7 @@ def page(found: Differences, _view: View) -> Page:
     """Return the page; an empty one if a file could not be read."""
     comparison = found.outcome.comparison
     if comparison is None:
-        return Page(groups=())
+        return Page(groups=(), failures=failure_facts(found.outcome.failures))
     return Page(groups=(tuple(_blocks(comparison, everything=found.everything)),))
 
 

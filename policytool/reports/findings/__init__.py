@@ -7,7 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports.findings import github, json_report, junit, sarif
+from policytool.reports.findings._content import headline
 from policytool.reports.findings._page import page
+from policytool.reports.findings.json_report import finding_values
 from policytool.reports.reporter import Reporter, reporters_for_people
 
 if TYPE_CHECKING:
@@ -22,4 +24,4 @@ FINDING_REPORTERS: Final[tuple[Reporter[Audit], ...]] = (
 )
 """The first is the default."""
 
-__all__ = ["FINDING_REPORTERS"]
+__all__ = ["FINDING_REPORTERS", "finding_values", "headline", "page"]

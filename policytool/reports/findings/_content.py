@@ -231,8 +231,7 @@ def summary(audit: Audit) -> str:
         found = counts(finding for audited in audit.audited for finding in audited.findings)
         failing = count.models - count.clean
         several = f" in {_count_words(failing, 'model')}" if found and count.models > 1 else ""
-        names = ", ".join(generation_words(name).strip() for name in audit.releases)
-        checked_for = f" for {names}" if names else ""
+        checked_for = _releases(audit)
         sentences.append(
             f"Checked {_count_words(count.models, 'model')}{checked_for}: "
             f"{found or 'no findings'}{several}"
@@ -251,6 +250,17 @@ def summary(audit: Audit) -> str:
     if count.failures:
         sentences.append(f"{_count_words(count.failures, 'file')} could not be read")
     return "; ".join(sentences)
+
+
+def headline(audit: Audit) -> str:
+    """Return how many findings one model has, and what it was checked for."""
+    found = counts(finding for audited in audit.audited for finding in audited.findings)
+    return f"{found or 'no findings'}; checked{_releases(audit)}"
+
+
+def _releases(audit: Audit) -> str:
+    names = ", ".join(generation_words(name).strip() for name in audit.releases)
+    return f" for {names}" if names else ""
 
 
 def counts(findings: Iterable[Finding]) -> str:

@@ -7,8 +7,10 @@ What a rule says of several layers in the same words is said once, with the name
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+from policytool.reports._words import failure_facts
 from policytool.reports.findings._charts import charts
 from policytool.reports.findings._content import (
     OUTCOMES,
@@ -53,6 +55,7 @@ _TONES: Final = {
     Severity.NOTE: Tone.DIM,
 }
 
+_CLASS: Final = re.compile(r"^\((\w+)\)")
 _SHOWN: Final = 8
 """Layers that are named of each finding; HTML and JSON name all."""
 
@@ -66,7 +69,7 @@ def page(audit: Audit, view: View) -> Page:
         if audited.findings or audited.path in done or (audited.suppressed and view.suppressed)
     ]
     models = [tuple(_model(audit, audited, done.get(audited.path), view)) for audited in shown]
-    failures = tuple(Fact(label=one.path, text=one.message) for one in audit.failures)
+    failures = failure_facts(audit.failures)
     text = summary(audit)
     if not text:
         return Page(groups=())
@@ -111,11 +114,16 @@ def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
         yield Item(
             label=label,
             tone=tone,
-            text=f"{text} ({len(paths)} layers)" if several else whole[text],
+            text=_of_several(text, len(paths)) if several else whole[text],
             names=join_and_count(paths, most) if several else "",
         )
     for text in advice(group.findings):
         yield Item(label="", tone=Tone.PLAIN, text=f"hint: {text}", names="")
+
+
+def _of_several(text: str, count: int) -> str:
+    """Return what a rule says of layers, which may begin with their class in parentheses."""
+    return _CLASS.sub(r"\1", text) + f" ({count} layers)"
 
 
 def _suppressed(found: Iterable[Suppressed]) -> Iterator[Fact]:

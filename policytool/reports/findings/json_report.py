@@ -4,6 +4,7 @@ The versioned JSON of ``audit``; its schema is ``policytool/reports/schemas/audi
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.reports.findings._content import rules_of, totals, with_fingerprints
@@ -11,6 +12,7 @@ from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.reports.reporter import Reporter
 from policytool.rules.finding import Finding, Remedy
 from policytool.rules.fixes import Mended, Unmended
+from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 
 if TYPE_CHECKING:
@@ -50,21 +52,32 @@ def _model(audited: Audited, rules: Mapping[str, Rule]) -> dict[str, Any]:
     return {
         **_MODEL(audited),
         "findings": [
-            _finding(finding, fingerprint, rules)
+            _finding(finding, fingerprint, rules[finding.rule])
             for finding, fingerprint in with_fingerprints(audited)
         ],
         "commands": [_COMMAND(command) for command in audited.commands],
         "suppressed": [
-            {**_finding(one.finding, one.fingerprint, rules), "by": one.by, "reason": one.reason}
+            {
+                **_finding(one.finding, one.fingerprint, rules[one.finding.rule]),
+                "by": one.by,
+                "reason": one.reason,
+            }
             for one in audited.suppressed
         ],
     }
 
 
-def _finding(finding: Finding, fingerprint: str, rules: Mapping[str, Rule]) -> dict[str, Any]:
+def finding_values(finding: Finding, fingerprint: str, rule: Rule) -> dict[str, Any]:
+    """Return a finding as JSON values."""
+    text = codec.encode(_finding(finding, fingerprint, rule), _FORMS, nan=False)
+    values: dict[str, Any] = json.loads(text)
+    return values
+
+
+def _finding(finding: Finding, fingerprint: str, rule: Rule) -> dict[str, Any]:
     return {
         "rule": finding.rule,
-        "name": rules[finding.rule].name,
+        "name": rule.name,
         **_FINDING(finding),
         "fingerprint": fingerprint,
     }

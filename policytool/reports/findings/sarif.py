@@ -9,6 +9,7 @@ fingerprints stay as models are exported anew.
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -17,7 +18,8 @@ from policytool.reports.findings._content import mending, with_fingerprints
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import clean
 from policytool.reports.reporter import Reporter
-from policytool.support.version import VERSION, documentation
+from policytool.support import project
+from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
     from policytool.commands.audit import Audit
@@ -49,6 +51,7 @@ def document(audit: Audit, *, suppressed: bool) -> dict[str, Any]:
     driver = {
         "name": "policytool",
         "version": VERSION,
+        "informationUri": project.URL,
         "rules": [_rule(rule) for rule in audit.rules],
     }
     invocation = {
@@ -76,7 +79,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
         *([f"fix:{rule.fix.value}"] if rule.fix else []),
         *rule.references,
     ]
-    found: dict[str, Any] = {
+    return {
         "id": rule.id,
         "name": rule.name,
         "shortDescription": _message(rule_reference.plain(rule.summary)),
@@ -85,12 +88,10 @@ def _rule(rule: Rule) -> dict[str, Any]:
             **_message(rule_reference.as_text(rule.doc)),
             "markdown": rule_reference.as_markdown(rule),
         },
+        "helpUri": project.page(f"rules.md#{rule_reference.anchor(rule)}"),
         "defaultConfiguration": {"level": rule.severity.value},
         "properties": {"tags": tags},
     }
-    if (pages := documentation()) is not None:
-        found["helpUri"] = f"{pages}/rules.md#{rule_reference.anchor(rule)}"
-    return found
 
 
 def _results(
@@ -134,7 +135,7 @@ def _result(
         "message": _message(
             clean(" ".join(filter(None, (f"{finding.message}.", mending(audited, finding)))))
         ),
-        "locations": [_location(audited.path, finding.path)],
+        "locations": [_location(_file(audited), finding.path)],
         # GitHub compares the first; where it is missing, the upload action hashes a line of the
         # file, the same for all that is found in it.
         "partialFingerprints": {
@@ -158,6 +159,13 @@ def _location(path: str, layer: str | None) -> dict[str, Any]:
             }
         ]
     return found
+
+
+def _file(audited: Audited) -> str:
+    """Return the model's file, or that of its config: GitHub shows no results for directories."""
+    if audited.config_file is None:
+        return audited.path
+    return PurePosixPath(audited.path, audited.config_file).as_posix()
 
 
 def _artifact(path: str) -> dict[str, str]:

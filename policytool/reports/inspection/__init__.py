@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.reports.inspection import csv_report, json_report
+from policytool.reports.inspection._headline import headline
 from policytool.reports.inspection._page import page
 from policytool.reports.reporter import Reporter, reporters_for_people
 
@@ -18,4 +19,4 @@ REPORTERS: Final[tuple[Reporter[Selected], ...]] = (
 )
 """The first is the default."""
 
-__all__ = ["REPORTERS"]
+__all__ = ["REPORTERS", "headline", "page"]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.formats import REWRITTEN, TITLES
 from policytool.model.model import Source
-from policytool.releases.releases import KERAS2, KERAS3, newest
 from policytool.reports import shell
 from policytool.reports._words import (
     FAILS,
     LOADS,
     UNKNOWN,
     bytes_words,
+    failure_facts,
     generation_words,
     loader_lines,
     loader_ranges,
@@ -23,6 +23,7 @@ from policytool.reports._words import (
     training_lines,
 )
 from policytool.reports.inspection._charts import charts
+from policytool.reports.inspection._headline import CURRENT
 from policytool.reports.inspection._layer_tree import is_stored_alone, layer_table
 from policytool.reports.inspection._traced import (
     computes_words,
@@ -51,9 +52,6 @@ if TYPE_CHECKING:
     from policytool.reports.inspection._traced import Declared
     from policytool.reports.layout import View
 
-_CURRENT: Final = (newest(KERAS2).id, newest(KERAS3).id)
-"""The releases of which the first line speaks whatever the file is."""
-
 _TONES: Final = {LOADS: Tone.GOOD}
 
 
@@ -63,7 +61,8 @@ def page(selected: Selected, view: View) -> Page:
         groups=tuple(
             tuple(_model(selected, model, layers, view))
             for model, layers in zip(selected.inspection.models, selected.layers, strict=True)
-        )
+        ),
+        failures=failure_facts(selected.inspection.failures),
     )
 
 
@@ -99,7 +98,7 @@ def _model(
 
 def _verdict(model: Model) -> Verdict:
     """Return which releases load the model, and why current ones do not."""
-    current = [verdict for verdict in model.loaders if verdict.loader in _CURRENT]
+    current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
     if not current:
         return Verdict.whole(totals(model)[0], Tone.PLAIN, model.path)
     loading = [verdict.loader for verdict in model.loaders if verdict.loads]
@@ -123,7 +122,7 @@ def _facts(model: Model, *, every_release: bool) -> Iterator[Fact]:
             for label, text in loader_lines(model.loaders)
         )
     else:
-        current = [verdict for verdict in model.loaders if verdict.loader in _CURRENT]
+        current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
         yield from (Fact(label=label, text=text) for label, text in training_lines(current))
     if optimizer := _optimizer_words(model):
         yield Fact(label="optimizer", text=optimizer)

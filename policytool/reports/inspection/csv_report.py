@@ -18,10 +18,10 @@ from policytool.reports.layout import clean
 from policytool.reports.reporter import Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from policytool.commands.inspect import Selected
-    from policytool.model.model import Layer
+    from policytool.model.model import Layer, Model
     from policytool.reports.layout import View
 
 _OF_MODEL: Final = ("model.path", "model.format", "model.written_by")
@@ -57,11 +57,14 @@ def render(selected: Selected, _view: View) -> str:
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for model, layers in zip(selected.inspection.models, selected.layers, strict=True):
-        of_model = (model.path, model.format, model.generation)
-        writer.writerows(
-            [_cell(value) for value in (*of_model, *_values(layer))] for layer in layers
-        )
+        writer.writerows([_cell(value) for value in row] for row in rows(model, layers))
     return text.getvalue()
+
+
+def rows(model: Model, layers: Iterable[Layer]) -> Iterator[list[Any]]:
+    """Yield the values of each layer, in the order of ``COLUMNS``."""
+    of_model = (model.path, model.format, model.generation)
+    yield from ([*of_model, *_values(layer)] for layer in layers)
 
 
 def _values(layer: Layer) -> list[Any]:

@@ -6,7 +6,8 @@ from typing import Final
 
 from policytool.reports.plans import diff, json_report
 from policytool.reports.plans._base import Migrations
-from policytool.reports.plans._page import page
+from policytool.reports.plans._changes import LayerChange, layer_changes
+from policytool.reports.plans._page import headline, page
 from policytool.reports.reporter import Reporter, reporters_for_people
 
 PLAN_REPORTERS: Final[tuple[Reporter[Migrations], ...]] = (
@@ -16,4 +17,4 @@ PLAN_REPORTERS: Final[tuple[Reporter[Migrations], ...]] = (
 )
 """The first is the default."""
 
-__all__ = ["PLAN_REPORTERS", "Migrations"]
+__all__ = ["PLAN_REPORTERS", "LayerChange", "Migrations", "headline", "layer_changes", "page"]

@@ -5,7 +5,7 @@ are one row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.formats.edits import EditKind
 from policytool.releases import generations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from policytool.commands.migrate import Migration
-    from policytool.formats.edits import Edit
+    from policytool.formats.edits import Cast, Edit
     from policytool.support.text.jsontext import Absent, Json
 
 _COLUMNS: Final = (
@@ -32,6 +32,7 @@ _COLUMNS: Final = (
 )
 _UNCHANGED: Final = "unchanged"
 _OPTIMIZER: Final = "optimizer"
+_MODEL: Final = "the model"
 _TONES: Final = {EditKind.NUMERICS: Tone.MIXED, EditKind.TRAINING: Tone.CAUTION}
 
 _Change = tuple[str, str, str, Tone]
@@ -66,6 +67,55 @@ def changes_table(migration: Migration, most: int | None) -> Table | None:
             found.setdefault(change, {})[kept.path] = None
     rows = tuple(_rows(found.items(), most))
     return Table(columns=_COLUMNS, rows=rows) if rows else None
+
+
+class LayerChange(NamedTuple):
+    """What changes of a layer, with every reason."""
+
+    path: str
+    before: str
+    after: str
+    reason: str
+    edits: int
+    """How many config values change."""
+
+    casts: int
+    """How many stored variables get another dtype."""
+
+
+def layer_changes(migration: Migration) -> list[LayerChange]:
+    """Return a row for each layer that changes, and one for the optimizer if it does."""
+    plan = migration.plan
+    edits: dict[str, list[Edit]] = {}
+    for edit in plan.edits:
+        edits.setdefault(_place(edit), []).append(edit)
+    casts: dict[str, list[Cast]] = {}
+    for cast in plan.casts:
+        casts.setdefault(cast.path or _OPTIMIZER, []).append(cast)
+    texts: dict[str, list[str]] = {}
+    for change in plan.conversion.changes if plan.conversion is not None else ():
+        texts.setdefault(change.path or _MODEL, []).append(change.text)
+    return [
+        LayerChange(
+            path=path,
+            before=_join(_words(edit, edit.before) for edit in edits.get(path, ())),
+            after=_join(_words(edit, edit.after) for edit in edits.get(path, ())),
+            reason=_join(
+                (
+                    *(edit.reason for edit in edits.get(path, ())),
+                    *texts.get(path, ()),
+                    *(cast.reason for cast in casts.get(path, ())),
+                )
+            ),
+            edits=len(edits.get(path, ())),
+            casts=len(casts.get(path, ())),
+        )
+        for path in dict.fromkeys((*edits, *texts, *casts))
+    ]
+
+
+def _join(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
 
 
 def _rows(found: Iterable[tuple[_Change, Iterable[str]]], most: int | None) -> Iterator[Row]:

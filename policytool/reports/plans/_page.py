@@ -11,7 +11,7 @@ from policytool.commands.migrate import Status
 from policytool.formats import TITLES
 from policytool.formats.discovery import display_path
 from policytool.releases.releases import get
-from policytool.reports._words import generation_words
+from policytool.reports._words import failure_facts, generation_words
 from policytool.reports.page import Block, Fact, Facts, Page, Tone, Verdict
 from policytool.reports.plans import _conversion
 from policytool.reports.plans._changes import changes_table
@@ -32,7 +32,15 @@ _SHOWN: Final = 3
 
 def page(found: Migrations, view: View) -> Page:
     """Return the page, with a group for each file."""
-    return Page(groups=tuple(tuple(_blocks(migration, view)) for migration in found.migrations))
+    return Page(
+        groups=tuple(tuple(_blocks(migration, view)) for migration in found.migrations),
+        failures=failure_facts(found.failures),
+    )
+
+
+def headline(migration: Migration) -> str:
+    """Return what became of a file, in a line without its path."""
+    return _verdict(migration).text
 
 
 def _blocks(migration: Migration, view: View) -> Iterator[Block]:

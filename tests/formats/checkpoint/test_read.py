@@ -23,8 +23,6 @@ from tests.helpers.paths import FIXTURES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from policytool.model.model import Model
-
 WRITTEN: Final = FIXTURES / "checkpoints"
 FLOAT: Final = ("float32", (2,), b"\0" * 8)
 
@@ -35,7 +33,7 @@ class TestCheckpoint(FormatContract):
     samples = tuple(WRITTEN / f"{name}.index" for name in ("saver", "training", "listed"))
 
 
-def layers(model: Model) -> dict[str, list[str]]:
+def layers(model: policytool.Model) -> dict[str, list[str]]:
     """Return the names of each layer's variables."""
     return {layer.path: [variable.name for variable in layer.variables] for layer in model.layers}
 

@@ -164,7 +164,7 @@ def test_pickles_are_observed_and_not_loaded(name: str, tmp_path: Path) -> None:
     assert pickled(path) == [
         (f"{NAME} contains Python pickles ({where}), whose code runs when they are unpickled")
     ]
-    verdicts = {verdict.loader: verdict for verdict in policytool.inspect(str(path)).loaders}
+    verdicts = policytool.inspect(str(path)).releases
     assert not [
         loader for loader, verdict in verdicts.items() if verdict.loads and not verdict.not_judged
     ]
@@ -194,7 +194,7 @@ def test_pickles_beside_other_weights_are_observed(tmp_path: Path) -> None:
     found = policytool.inspect(str(path))
     assert len(pickled(path)) == 1
     assert found.summary.parameters == 14
-    assert "keras3.15" in {verdict.loader for verdict in found.loaders if verdict.loads}
+    assert found.releases["keras3.15"].loads
 
 
 def test_an_unpacked_model_has_the_same(tmp_path: Path) -> None:
@@ -264,6 +264,4 @@ def test_the_newest_keras_loads_no_pickles(tmp_path: Path) -> None:
     assert done.stdout == "ValueError True\n" * 2
     assert not (tmp_path / "ran").exists()
     assert len(pickled(written)) == 1
-    assert not [
-        verdict.loader for verdict in policytool.inspect(str(written)).loaders if verdict.loads
-    ]
+    assert not any(verdict.loads for verdict in policytool.inspect(str(written)).releases.values())

@@ -28,8 +28,8 @@ def test_directory_and_archive_say_the_same(tmp_path: Path) -> None:
         policytool.inspect(tmp_path),
         policytool.inspect(keras_zip(tmp_path / "a.keras")),
     )
-    assert (directory.layers, directory.writer, directory.generation) == (
+    assert (directory.layers, directory.writer, directory.written_by) == (
         archive.layers,
         archive.writer,
-        archive.generation,
+        archive.written_by,
     )

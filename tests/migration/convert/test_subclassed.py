@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from policytool.commands.migrate import Migration
-
 DENSE = ((4, 3), (3,))
 NORM = ((3,), (3,), (3,), (3,))
 
@@ -60,7 +58,7 @@ def write_archive(
     )
 
 
-def convert(path: Path, target: str) -> Migration:
+def convert(path: Path, target: str) -> policytool.Migration:
     """Return what comes of an archive for another library."""
     return policytool.migrate(path, target=target, output=path.with_name("converted.keras"))
 

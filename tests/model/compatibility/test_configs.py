@@ -16,6 +16,7 @@ from policytool.releases.releases import LOADERS
 from tests.helpers.small_models import Config, dense, h5_model, keras_members, keras_zip, sequential
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from policytool.model.model import Verdict
@@ -228,12 +229,9 @@ loaders, and why.
 """
 
 
-def verdicts_on(config: Config, path: Path) -> dict[str, Verdict]:
+def verdicts_on(config: Config, path: Path) -> Mapping[str, Verdict]:
     """Return what the report says of a config in HDF5, by loader."""
-    return {
-        verdict.loader: verdict
-        for verdict in policytool.inspect(str(h5_model(path, config))).loaders
-    }
+    return policytool.inspect(str(h5_model(path, config))).releases
 
 
 @pytest.mark.parametrize(("config", "reason"), REFUSED_CONFIGS)
@@ -320,7 +318,7 @@ def test_a_sequential_that_was_never_built_has_nothing_to_load_into(tmp_path: Pa
     refused, taken = (
         policytool.inspect(
             str(h5_model(tmp_path / f"{weights}.h5", config, weights=weights))
-        ).loaders
+        ).releases.values()
         for weights in (True, False)
     )
     assert all(verdict.reason is not None for verdict in refused)
@@ -338,7 +336,7 @@ def test_a_listed_axis_of_batch_normalization_is_refused_in_archives(tmp_path: P
     )
     found = policytool.inspect(
         str(keras_zip(tmp_path / "model.keras", keras_members(config)))
-    ).loaders
+    ).releases.values()
     assert all(
         ("the axis of a BatchNormalization layer is a list")
         in str([cause.reason for cause in one.causes])

@@ -89,9 +89,9 @@ FILES: Final = sorted(path for path in MEASURED["loads"] if (FIXTURES / path).ex
 
 
 @cache
-def verdicts(path: str) -> dict[str, Verdict]:
+def verdicts(path: str) -> Mapping[str, Verdict]:
     """Return what the report says of a fixture, by loader."""
-    return {verdict.loader: verdict for verdict in policytool.inspect(str(FIXTURES / path)).loaders}
+    return policytool.inspect(str(FIXTURES / path)).releases
 
 
 def disagreements(path: str, found: Iterable[Verdict], said: Mapping[str, bool]) -> list[str]:
@@ -303,8 +303,9 @@ def test_a_savedmodel_without_its_values_loads_nowhere(tmp_path: Path, missing: 
     else:
         shutil.rmtree(model / "variables")
     found = policytool.inspect(str(model))
-    assert not [verdict.loader for verdict in found.loaders if verdict.loads]
-    assert {cause.reason for verdict in found.loaders for cause in verdict.causes} >= {MADE}
+    verdicts = found.releases.values()
+    assert not [verdict.loader for verdict in verdicts if verdict.loads]
+    assert {cause.reason for verdict in verdicts for cause in verdict.causes} >= {MADE}
     (told,) = [
         observation.message
         for observation in found.observations
@@ -324,7 +325,9 @@ def test_layers_that_wait_for_each_other_load_nowhere(name: str) -> None:
     ]["load"]
     assert "loaded" not in measured
     found = policytool.inspect(str(FIXTURES / "attacks" / "models" / name))
-    assert all(STUCK in {cause.reason for cause in verdict.causes} for verdict in found.loaders)
+    assert all(
+        STUCK in {cause.reason for cause in verdict.causes} for verdict in found.releases.values()
+    )
 
 
 def test_rows_stand_for_measured_releases() -> None:
@@ -388,7 +391,7 @@ def test_json_that_was_converted_says_which_family_it_is_of(name: str, tmp_path:
         == 0
     )
     found = policytool.inspect(str(tmp_path / name))
-    assert found.generation is not None
-    assert found.generation.startswith("keras3")
-    assert next(verdict for verdict in found.loaders if verdict.loader == "keras3.15").loads
+    assert found.written_by is not None
+    assert found.written_by.startswith("keras3")
+    assert found.releases["keras3.15"].loads
     assert not [one for one in found.observations if one.code == "mixed-policy-formats"]

@@ -1,0 +1,42 @@
+"""A model in a line: how many layers it has, their policies, and which current releases load it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases.releases import KERAS2, KERAS3, newest
+from policytool.reports._words import FAILS, LOADS, UNKNOWN, loader_ranges
+
+if TYPE_CHECKING:
+    from policytool.model.model import Model
+
+CURRENT: Final = (newest(KERAS2).id, newest(KERAS3).id)
+"""The releases that reports name first, whichever release wrote the file."""
+
+_SHOWN: Final = 3
+"""Policies that the line names."""
+
+
+def headline(model: Model) -> str:
+    """Return the line, without the path of the model."""
+    current = [verdict for verdict in model.loaders if verdict.loader in CURRENT]
+    outcomes = {
+        LOADS: [one.loader for one in current if one.loads],
+        UNKNOWN: [one.loader for one in current if one.not_judged is not None],
+        FAILS: [one.loader for one in current if one.reason is not None],
+    }
+    loading = [f"{label} {loader_ranges(found)}" for label, found in outcomes.items() if found]
+    return "; ".join([_layers(model), *loading])
+
+
+def _layers(model: Model) -> str:
+    total = len(model.layers)
+    layers = f"{total:,} layer{'s' if total != 1 else ''}"
+    counts = sorted(model.summary.policies.items(), key=lambda item: (-item[1], item[0]))
+    if not counts:
+        return f"{layers}, no policy" if total else layers
+    if len(counts) == 1:
+        return f"{layers}, {counts[0][0]}"
+    named = ", ".join(f"{count} {policy}" for policy, count in counts[:_SHOWN])
+    more = len(counts) - _SHOWN
+    return f"{layers}: {named}" + (f" and {more} more policies" if more > 0 else "")

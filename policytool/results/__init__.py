@@ -1,0 +1,16 @@
+"""
+The classes of the values that the Python functions return, for scripts and notebooks.
+
+Each holds the value of one command and shows it: in a line, as HTML in a notebook, as the JSON
+report, and as a pandas DataFrame. Reports and pandas are imported when they are used.
+"""
+
+from __future__ import annotations
+
+from policytool.results.audit import Audit, Finding
+from policytool.results.check import Check
+from policytool.results.comparison import Comparison
+from policytool.results.migration import Migration
+from policytool.results.model import Model
+
+__all__ = ["Audit", "Check", "Comparison", "Finding", "Migration", "Model"]

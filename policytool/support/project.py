@@ -1,0 +1,35 @@
+"""
+Where the project is.
+
+``make docs`` writes the address into the files that cannot import it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+URL: Final = "https://github.example/OWNER/policytool"
+"""
+A placeholder until the project is published: no one can register a name below ``.example`` (RFC
+2606).
+"""
+
+
+def page(name: str) -> str:
+    """Return the address of a page in ``docs``."""
+    return f"{URL}/blob/main/docs/{name}"
+
+
+def schema_id(command: str, version: int) -> str:
+    """Return the identifier of the JSON schema of a command's report."""
+    return f"{URL}/schemas/{command}/{version}"
+
+
+def links() -> dict[str, str]:
+    """Return what package indexes link to, by label."""
+    return {
+        "Repository": URL,
+        "Documentation": f"{URL}/tree/main/docs",
+        "Changelog": f"{URL}/blob/main/CHANGELOG.md",
+        "Issues": f"{URL}/issues",
+    }
