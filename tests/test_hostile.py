@@ -412,7 +412,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "truncated graph": (
         _half_saved("saved_model.pb"),
         "truncated",
-        "saved_model.pb is not the protobuf message",
+        "saved_model.pb is truncated or is not the protobuf message",
     ),
     "mangled graph": (
         _saved(
@@ -436,7 +436,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "truncated metadata": (
         _half_saved("keras_metadata.pb"),
         "truncated",
-        "keras_metadata.pb is not the protobuf message",
+        "keras_metadata.pb is truncated or is not the protobuf message",
     ),
     "metadata is an lfs pointer": (
         _saved("keras_metadata.pb", LFS),

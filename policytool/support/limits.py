@@ -291,7 +291,7 @@ CHECKPOINT_INDEX_BYTES: Final = Limit(
     256 * 2**20,
     BYTES,
     "The EfficientNetB0 index needs 18 kB, about 60 bytes per tensor. The limit also applies "
-    "to the total size of all keys, which prefix compression can reduce to a fraction.",
+    "to all keys after prefix decompression, which can be much larger than the index.",
 )
 CHECKPOINT_ENTRIES: Final = Limit(
     "checkpoint-entries",
@@ -391,7 +391,8 @@ ANSWER_BYTES: Final = Limit(
     2**30,
     BYTES,
     "Size of the result of a worker process. A layer needs about 300 bytes, and `layers` "
-    "limits the number of layers. The result of a diff also contains configs, whose size `json-bytes` limits.",
+    "limits the number of layers. The result of a diff also contains configs, whose size "
+    "`json-bytes` limits.",
 )
 EVENT_BYTES: Final = Limit(
     "event-bytes",

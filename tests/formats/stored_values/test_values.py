@@ -192,7 +192,7 @@ def test_chunks_too_large_to_hold_are_not_read(
 
 def test_text_of_any_length_is_not_read(tmp_path: Path) -> None:
     """Each element is an address of its own, and may be as long as it likes."""
-    assert "fixed length" in reason(
+    assert "fixed-length" in reason(
         h5(tmp_path / "model.h5", np.array(["a", "b"], dtype=h5py.string_dtype()))
     )
 
