@@ -301,7 +301,7 @@ def test_an_interrupted_replacement_is_told(place: Path) -> None:
     ended = run("migrate", "model", "--in-place")
     assert ended.code == 3
     assert "model.bak does" in ended.err
-    assert "Rename it back" in ended.err
+    assert "Rename the backup to the original name" in ended.err
 
 
 def test_lone_metadata_is_migrated(place: Path) -> None:

@@ -269,7 +269,7 @@ class Subject:
             run.code == self.path.code
         ):  # it makes the output anew; the one that was there is still aside
             return
-        if "Rename it back" not in run.said:
+        if "Rename the backup to the original name" not in run.said:
             self._wrong(
                 case,
                 f"the next run ended with {run.code} and does not say how to go on: "
