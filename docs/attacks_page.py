@@ -57,11 +57,11 @@ USES: Final = {
     "deserialize": "`layers.deserialize`",
     "from_config": "`Lambda.from_config`",
     "shape": "`compute_output_shape`",
-    "resave": "`load_model` and `save`",
+    "resave": "`load_model`, then `save`",
     "get_file": "`get_file` with the same arguments",
     "saved_model": "`tf.saved_model.load`",
-    "call": "`load_model` and a call of the model",
-    "signature": "`tf.saved_model.load` and a call of the signature",
+    "call": "`load_model`, then a model call",
+    "signature": "`tf.saved_model.load`, then a signature call",
 }
 """How a file was used, by the word in the record."""
 
@@ -73,14 +73,14 @@ _INTRODUCTION: Final = """\
 
 `make docs` generates this page from `fixtures/attacks.json` and from the current results of `audit`
 and `check`. `fixtures/attacks.py --measure` creates the files and records their effects in each
-release. Each file tries one harmful action: it creates a file, removes a directory, reads another
-file into the model or its outputs, or requests too much memory. Each file was loaded in an empty
-directory, in a process with limited memory and time. If the action did not happen, the release
-either detected the attack or could not read the file at all. The table of advisories does not count
-actions that happened only with `safe_mode=False`.
+release. Each file attempts one harmful action: it creates a file, removes a directory, reads
+another file into the model or its outputs, or requests too much memory. Each file was loaded in an
+empty directory, in a process with limited memory and time. If the action did not happen, the
+release either detected the attack or could not read the file at all. The table of advisories
+ignores actions that happened only with `safe_mode=False`.
 
-Most files without an advisory use functions and ops of TensorFlow as designed. According to the
-[security policy](https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md) of TensorFlow,
+Most files without an advisory use TensorFlow functions and ops as designed. According to the
+[TensorFlow security policy](https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md),
 models are programs. Some of these files fail to load after the action has happened.
 
 No policytool command triggers these actions. `tests/test_attacks.py` verifies this by running all

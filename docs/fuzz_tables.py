@@ -13,8 +13,10 @@ _ADDED: Final = ("executions", "seconds", "crashes", "hangs", "limits", "traced"
 _MOST: Final = ("slowest", "memory")
 
 KINDS: Final = {
-    "changed": "modified valid files, in process",
-    "guided": "modified valid files, also byte by byte, guided by coverage (atheris), in process",
+    "changed": "valid files with modified structure, in process",
+    "guided": (
+        "valid files with modified structure or bytes, guided by coverage (atheris), in process"
+    ),
     "drawn": "models generated and modified by Hypothesis, in process",
     "hostile": "generated hostile and harmless models, for the guard and `audit`, in process",
     "loaded": (
@@ -49,8 +51,8 @@ def fuzzing_page() -> str:
             "corrected lengths and checksums; and single bytes."
         ),
         (
-            "Each run executes either the command line in the process of the fuzzer, only the "
-            "reader, or the tool as a separate process. The commands are `inspect`"
+            "Each run executes the command line in the fuzzer process, calls only a "
+            "reader, or starts the tool as a separate process. The commands are `inspect`"
         ),
         (
             "in every format, `audit` with every target, `migrate` to every policy and target, "
@@ -90,7 +92,7 @@ def fuzzing_page() -> str:
         ),
         (
             "must not open and a directory that they must not write to. They may open files, "
-            "start processes and connect only as they do for any model."
+            "start processes and open connections only as they do for any other model."
         ),
         "",
         "## Totals",
@@ -108,16 +110,16 @@ def fuzzing_page() -> str:
         "",
         *_about_processes(rows),
         (
-            "The tables count crashes and hangs once per run, as they happened before the causes "
-            "were fixed. The section Findings lists their causes, including earlier ones."
+            "The tables count each crash and hang, including those whose causes were fixed later. "
+            "The Findings section lists these causes, and the causes found in earlier runs."
         ),
         "",
         (
-            "When HDF5 files are read in the process of the fuzzer, memory is limited only to "
-            "1.5 GiB of address space. Damaged heaps for which the HDF5 library"
+            "When HDF5 files are read in the fuzzer process, the only memory limit is an "
+            "address space of 1.5 GiB. Damaged heaps for which the HDF5 library"
         ),
         (
-            "allocates memory endlessly or hangs are therefore counted as damaged files and as "
+            "allocates memory without bound or hangs are therefore counted as damaged files and as "
             "hangs. The command limits both (`library-bytes` and `call-seconds` in"
         ),
         "[limits.md](limits.md)), so end-to-end runs satisfy the conditions.",

@@ -290,12 +290,12 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "h5 config nests deeply": (
         _config(DEEP.decode()),
         "json-limit",
-        "model_config nests JSON in at least 201 levels",
+        "model_config nests JSON to a depth of at least 201 levels",
     ),
     "h5 with 500 nested models": (
         _config(small_models.nested(500)),
         "json-limit",
-        "nests JSON in at least",
+        "nests JSON to a depth of at least",
     ),
     "h5 training config is no JSON": (
         _attribute("training_config", "{"),
@@ -343,7 +343,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "config nests deeply": (
         _members(config_json=DEEP),
         "json-limit",
-        "config.json nests JSON in at least",
+        "config.json nests JSON to a depth of at least",
     ),
     "metadata is no JSON": (
         _members(metadata_json=b"{"),
@@ -395,12 +395,12 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "json nests deeply": (
         _file("model.json", DEEP),
         "json-limit",
-        "the file nests JSON in at least 201 levels",
+        "the file nests JSON to a depth of at least 201 levels",
     ),
     "json nests beyond the interpreter": (
         _file("model.json", VERY_DEEP),
         "json-limit",
-        "the file nests JSON in at least 201 levels",
+        "the file nests JSON to a depth of at least 201 levels",
     ),
     "json with a huge number": (
         _file("model.json", b'{"class_name": "Sequential", "config": %b}' % (b"9" * 5000)),
@@ -412,7 +412,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "truncated graph": (
         _half_saved("saved_model.pb"),
         "truncated",
-        "saved_model.pb is not the protobuf message",
+        "saved_model.pb is truncated or is not the protobuf message",
     ),
     "mangled graph": (
         _saved(
@@ -436,7 +436,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "truncated metadata": (
         _half_saved("keras_metadata.pb"),
         "truncated",
-        "keras_metadata.pb is not the protobuf message",
+        "keras_metadata.pb is truncated or is not the protobuf message",
     ),
     "metadata is an lfs pointer": (
         _saved("keras_metadata.pb", LFS),
@@ -457,7 +457,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "layers nested 500 deep": (
         _objects(*_chain(500)),
         "layer-limit",
-        "nests layers in at least 61 levels",
+        "nests layers to a depth of at least 61 levels",
     ),
 }
 

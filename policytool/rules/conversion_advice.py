@@ -41,7 +41,7 @@ def doubt_advice(case: RuleInput, target: str, otherwise: str) -> str:
     if plan is None or plan.conversion is None or plan.refusals:
         return advice(case, target, otherwise) or otherwise
     left = advice(case, target, otherwise)
-    return f"migrate --target {target}{option} converts it{f'; {left}' if left else ''}"
+    return f"migrate --target {target}{option} converts the model{f'; {left}' if left else ''}"
 
 
 def _plan(case: RuleInput, target: str) -> tuple[Plan | None, str]:

@@ -106,8 +106,8 @@ JSON_BYTES: Final = Limit(
     "json-bytes",
     256 * 2**20,
     BYTES,
-    "The largest known config has 1 MB (EfficientNetV2-L). Vocabularies in configs can "
-    "have tens of MB.",
+    "The size of the largest known config (EfficientNetV2-L) is 1 MB. Vocabularies in "
+    "configs can reach tens of MB.",
 )
 JSON_DEPTH: Final = Limit(
     "json-depth",
@@ -124,22 +124,22 @@ YAML_BYTES: Final = Limit(
     8 * 2**20,
     BYTES,
     "Reading YAML takes twenty times as long as reading JSON: 15 seconds for this size. "
-    "The config of EfficientNetV2-L has 1 MB.",
+    "The size of the EfficientNetV2-L config is 1 MB.",
 )
 YAML_VALUES: Final = Limit(
     "yaml-values",
     2_000_000,
     "values",
     "Values are counted after aliases are expanded, because a few lines of nested aliases "
-    "can expand to billions of values. The config of EfficientNetV2-L has 60,000.",
+    "can expand to billions of values. The EfficientNetV2-L config has 60,000 values.",
 )
 JSON_VALUES: Final = Limit(
     "json-values",
     5_000_000,
     "values",
-    "Values are counted by brackets and commas. Each value needs up to a hundred bytes of "
-    "memory. The config of EfficientNetV2-L has 60,000 values; vocabularies in configs "
-    "have up to a million.",
+    "The number of values is derived from brackets and commas. Each value needs up to a "
+    "hundred bytes of memory. The EfficientNetV2-L config has 60,000 values. Vocabularies in "
+    "configs have up to a million entries.",
 )
 LAYERS: Final = Limit(
     "layers",
@@ -151,7 +151,7 @@ LAYER_CALLS: Final = Limit(
     "layer-calls",
     100_000,
     "calls",
-    "Layers of a converted model. Layers of a nested model count once for each call. "
+    "Layers in a converted model. Layers in a nested model count once for each call. "
     "EfficientNetV2-L has 1,031 layers.",
 )
 PATH_CHARACTERS: Final = Limit(
@@ -159,7 +159,7 @@ PATH_CHARACTERS: Final = Limit(
     64 * 2**20,
     "characters",
     "Total length of the paths of all layers, or of all links in HDF5 groups. Each path "
-    "repeats the names of its parents. The paths of EfficientNetV2-L have 50,000 "
+    "repeats the names of its parents. All EfficientNetV2-L paths together have 50,000 "
     "characters.",
 )
 LAYER_DEPTH: Final = Limit(
@@ -173,7 +173,7 @@ H5_OBJECTS: Final = Limit(
     "h5-objects",
     1_000_000,
     "objects",
-    "Groups, datasets and links together. The file of EfficientNetV2-L has 4,000.",
+    "Groups, datasets and links together. The EfficientNetV2-L file has 4,000 of them.",
 )
 H5_DEPTH: Final = Limit(
     "h5-depth", 64, "levels", "Nesting depth of groups. Nested models in wrappers reach about 15."
@@ -182,23 +182,23 @@ H5_ATTRIBUTES: Final = Limit(
     "h5-attributes",
     10_000,
     "attributes",
-    "Attributes of a rewritten group or dataset, or parts of one text. HDF5 slows down as "
-    "their number grows. Keras writes one attribute for each 64 kB of names.",
+    "Attributes of a rewritten group or dataset, or attributes that together store one text. "
+    "HDF5 slows down as their number grows. Keras writes one attribute for each 64 kB of names.",
 )
 H5_RATIO: Final = Limit(
     "h5-ratio",
     50,
     "times",
-    "Size of the values divided by their stored size, for each dataset above 4 MiB and for "
-    "all datasets together above 64 MiB. Compression shrinks pruned weights to a tenth and "
-    "other weights hardly at all.",
+    "Expanded size of the values divided by their stored size, for each dataset above 4 MiB "
+    "and for all datasets together above 64 MiB. Compression shrinks pruned weights to a tenth "
+    "and other weights hardly at all.",
 )
 H5_TEXT_BYTES: Final = Limit(
     "h5-text-bytes",
     256 * 2**20,
     BYTES,
     "Size of the text in an attribute. Each variable-length text counts as the size of the "
-    "whole file, because all of them may refer to the same text.",
+    "whole file, because all such texts may refer to the same bytes.",
 )
 H5_RANK: Final = Limit(
     "h5-rank",
@@ -208,13 +208,13 @@ H5_RANK: Final = Limit(
         "Dimensions of a dataset, or of a tensor in a TensorFlow.js model. TensorFlow.js "
         "supports at most 6."
     ),
-    fixed="the maximum of HDF5 (H5S_MAX_RANK)",
+    fixed="the HDF5 maximum (H5S_MAX_RANK)",
 )
 ZIP_MEMBERS: Final = Limit(
     "zip-members",
     100_000,
     "members",
-    "A `.keras` file has 3 members, and one more for each asset or shard.",
+    "A `.keras` file has 3 members, plus one for each asset or shard.",
 )
 ZIP_RATIO: Final = Limit(
     "zip-ratio",
@@ -240,7 +240,7 @@ PROTO_BYTES: Final = Limit(
     2**31 - 1,
     BYTES,
     "The graph of a SavedModel is a single message.",
-    fixed="the maximum of protobuf for one message",
+    fixed="the protobuf maximum for one message",
 )
 GRAPHS: Final = Limit(
     "graphs",
@@ -255,8 +255,8 @@ PROTO_MESSAGES: Final = Limit(
     "proto-messages",
     5_000_000,
     "messages",
-    "Nested messages. Each needs 2 bytes in the file and 80 bytes in memory. The graph of "
-    "EfficientNetV2-L has a million.",
+    "Nested messages. Each message needs 2 bytes in the file and 80 bytes in memory. The "
+    "EfficientNetV2-L graph has a million messages.",
 )
 OBJECT_NODES: Final = Limit(
     "object-nodes",
@@ -290,8 +290,8 @@ CHECKPOINT_INDEX_BYTES: Final = Limit(
     "checkpoint-index-bytes",
     256 * 2**20,
     BYTES,
-    "The index of EfficientNetB0 has 18 kB, about 60 bytes per tensor. The limit also "
-    "applies to all keys together, because prefix compression can multiply their size.",
+    "The EfficientNetB0 index needs 18 kB, about 60 bytes per tensor. The limit also applies "
+    "to all keys after prefix decompression, which can be much larger than the index.",
 )
 CHECKPOINT_ENTRIES: Final = Limit(
     "checkpoint-entries",
@@ -304,16 +304,13 @@ CHECKPOINT_KEY_BYTES: Final = Limit(
     "checkpoint-key-bytes",
     64 * 2**10,
     BYTES,
-    "A key is a path through objects or scopes. Real keys have a few hundred bytes.",
+    "A key is a path through objects or scopes. Real keys are a few hundred bytes long.",
 )
 CHECKPOINT_ENTRY_BYTES: Final = Limit(
     "checkpoint-entry-bytes",
     2**20,
     BYTES,
-    (
-        "An entry needs about 30 bytes, plus another 30 bytes for each slice of a partitioned "
-        "variable."
-    ),
+    ("An entry needs about 30 bytes, plus 30 bytes for each slice of a partitioned variable."),
 )
 CHECKPOINT_SHARDS: Final = Limit(
     "checkpoint-shards",
@@ -327,30 +324,31 @@ CHECKPOINT_RANK: Final = Limit(
     254,
     "dimensions",
     "Dimensions of a tensor in a checkpoint.",
-    fixed="the maximum of TensorFlow (TensorShape::MaxDimensions)",
+    fixed="the TensorFlow maximum (TensorShape::MaxDimensions)",
 )
 CHECKPOINT_STRING_BYTES: Final = Limit(
     "checkpoint-string-bytes",
     256 * 2**20,
     BYTES,
-    "A string tensor is read completely to verify it. Vocabularies can have tens of MB.",
+    "String tensors are read completely to verify their checksums. Vocabularies can reach "
+    "tens of MB.",
 )
 CHECKPOINT_GRAPH_BYTES: Final = Limit(
     "checkpoint-graph-bytes",
     32 * 2**20,
     BYTES,
-    "The object graph grows about thirtyfold when it is parsed. In a model with 20,000 "
-    "objects, it has about 2 MB.",
+    "The object graph grows about thirtyfold when it is parsed. The graph of a model with "
+    "20,000 objects needs about 2 MB.",
 )
 SETTINGS_BYTES: Final = Limit(
     "settings-bytes",
     2**20,
     BYTES,
-    "A settings file that sets every option has about 3 kB.",
+    "A settings file that sets every option needs about 3 kB.",
     fixed="checked before any option is read",
 )
 LIST_BYTES: Final = Limit(
-    "list-bytes", 64 * 2**20, BYTES, "Paths from stdin. A million paths need about this much."
+    "list-bytes", 64 * 2**20, BYTES, "Paths from stdin. A million paths need about 64 MiB."
 )
 PIPE_SECONDS: Final = Limit(
     "pipe-seconds",
@@ -370,30 +368,31 @@ CALL_SECONDS: Final = Limit(
     "call-seconds",
     10,
     "seconds",
-    "CPU time of one library call, which cannot be stopped in any other way. HDF5 loops "
-    "endlessly on some damaged files. The slowest valid calls, which parse 2 GiB of "
-    "protobuf or 256 MiB of JSON, need less.",
+    "CPU time of one library call, which Python cannot interrupt. HDF5 loops endlessly on some "
+    "damaged files. The slowest valid calls, which parse 2 GiB of protobuf or 256 MiB of "
+    "JSON, need less time.",
 )
 LIBRARY_BYTES: Final = Limit(
     "library-bytes",
     896 * 2**20,
     BYTES,
-    "Additional memory while the HDF5 library reads. It stores a text of `h5-text-bytes` "
-    "three times, and the process stays below 1 GiB.",
+    "Additional memory of the process while the HDF5 library reads. HDF5 keeps three copies of "
+    "a text of `h5-text-bytes`, and the whole process stays below 1 GiB.",
 )
 WRITE_SECONDS: Final = Limit(
     "write-seconds",
     4 * READ_SECONDS.default,
     "seconds",
-    "Time to rewrite one file. Its values are read to count them, read to copy them, "
-    "written, and read back.",
+    "Time to rewrite one file. policytool reads the values once to count them and once to copy "
+    "them, writes them, and reads them back.",
 )
 ANSWER_BYTES: Final = Limit(
     "answer-bytes",
     2**30,
     BYTES,
     "Size of the result of a worker process. A layer needs about 300 bytes, and `layers` "
-    "limits the number of layers. A diff needs configs, which `json-bytes` limits.",
+    "limits the number of layers. The result of a diff also contains configs, whose size "
+    "`json-bytes` limits.",
 )
 EVENT_BYTES: Final = Limit(
     "event-bytes",

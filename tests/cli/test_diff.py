@@ -38,7 +38,7 @@ RELEASES: Final = sorted(truth.parent.name for truth in FIXTURES.glob("*/truth.j
 UNREADABLE: Final = "tfjs-graph"
 """A kind of fixture that has no layers, and is refused."""
 
-QUANTISED: Final = "it is stored quantized"
+QUANTISED: Final = "its values are stored quantized"
 NOT_THE_SAME: Final = "adam_autowrap_mf16"
 """
 ``.keras`` leaves out the loss scaling that compile() adds by itself; HDF5 and SavedModels write it.

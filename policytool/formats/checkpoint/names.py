@@ -128,7 +128,7 @@ def _path(places: Mapping[int, _Place], number: int, attribute: Attribute) -> tu
         number, own = places[number]
         names[:0] = own
         if beyond := limits.OBJECT_DEPTH.exceeded_message(len(names), counting=True):
-            raise BundleError("checkpoint-limit", f"nests objects in {beyond}")
+            raise BundleError("checkpoint-limit", f"nests objects to a depth of {beyond}")
     return tuple(names) or (attribute.name,)
 
 

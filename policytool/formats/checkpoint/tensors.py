@@ -53,12 +53,12 @@ def reasons() -> Iterator[None]:
 def _entry(bundle: Bundle, key: str | None, tensor: Tensor) -> Entry:
     entry = bundle.entries.get(key) if key is not None else None
     if entry is None:
-        raise ValuesError("the checkpoint has no values for it")
+        raise ValuesError("the checkpoint contains no values for this variable")
     if tensor.shape is not None and -1 not in tensor.shape and entry.shape != tensor.shape:
-        raise ValuesError(f"the checkpoint has values of shape {list(entry.shape)} for it")
+        raise ValuesError(f"the checkpoint stores this variable with shape {list(entry.shape)}")
     if entry.dtype != tensor.dtype:
         raise ValuesError(
-            f"the checkpoint has values of dtype {entry.dtype} for it, but the graph "
-            f"declares {tensor.dtype}"
+            f"the checkpoint stores this variable as {entry.dtype}, but the graph declares "
+            f"{tensor.dtype}"
         )
     return entry

@@ -183,7 +183,7 @@ def _exact(block: Array, dtype: np.dtype[Any]) -> Array:
 def _fill(placement: Placement) -> Iterator[Array]:
     """Yield the values that the placement gives itself."""
     if placement.fill is None:
-        raise ValuesError("neither the source nor the conversion has values")
+        raise ValuesError("neither the source nor the conversion provides values")
     total, dtype = math.prod(placement.shape), dtype_of(placement)
     if len(placement.fill) not in {1, total}:
         raise ValuesError(

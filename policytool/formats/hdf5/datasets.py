@@ -47,7 +47,7 @@ def blocks(root: h5g.GroupID, path: tuple[str, ...], tensor: Tensor) -> Iterator
     try:
         dataset = dataset_at(root, path)
         if dataset is None:
-            raise ValuesError("the file has no values for it")
+            raise ValuesError("the file contains no values for this variable")
         _check(dataset)
         for slab in slabs(dataset):
             yield _read(dataset, slab, tensor.dtype)

@@ -58,7 +58,7 @@ def names(group: h5py.Group, attribute: str, values: Sequence[str]) -> None:
     if data.size and data.dtype.itemsize > _LARGEST_ATTRIBUTE:
         raise WriteError(
             "not-rewritable",
-            f"a name in {attribute} is longer than HDF5 can store ({_LARGEST_ATTRIBUTE} bytes)",
+            f"a name in {attribute} is too long for HDF5 (maximum {_LARGEST_ATTRIBUTE} bytes)",
         )
     pieces = [data]
     while any(piece.nbytes > _LARGEST_ATTRIBUTE for piece in pieces):

@@ -113,7 +113,7 @@ def _weights_alone(
         raise probe.failure(
             "h5-not-keras",
             f"is HDF5, but not a Keras file: it has neither {CONFIG} nor layer groups "
-            f"(found: {found}); expected a file that model.save() wrote",
+            f"(found: {found}); expected a file written by model.save()",
         )
     return Document(
         path=probe.shown,

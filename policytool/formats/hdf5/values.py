@@ -135,7 +135,7 @@ class KerasValues:
         """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
         root = next((root for root in self._roots if _hdf5.holds(root, tensor.path)), None)
         if root is None:
-            raise ValuesError("the file has no values for it")
+            raise ValuesError("the file contains no values for this variable")
         yield from _hdf5.blocks(root, tensor.path, tensor)
 
     def in_order(self, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

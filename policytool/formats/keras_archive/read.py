@@ -115,7 +115,7 @@ def _weights(probe: Probe, infos: list[zipfile.ZipInfo]) -> list[zipfile.ZipInfo
     then pass for any number of weights.
     """
     if beyond := limits.WEIGHTS_SHARDS.exceeded_message(len(infos)):
-        raise probe.failure("zip-limit", f"has its weights in {beyond}")
+        raise probe.failure("zip-limit", f"stores its weights in {beyond}")
     placed = sorted((info.header_offset, info.compress_size, info.filename) for info in infos)
     for (start, size, name), (next_start, _, next_name) in pairwise(placed):
         if start + size > next_start:

@@ -119,7 +119,7 @@ class _Reader:
         while pending:
             body, bindings, scope, callers = pending.pop()
             if beyond := limits.CALL_DEPTH.exceeded_message(len(callers), counting=True):
-                raise GraphLimitError(f"nests calls in {beyond}")
+                raise GraphLimitError(f"nests calls to a depth of {beyond}")
             for node in body:
                 name = (
                     node.name
@@ -134,7 +134,7 @@ class _Reader:
                 )
                 if (depth := name.count("/")) > deepest:
                     raise GraphLimitError(
-                        f"nests scopes in {limits.SCOPE_DEPTH.exceeded_message(depth)}"
+                        f"nests scopes to a depth of {limits.SCOPE_DEPTH.exceeded_message(depth)}"
                     )
                 *above, _ = name.split("/")
                 found = [bindings[source] for source in node.inputs if source in bindings]

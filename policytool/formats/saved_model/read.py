@@ -90,8 +90,8 @@ def read(probe: Probe) -> Document:
         raise probe.failure(
             "savedmodel-empty",
             (
-                f"{GRAPH} contains no graph; expected the output of tf.saved_model.save or "
-                "model.save"
+                f"{GRAPH} contains no graph; expected a SavedModel written by "
+                "tf.saved_model.save or model.save"
             ),
         )
     if beyond := limits.GRAPHS.exceeded_message(len(saved.meta_graphs)):
@@ -455,7 +455,7 @@ def _scoped_tensors(
         if copies:
             message = (
                 f"{len(copies)} of the variables are copies that no function reads, because "
-                "Keras 3 exports each variable twice; they are counted once"
+                "Keras 3 exports each variable twice; each is counted once"
             )
             observations.append(Observation(code="variable-copies", message=message))
         for index, node in enumerate(graph.object_graph.nodes):

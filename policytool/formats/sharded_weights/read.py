@@ -67,8 +67,8 @@ def _names(probe: Probe, value: Json) -> list[str]:
     if not isinstance(mapped, dict):
         raise probe.failure(
             "json-not-keras",
-            f"is JSON with a {MAP} that is not an object; expected the output of "
-            f"model.save_weights to NAME{SUFFIX}",
+            f"is JSON with a {MAP} that is not an object; expected a file written by "
+            f"model.save_weights('NAME{SUFFIX}')",
         )
     found: dict[str, None] = {}
     for names in mapped.values():
@@ -76,12 +76,12 @@ def _names(probe: Probe, value: Json) -> list[str]:
             if not isinstance(name, str) or not name.endswith(SHARD_SUFFIX):
                 raise probe.failure(
                     "json-not-keras",
-                    f"is a weight map, but not of Keras shards: it refers to {name!r}; "
-                    f"expected NAME_00000{SHARD_SUFFIX}",
+                    f"is a weight map that does not list Keras shards: it refers to {name!r}; "
+                    f"expected names such as NAME_00000{SHARD_SUFFIX}",
                 )
             found[name] = None
     if beyond := limits.WEIGHTS_SHARDS.exceeded_message(len(found)):
-        raise probe.failure("h5-limit", f"has its weights in {beyond}")
+        raise probe.failure("h5-limit", f"stores its weights in {beyond}")
     return list(found)
 
 

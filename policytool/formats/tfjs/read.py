@@ -72,8 +72,8 @@ def read(probe: Probe) -> Document:
     if topology is not None and not is_serialised(config):
         raise probe.failure(
             "tfjs-not-keras",
-            "has a modelTopology without class_name and config; expected the output of "
-            "save_keras_model of tensorflowjs",
+            "has a modelTopology without class_name and config; expected a file written by "
+            "tensorflowjs.converters.save_keras_model",
         )
     layout = (
         Layout.OBJECT_PATHS

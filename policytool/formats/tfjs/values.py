@@ -45,11 +45,11 @@ class TfjsValues:
         """Yield a tensor's values; see :class:`policytool.formats.stored_values.Values`."""
         place = self._places.get(tensor)
         if place is None:
-            raise ValuesError("the file has no values for it")
+            raise ValuesError("the file contains no values for this variable")
         if place.quantised:
-            raise ValuesError("it is stored quantized")
+            raise ValuesError("its values are stored quantized")
         if tensor.dtype == _STRING or place.offset is None:
-            raise ValuesError("text in shards and the data after it cannot be read")
+            raise ValuesError("text in shards, and the data after the text, cannot be read")
         dtype = numpy_dtype(tensor.dtype)
         try:
             yield from whole(

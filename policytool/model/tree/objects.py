@@ -78,7 +78,7 @@ def _visit(walk: _Walk, node: ObjectNode, parent: int | None, attribute: str, de
     if beyond := limits.LAYERS.exceeded_message(len(walk.sites) + 1, counting=True):
         raise LimitError(f"its object graph contains {beyond}")
     if beyond := limits.LAYER_DEPTH.exceeded_message(depth, counting=True):
-        raise LimitError(f"its object graph nests layers in {beyond}")
+        raise LimitError(f"its object graph nests layers to a depth of {beyond}")
     metadata = _metadata(walk.document, node)
     class_name, registered = split_class(
         str(metadata.get("class_name")), metadata.get("registered_name")

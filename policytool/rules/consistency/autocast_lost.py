@@ -1,5 +1,5 @@
 """
-Layers have ``autocast=False``, which only a SavedModel of TF 2.12 and later preserves.
+Layers have ``autocast=False``, which only SavedModels written by TF 2.12 and later preserve.
 
 A layer with ``autocast=False`` does not cast its inputs. If the attribute is lost, the layer casts
 its inputs to its compute dtype. TF 2.12, TF 2.15 and tf_keras 2.21 restore the attribute from a

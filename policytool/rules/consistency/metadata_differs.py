@@ -6,7 +6,7 @@ TF 2.5 writes the metadata of each layer to both ``keras_metadata.pb`` and ``sav
 models from the same directory. The rule ignores the numbers of shared objects, because they may be
 in only one of the copies.
 
-Sources: keras/saving/saved_model/load.py of TF 2.5.3; SavedModels written by TF 2.5.3.
+Sources: keras/saving/saved_model/load.py in TF 2.5.3; SavedModels written by TF 2.5.3.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ Signatures differ from the baseline: one is missing, or the names or dtypes of i
 changed.
 
 Clients of a served model send and expect the dtypes of its signatures. If the last layer has no
-float32 policy, a policy change turns the outputs of the model from float32 to float16 or back, and
-the first symptom is a client that fails. The rule reports a new signature as a note, because it
+float32 policy, a policy change switches the outputs of the model from float32 to float16 or back,
+and the first symptom is a failing client. The rule reports a new signature as a note, because it
 does not affect existing clients.
 
 Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420;

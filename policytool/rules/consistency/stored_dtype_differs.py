@@ -5,13 +5,13 @@ Releases create each variable in the dtype from the config and silently cast the
 float32 values become float16, or float16 values fill float32 variables without regaining precision.
 The rule checks the float variables of built-in Keras layers whose policy is in the file. It
 accounts for layers that keep their variables in a different dtype, such as BatchNormalization under
-the float16 policy of Keras 2. bfloat16 variables stored as float32 are correct if no release can
+the float16 policy of Keras 2. It accepts bfloat16 variables stored as float32 if no release can
 read bfloat16 from the file format (PT403). The rule skips quantized layers, integers, and
 TensorFlow.js models, which store only float32.
 
 Sources: the variables of every class under every policy in tf_keras 2.21 and Keras 3.15
-(policytool/releases/data/layer_dtypes.json). From a file of TF 2.15 with float16 or float64 values
-instead of float32, tf_keras 2.21 silently created float32 variables.
+(policytool/releases/data/layer_dtypes.json). When tf_keras 2.21 loaded a TF 2.15 file with float16
+or float64 values instead of float32, it silently created float32 variables.
 """
 
 from __future__ import annotations

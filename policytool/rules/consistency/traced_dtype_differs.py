@@ -7,8 +7,8 @@ policies. If only the metadata was edited, serving and training use different mo
 compares only the matrix products, convolutions and RNN kernels of each layer. Other ops prove
 nothing: by design, a float16 BatchNormalization computes in float32 between casts.
 
-Sources: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h for the ops; the graphs of
-TF 2.1 to tf_keras 2.21, which all match their metadata when they are saved.
+Sources: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h for the ops; graphs saved
+by TF 2.1 to tf_keras 2.21, all of which match their metadata.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@ Variables are stored as bfloat16, which no release can read from this file forma
 
 HDF5 has no bfloat16 type, so Keras writes two untyped bytes per value. Only Keras 3 can read them,
 and only from its own ``.keras`` files. No release can read them from whole-model HDF5 files or from
-the ``.keras`` files of Keras 2, not even the release that wrote the file (``No cast function
-available``, ``data type 'bfloat16' not understood``). ``migrate`` stores the same values as
-float32, which every release reads under a bfloat16 policy.
+Keras 2 ``.keras`` files, not even the release that wrote the file (``No cast function available``,
+``data type 'bfloat16' not understood``). ``migrate`` stores the same values as float32, which every
+release reads under a bfloat16 policy.
 
-Sources: files of TF 2.3 and 2.15, loaded in all releases from TF 2.3 to Keras 3.15 before and after
-``migrate`` (fixtures/loads.json, fixtures/loads_migrated.json).
+Sources: files written by TF 2.3 and 2.15, and loaded in all releases from TF 2.3 to Keras 3.15
+before and after ``migrate`` (fixtures/loads.json, fixtures/loads_migrated.json).
 """
 
 from __future__ import annotations

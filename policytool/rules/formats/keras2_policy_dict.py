@@ -6,8 +6,8 @@ Keras 3 fails with ``'str' object has no attribute 'quantization_mode'``. TF 2.5
 and every Keras 3 release read the policy name, which ``migrate`` writes instead. With ``--target``,
 the rule incompatible-policy-format reports such policies for each target that cannot read them.
 
-Sources: keras/src/dtype_policies/__init__.py of Keras 3.15 (``deserialize``); measured with Keras
-3.0 to 3.15 on the files of 12 releases; leondgarse/Keras_insightface issue 132.
+Sources: keras/src/dtype_policies/__init__.py in Keras 3.15 (``deserialize``); measured with Keras
+3.0 to 3.15 on files written by 12 releases; leondgarse/Keras_insightface issue 132.
 """
 
 from __future__ import annotations

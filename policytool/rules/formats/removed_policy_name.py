@@ -1,14 +1,14 @@
 """
 Layers use a policy name that later releases removed.
 
-TF 1.15 and 2.0 supported ``<dtype>_with_float32_vars``, such as ``float16_with_float32_vars``.
-Every release from TF 2.1 on raises an error for these names, and even TF 1.15 and 2.0 cannot read
-them from files. Keras 3.1 and 3.2 could quantize a float16 policy to int8; later releases cannot.
-``migrate`` writes the current names of the same policies, ``mixed_float16`` and ``mixed_bfloat16``.
-``float64_with_float32_vars`` has no equivalent successor.
+TF 1.15 and 2.0 supported ``<dtype>_with_float32_vars``, such as ``float16_with_float32_vars``. TF
+2.1 and later raise an error for these names, and even TF 1.15 and 2.0 cannot read them from files.
+Keras 3.1 and 3.2 could quantize a float16 policy to int8; later releases cannot. ``migrate`` writes
+the current names of the same policies, ``mixed_float16`` and ``mixed_bfloat16``.
+``float64_with_float32_vars`` has no equivalent.
 
-Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py of TF 2.0.4 and 2.1.4;
-keras/src/dtype_policies/dtype_policy.py of Keras 3.2 and 3.3; measured with ``Dense.from_config``
+Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py in TF 2.0.4 and 2.1.4;
+keras/src/dtype_policies/dtype_policy.py in Keras 3.2 and 3.3; measured with ``Dense.from_config``
 in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15, all of which raise an error.
 """
 

@@ -4,16 +4,16 @@ Different objects have the same ``shared_object_id``.
 TF 2.5 and later number the objects in a config and write a shared object in full at each use. TF
 2.5 to tf_keras 2.21 silently use the first object with a given number everywhere, even if the other
 objects have different values or classes. If only one of several shared policies was edited, the
-edit therefore has no effect. Likewise, an initializer with the number of another object is replaced
-by that object.
+edit therefore has no effect. Likewise, releases replace an initializer that has the same number as
+another object with that object.
 
-Sources: tensorflow/python/keras/utils/generic_utils.py of TF 2.5.3 (``SharedObjectLoadingScope``);
-measured with files of TF 2.5 to 2.15, loaded in TF 2.5 to 2.15 and tf_keras 2.21. In these files,
-the policy of one layer was changed, or initializers of two classes were given the same number.
-Releases use the first object in HDF5 files, SavedModels and the ``.keras`` files of TF 2.12. In
-JSON, they do so up to TF 2.12; later releases do so for everything except policies. In ``.keras``
-files of TF 2.13 and later and of Keras 3, they use each object as written, so this rule does not
-check these files.
+Sources: tensorflow/python/keras/utils/generic_utils.py in TF 2.5.3 (``SharedObjectLoadingScope``);
+measured with files written by TF 2.5 to 2.15 and loaded in TF 2.5 to 2.15 and tf_keras 2.21. In
+these files, the policy of one layer was changed, or initializers of two classes were given the same
+number. Releases use the first object in HDF5 files, SavedModels and ``.keras`` files written by TF
+2.12. In JSON, releases up to TF 2.12 do so for all objects, and later releases do so for all
+objects except policies. In ``.keras`` files written by TF 2.13 and later or by Keras 3, releases
+use each object as written, so this rule does not check these files.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
 
 def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
     place, other = where(loaded, first[0]), others[0]
-    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    more, have = (f" and {len(others) - 1} more", "have") if len(others) > 1 else ("", "has")
     message = (
-        f"{_describe(other[1])} at {where(loaded, other[0])}{more} has the same {_ID} "
+        f"{_describe(other[1])} at {where(loaded, other[0])}{more} {have} the same {_ID} "
         f"({first[1][_ID]}) as {_describe(first[1])} at {place}, which releases use instead"
     )
     policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))

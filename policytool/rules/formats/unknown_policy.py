@@ -1,11 +1,12 @@
 """
-Policy is unknown to every release of Keras.
+Policy does not exist in any Keras release.
 
-TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15 have no policy with this name or class. It is a
-typo, a custom policy class, or a policy of a release newer than this version of policytool. The
-model fails to load unless you pass a custom object with this name.
+TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15 have no policy with this name or class. The
+policy is a typo, a custom class, or newer than this version of policytool. The model fails to load
+unless you pass a custom object with this name.
 
-Source: the names and classes that each release reads and writes, listed by running the releases.
+Source: the names and classes that each release reads and writes, determined by running the
+releases.
 """
 
 from __future__ import annotations

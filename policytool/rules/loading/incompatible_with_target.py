@@ -86,7 +86,7 @@ _OTHERWISE: Final = (
 )
 _ADVICE: Final = {
     Obstacle.DTYPE: (
-        "set a policy that has kernels: float32, or mixed_float16 or mixed_bfloat16 "
+        "set a policy with supported dtypes: float32, or mixed_float16 or mixed_bfloat16 "
         "instead of a pure 16-bit policy"
     ),
 }

@@ -3,8 +3,8 @@ Compatibility of the model with the target release is unknown.
 
 The model contains a custom class, a Lambda, an op that is called by name, or a key that no known
 release writes. To find out whether the target supports it, you must load the model. If ``migrate
---target`` can convert the model, the finding contains the command and the question that remains
-open; otherwise, it contains the reason.
+--target`` can convert the model, the finding contains the command and the parts that remain
+unknown; otherwise, it contains the reason.
 
 Sources: docs/compatibility.md, which lists the checks and shows how the real releases loaded the
 fixtures.

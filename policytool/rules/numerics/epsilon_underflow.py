@@ -2,17 +2,17 @@
 Layer or optimizer uses an epsilon that float16 cannot represent.
 
 An epsilon prevents a division by zero. In float16, values up to 0.00000003 become 0, and values
-below 0.00006 lose precision. The rule reports layers that use their epsilon in float16:
-GroupNormalization of tf_keras, and LayerNormalization of tf_keras under the pure float16 policy.
-With an epsilon of 1e-8, both return NaN for a constant input. The rule skips layers that cast to
-float32 and back: BatchNormalization, the normalization layers of Keras 3, and LayerNormalization of
-tf_keras under mixed_float16. If a custom class has an epsilon in its config, the rule reports a
-note, because the file does not show how the class uses it.
+below 0.00006 lose precision. The rule reports layers that use their epsilon in float16: the
+tf_keras GroupNormalization layer, and the tf_keras LayerNormalization layer under the pure float16
+policy. With an epsilon of 1e-8, both return NaN for a constant input. The rule skips layers that
+cast to float32 and back: BatchNormalization, the Keras 3 normalization layers, and the tf_keras
+LayerNormalization layer under mixed_float16. If a custom class has an epsilon in its config, the
+rule reports a note, because the file does not show how the class uses it.
 
-An optimizer uses its epsilon in the dtype of the model's variables. With float16 variables, an
+An optimizer applies its epsilon in the dtype of the model's variables. With float16 variables, an
 epsilon of 1e-8 produces NaN for every zero gradient; with Adamax, 1e-7 does so as well. With the
-default epsilon of 1e-7 and a learning rate of 0.01, three steps of Adam moved a weight with a
-gradient of 1e-4 from 1 to -0.5 instead of 0.97.
+default epsilon of 1e-7 and a learning rate of 0.01, three Adam steps moved a weight with a gradient
+of 1e-4 from 1 to -0.5 instead of 0.97.
 
 Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, whose optimizers return the same
 results; https://github.com/keras-team/keras/issues/22586.

@@ -1,7 +1,7 @@
 """
 Integer IDs are rounded to 16-bit floats before a lookup or an embedding.
 
-A layer casts float inputs to its compute dtype, and so do Reshape and Concatenate. float16
+Layers cast float inputs to their compute dtype, and even Reshape and Concatenate do so. float16
 represents all integers up to 2048, and bfloat16 all integers up to 256. For example, the ID 2909
 becomes 2908 in float16 and 2912 in bfloat16, and 65535 becomes infinite in float16. The model then
 silently looks up the wrong row. Layers do not cast integer inputs, but an input layer with a 16-bit

@@ -7,7 +7,7 @@ back. The rule reports this as a warning, or as an error if the CPU has no kerne
 is always the policy, because a float32 kernel exists. The rule checks the ops of each Keras layer
 and, for a SavedModel, also the ops of its graph.
 
-Source: the kernel registry of TensorFlow 2.21, and layers traced with tf_keras 2.21 and Keras 3.15.
+Source: the TensorFlow 2.21 kernel registry, and layers traced with tf_keras 2.21 and Keras 3.15.
 For the CPU, the registry matches the layers that failed when they were called. For GPUs, only the
 registry was used; no layer was called on a GPU. Kernels that oneDNN adds on some CPUs are not
 included.

@@ -6,7 +6,7 @@ training diverged; with mixed_float16, this often happens because losses were no
 also checks the variables of the optimizer, but not those of metrics. It requires ``--weights``,
 because it reads the stored values. A note lists the values that could not be read.
 
-Sources: IEEE 754; TensorFlow's guide to mixed precision, about gradients that overflow,
+Sources: IEEE 754; the section on gradient overflow in TensorFlow's guide to mixed precision,
 https://www.tensorflow.org/guide/mixed_precision.
 """
 

@@ -12,8 +12,8 @@ because it reads the stored values.
 
 Sources: IEEE 754, binary16; the variables that layers cast, determined with tf_keras 2.21 and Keras
 3.15. Of 261 variables in 14 published models, 45 contain such values, and three consist mostly of
-them. In one regularized kernel, they make up 90 % of the values, but the sums come from the other
-10 %. No variable consists only of such values.
+them. In one regularized kernel, they make up 90% of the values, but the sums come from the other
+10%. No variable consists only of such values.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
                 if counts.flushed > _MOST * rest or counts.flushed + counts.subnormal < rest
                 else Severity.NOTE
             )
+            dtype = compute_dtype(found.loaded, found.index)
             message = (
-                f"{layer.path} computes in {compute_dtype(found.loaded, found.index)}, but "
+                f"{layer.path} computes in {dtype}, but "
                 f"{counts.flushed + counts.subnormal} of {rest} nonzero values in {name} "
-                f"are too small for it: {counts.flushed / rest:.0%} become 0, "
+                f"are too small for {dtype}: {counts.flushed / rest:.0%} become 0, "
                 f"{counts.subnormal / rest:.0%} lose precision"
             )
             remedy = to_float32(found.loaded, (found.index,))

@@ -4,15 +4,16 @@ Layer class has known errors in its 16-bit compute dtype.
 The affected classes depend on the library: tf_keras averages and normalizes in the compute dtype,
 whereas Keras 3 casts to float32 and back. The rule checks the library that wrote the file and, with
 ``--target``, the target library as well. Most of these errors produce neither NaN nor a warning: in
-float16, a GlobalAveragePooling2D of tf_keras over 128x128 values of 10 returns 2. A config contains
-neither the size of pooled images nor the learned values of a Normalization, so the rule reports
-notes for these classes. If the config of a Normalization contains its mean and variance, the rule
-checks these values. ``migrate --to`` keeps all these layers in float32.
+float16, the tf_keras GlobalAveragePooling2D layer returns 2 for 128x128 values that are all 10. A
+config contains neither the size of pooled images nor the learned values of a Normalization layer,
+so the rule reports findings for these classes as notes. If the config of a Normalization layer
+contains its mean and variance, the rule checks these values. ``migrate --to`` keeps all these
+layers in float32.
 
 Sources: each class was measured on CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0, and
 compared with the same layer in float32 with equal weights; the message contains the result. The
-lists of ops that the automatic mixed precision of TensorFlow and PyTorch keeps in float32 agree,
-except for classes that upcast their inputs themselves.
+results agree with the lists of ops that automatic mixed precision in TensorFlow and PyTorch keeps
+in float32, except for classes that upcast their inputs themselves.
 """
 
 from __future__ import annotations

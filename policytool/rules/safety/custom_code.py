@@ -7,7 +7,7 @@ custom layer can compute in any dtype, so its policy proves little. The rule rep
 each class or function, with the number of layers, losses and metrics that use it. A SavedModel with
 traces loads without the code, at least in Keras 2, because its graph replaces the code.
 
-Sources: keras/src/saving/serialization_lib.py of Keras 3.15.1, ``_retrieve_class_or_fn``; the layer
+Sources: keras/src/saving/serialization_lib.py in Keras 3.15.1, ``_retrieve_class_or_fn``; the layer
 classes that each release exports.
 """
 

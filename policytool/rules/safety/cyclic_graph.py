@@ -3,12 +3,12 @@ Layers depend on each other in a cycle, so loading never ends.
 
 The config of a functional model lists the inputs of each layer call. No build order exists if two
 layers use each other's output, a layer uses its own output, or an input refers to a missing call.
-Releases retry a layer whose inputs are missing. Keras 2 retries endlessly, and so does Keras 3 up
-to 3.14 for HDF5 files and for nodes in the Keras 2 format. The process that loads the file then
-runs until it is killed. No release writes such a graph.
+Releases retry a layer whose inputs are missing. Keras 2 retries forever, and so does Keras 3 up to
+3.14 for HDF5 files and for nodes in the Keras 2 format. The process that loads the file then runs
+until it is killed. No release writes such a graph.
 
 Sources: ``endless_graph.h5`` and ``endless_graph.keras`` in docs/attacks.md;
-``reconstruct_from_config`` in keras/engine/functional.py of Keras 2.
+``reconstruct_from_config`` in keras/engine/functional.py in Keras 2.
 """
 
 from __future__ import annotations

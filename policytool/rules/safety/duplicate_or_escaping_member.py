@@ -9,7 +9,7 @@ SavedModel and another model. Keras writes none of these. An archive with an ext
 ratio causes an error (exit code 3), not a finding.
 
 Sources: CVE-2025-12060 and CVE-2025-12638 for members that escape; ``_reject_zip_bomb`` in
-keras/src/saving/saving_lib.py of Keras 3.15.1 for the rest.
+keras/src/saving/saving_lib.py in Keras 3.15.1 for the rest.
 """
 
 from __future__ import annotations

@@ -5,21 +5,21 @@ A Lambda layer contains the bytecode of a Python function. It can be at any dept
 nested models and RNN cells. A ``__lambda__`` object also contains bytecode and can be an
 activation, initializer, loss, metric or learning-rate schedule. Releases build the function when
 they load the model, and call it to determine the shape of the layer. Bytecode can do anything that
-Python can, and runs only in the Python version that wrote it. Keras 3 rejects it unless
+Python can, and runs only in the Python version that wrote it. Keras 3 rejects bytecode unless
 ``safe_mode=False`` is set or code loaded earlier disables safe mode; Keras 3.0 to 3.11.2 do not
-check HDF5. Keras 2 and TensorFlow run it; for HDF5, tf_keras 2.21 does so even with
+check HDF5. Keras 2 and TensorFlow run bytecode; for HDF5, tf_keras 2.21 does so even with
 ``safe_mode=True``. The rule does not analyze the code.
 
 The weights in a ``.keras`` archive can be a pickle (``model.weights.npz``), which executes code
 when it is loaded.
 
 The rule reports a note for YAML that calls Python classes, which TF 1.15 to 2.2 write. These
-classes contain one value and are harmless, and policytool rejects other tags. PyYAML 5.2 and later
-cannot read them.
+classes contain one value and are harmless. policytool rejects all other tags. PyYAML 5.2 and later
+cannot read such files.
 
-Sources: CVE-2024-3660, CVE-2025-9905, CVE-2026-12481; keras/src/layers/core/lambda_layer.py of
-Keras 3.15.1. With ``safe_mode=True``, Keras 3.6.0 and tf_keras 2.21.0 ran the Lambda of an HDF5
-file of TF 2.15, and Keras 3.15.1 rejected it.
+Sources: CVE-2024-3660, CVE-2025-9905, CVE-2026-12481; keras/src/layers/core/lambda_layer.py in
+Keras 3.15.1. With ``safe_mode=True``, Keras 3.6.0 and tf_keras 2.21.0 ran the Lambda in an HDF5
+file written by TF 2.15, and Keras 3.15.1 rejected it.
 """
 
 from __future__ import annotations

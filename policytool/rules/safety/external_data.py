@@ -9,7 +9,7 @@ inside the file, so the rule reports it as a warning. Releases append the name o
 to the directory of the model, and a name such as ``../../secret`` leaves that directory. policytool
 does not follow any of these references.
 
-Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py of
+Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py in
 Keras 3.15.1. According to the advisory, 3.12.1 and 3.13.2 contain the fix. Keras 3.14.0 rejected
 external storage in ``.keras`` files. From HDF5 files, it read another file through external
 storage, an external link and a virtual dataset, as earlier releases do. Keras 3.15.1 rejected all

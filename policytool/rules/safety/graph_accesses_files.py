@@ -8,8 +8,8 @@ MergeV2Checkpoints, InitializeTableFromTextFile) unless their paths come from th
 saver or from an asset. ``tf.print`` is a note, or an error if it prints to a file. PT612 reports
 ops that are not on the reviewed lists.
 
-Sources: TensorFlow's SECURITY.md, about untrusted models; the op registry of TensorFlow 2.21.0,
-searched by argument name; ``saved_model_cli scan`` of the same release, which looks for PrintV2,
+Sources: TensorFlow's SECURITY.md, about untrusted models; the TensorFlow 2.21.0 op registry,
+searched by argument name; ``saved_model_cli scan`` in the same release, which looks for PrintV2,
 ReadFile and WriteFile.
 """
 

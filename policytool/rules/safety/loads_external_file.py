@@ -11,9 +11,9 @@ model can read it.
 
 Sources: CVE-2026-1462 (TFSMLayer), CVE-2025-49655 (TorchModuleWrapper), CVE-2025-12058
 (vocabulary); keras/src/export/tfsm_layer.py, keras/src/utils/torch_utils.py and
-keras/src/layers/preprocessing/index_lookup.py of Keras 3.15.1. tf_keras 2.21.0 filled a
-``StringLookup`` that has a path with the content of that file when it loaded a model. Keras 3.6.0
-and 3.15.1 did so when they built the layer with safe mode disabled.
+keras/src/layers/preprocessing/index_lookup.py in Keras 3.15.1. If ``vocabulary`` is a path,
+tf_keras 2.21.0 filled the ``StringLookup`` layer with the content of that file when it loaded the
+model. Keras 3.6.0 and 3.15.1 did so when they built the layer with safe mode disabled.
 """
 
 from __future__ import annotations

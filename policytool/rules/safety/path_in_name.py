@@ -6,7 +6,7 @@ vocabularies. If a name contains ``../``, an absolute path or a NUL character, K
 writes files elsewhere on the machine. A plain slash is harmless: layers of DenseNet have names such
 as ``conv1/bn``.
 
-Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_lib.py of Keras
+Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_lib.py in Keras
 3.15.1, which rejects such paths.
 """
 

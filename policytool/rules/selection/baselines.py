@@ -187,10 +187,10 @@ def parse(text: str) -> Baseline:
     except jsontext.JsonError as error:
         raise BaselineError(f"{error}; write it again with --write-baseline") from error
     if not isinstance(held, dict) or not {"version", "findings"} <= held.keys():
-        raise BaselineError("is not a baseline; expected the output of --write-baseline")
+        raise BaselineError("is not a baseline; expected a file written by --write-baseline")
     if held["version"] != VERSION:
         raise BaselineError(
-            f"is a baseline of version {held['version']!r}, but this policytool reads "
+            f"is a baseline of version {held['version']!r}, but policytool supports "
             f"version {VERSION}; write it again with --write-baseline"
         )
     return Baseline(

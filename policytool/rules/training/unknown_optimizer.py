@@ -4,8 +4,8 @@ Saved optimizer has a format that no release of Keras writes.
 The loss scale of this optimizer is unknown, and ``migrate`` leaves the optimizer unchanged. The
 model fails to load unless you pass ``compile=False``. Such a file was edited or converted by hand.
 
-Source: the optimizer configs in files that TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15
-wrote.
+Source: the optimizer configs in files written by TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to
+3.15.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ slows each step down a little, and dynamic loss scaling skips a step after each 
 usually left over from an experiment with mixed_float16.
 
 Sources: https://www.tensorflow.org/guide/mixed_precision, "Loss scaling";
-keras/src/optimizers/loss_scale_optimizer.py of Keras 3.15.
+keras/src/optimizers/loss_scale_optimizer.py in Keras 3.15.
 """
 
 from __future__ import annotations

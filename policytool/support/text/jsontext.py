@@ -94,7 +94,7 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
 def _too_deep() -> JsonError:
     return JsonError(
         "json-limit",
-        "nests JSON in "
+        "nests JSON to a depth of "
         f"{limits.JSON_DEPTH.exceeded_message(limits.JSON_DEPTH.value + 1, counting=True)}",
     )
 

@@ -398,6 +398,6 @@ def _display(tag: str) -> str:
 def _too_deep() -> YamlError:
     return YamlError(
         "yaml-limit",
-        "nests YAML in "
+        "nests YAML to a depth of "
         f"{limits.JSON_DEPTH.exceeded_message(limits.JSON_DEPTH.value + 1, counting=True)}",
     )

@@ -223,7 +223,7 @@ def test_objects_in_circles_and_chains_are_bounded(tmp_path: Path) -> None:
     depth = limits.OBJECT_DEPTH.value + 1
     chain = [*(([("n", index + 1)], []) for index in range(depth)), ([], [("", "x")])]
     bundles.write(tmp_path / "chain", dict([bundles.object_graph(chain), ("x", FLOAT)]))
-    with pytest.raises(ModelFileError, match="nests objects in at least 201 levels"):
+    with pytest.raises(ModelFileError, match="nests objects to a depth of at least 201 levels"):
         policytool.inspect(tmp_path / "chain.index")
 
 

@@ -322,7 +322,7 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
         ),
         (
             replace(NO_TENSORS, placements=(Placement(path=("a",), shape=(2,), dtype="float32"),)),
-            "neither the source nor the conversion has values",
+            "neither the source nor the conversion provides values",
         ),
         (
             replace(
@@ -369,7 +369,7 @@ def test_large_and_foreign_texts(tmp_path: Path) -> None:
         ),
         (
             replace(NO_TENSORS, groups=(StoredGroup(path=("x" * 65_000,)),)),
-            "longer than HDF5 can store",
+            "too long for HDF5",
         ),
         (
             replace(

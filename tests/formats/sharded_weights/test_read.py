@@ -130,5 +130,5 @@ def test_single_shard_may_stand_without_a_list(place: Path) -> None:
 def test_number_of_shards_is_bounded(place: Path, bounded: Bounded) -> None:
     """Each costs opening a file."""
     bounded("weights-shards", 1)
-    with pytest.raises(ModelFileError, match="has its weights in 2 files"):
+    with pytest.raises(ModelFileError, match="stores its weights in 2 files"):
         policytool.inspect(place / "m.weights.json")

@@ -169,9 +169,9 @@ def test_what_no_longer_occurs_is_counted() -> None:
     [
         ("", "is not valid JSON"),
         ("[" * 100_000, "nests JSON"),
-        ("[]", "is not a baseline; expected the output of --write-baseline"),
+        ("[]", "is not a baseline; expected a file written by --write-baseline"),
         ('{"version": 1}', "is not a baseline"),
-        ('{"version": 2, "findings": []}', "version 2, but this policytool reads version 1"),
+        ('{"version": 2, "findings": []}', "version 2, but policytool supports version 1"),
         ('{"version": 1, "findings": {}}', "'findings' is not a list of objects"),
         ('{"version": 1, "findings": [1]}', "'findings' is not a list of objects"),
         ('{"version": 1, "findings": [{"rule": "PT101"}]}', "finding 1 lacks a path"),

@@ -145,16 +145,16 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
         ("invalid-yaml", "? [a]\n: 1", "not text"),
         ("invalid-yaml", f"a: {'9' * 5000}", "a number of 5000 characters"),
         ("invalid-yaml", "a: !!int x", "no int"),
-        ("yaml-limit", "[" * 10_000, "nests YAML in at least 201 levels"),
+        ("yaml-limit", "[" * 10_000, "nests YAML to a depth of at least 201 levels"),
         (
             "yaml-limit",
             "\n".join(f"{' ' * level}a:" for level in range(1000)),
-            "nests YAML in at least 201 levels",
+            "nests YAML to a depth of at least 201 levels",
         ),
         (
             "yaml-limit",
             "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 300)),
-            "nests YAML in at least 201 levels",
+            "nests YAML to a depth of at least 201 levels",
         ),
         (
             "yaml-limit",

@@ -131,8 +131,8 @@ def open_bundle(prefix: Path) -> Bundle:
             entry, parts = _entries.parse(key, value, name)
             if entry.shard >= header.shards:
                 raise ValueError(
-                    f"{entry.key} refers to file {entry.shard}, but the checkpoint has "
-                    f"{header.shards}",
+                    f"{entry.key} refers to data file {entry.shard}, but the number of data files "
+                    f"is {header.shards}",
                 )
             (slices if key.startswith(_ordered_code.MARK) else entries)[key] = entry
             if parts:

@@ -103,8 +103,8 @@ def _block(data: bytes, place: tuple[int, int], name: str) -> bytes:
         how = _COMPRESSIONS.get(compression, f"method {compression}")
         raise BundleError(
             "checkpoint-unsupported",
-            f"{name} is compressed ({how}), but TensorFlow never compresses it; save the "
-            "checkpoint again with TensorFlow",
+            f"{name} is compressed ({how}), but TensorFlow never compresses an index; save "
+            "the checkpoint again with TensorFlow",
         )
     return data[offset:end]
 

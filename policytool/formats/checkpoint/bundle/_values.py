@@ -257,7 +257,7 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     if sum(lengths) != len(data) - start:
         raise BundleError(
             "checkpoint-damaged",
-            f"the strings of {entry.key} do not match its size; copy or download it again",
+            f"the strings of {entry.key} do not match the declared size; copy or download it again",
         )
     return data, lengths, start
 
@@ -271,6 +271,6 @@ def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
     except ValueError as error:
         raise BundleError(
             "checkpoint-damaged",
-            (f"the lengths of the strings of {entry.key} are damaged; copy or download it again"),
+            f"the string lengths of {entry.key} are damaged; copy or download it again",
         ) from error
     return lengths, position

@@ -68,8 +68,8 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
         if (other.after, other.through) != (cast.after, cast.through):
             raise WriteError(
                 "not-rewritable",
-                f"{'/'.join(other.tensor)} and {'/'.join(cast.tensor)} are one dataset, but "
-                "the plan casts them differently",
+                f"{'/'.join(other.tensor)} and {'/'.join(cast.tensor)} are the same "
+                "dataset, but the plan casts them differently",
             )
     return found
 

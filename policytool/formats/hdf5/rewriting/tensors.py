@@ -155,7 +155,7 @@ def check(source: h5d.DatasetID, cast: Cast) -> None:
     if cast.after not in casting.DTYPES or (cast.through or cast.after) not in casting.DTYPES:
         raise WriteError(
             "not-rewritable",
-            f"{where} cannot be cast to {cast.through or cast.after}: only float dtypes are cast",
+            f"{where} cannot be cast to {cast.through or cast.after}: only floats can be cast",
         )
     properties = source.get_create_plist()
     if properties.get_layout() == h5d.VIRTUAL or properties.get_external_count():

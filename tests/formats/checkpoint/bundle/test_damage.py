@@ -132,12 +132,12 @@ FORGED: Final[dict[str, tuple[list[tuple[bytes, bytes]], str, str]]] = {
     "header is no message": ([(b"", b"\xff")], "checkpoint-damaged", "damaged"),
     "big endian": ([bundles.header(endianness=1)], "checkpoint-unsupported", "big-endian"),
     "newer version": ([bundles.header(min_consumer=2)], "checkpoint-unsupported", "version 2"),
-    "no files": ([bundles.header(shards=0)], "checkpoint-damaged", "0 files"),
+    "no files": ([bundles.header(shards=0)], "checkpoint-damaged", "0 data files"),
     "too many files": ([bundles.header(shards=100_000)], "checkpoint-limit", "100000 files"),
     "file of another number": (
         [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", 1)))],
         "checkpoint-damaged",
-        "file 1 of 1",
+        "refers to data file 1, but the number of data files is 1",
     ),
     "negative file": (
         [bundles.header(), (b"v", _made(lambda entry: setattr(entry, "shard", -1)))],
@@ -169,11 +169,11 @@ FORGED: Final[dict[str, tuple[list[tuple[bytes, bytes]], str, str]]] = {
         "checkpoint-damaged",
         "no shape",
     ),
-    "key twice": ([bundles.header(), ENTRY, ENTRY], "checkpoint-damaged", "not in order"),
+    "key twice": ([bundles.header(), ENTRY, ENTRY], "checkpoint-damaged", "keys are not sorted"),
     "keys out of order": (
         [bundles.header(), (b"w", ENTRY[1]), ENTRY],
         "checkpoint-damaged",
-        "not in order",
+        "keys are not sorted",
     ),
     "tensors in one place": (
         [bundles.header(), ENTRY, (b"w", ENTRY[1])],
