@@ -128,8 +128,8 @@ def compatibility_page() -> str:
             "the report shows the reason. Examples are custom classes, Lambdas,"
         ),
         (
-            "  ops called by name, untested classes, keys that no known release writes, tables "
-            "of lookup layers, files of Keras 1, and exports for serving."
+            "  ops called by name, untested classes, keys that no known release writes, lookup "
+            "layer tables, Keras 1 files, and models exported for serving."
         ),
         "",
         (
@@ -154,7 +154,7 @@ def compatibility_page() -> str:
         "## File formats, policies and graphs",
         "",
         (
-            "Each row was determined by loading the fixtures in the real releases with "
+            "Each row was determined by loading the fixtures in real releases with "
             "`fixtures/loads.py`. `fixtures/loads.json` contains the results."
         ),
         "",
@@ -171,7 +171,7 @@ def compatibility_page() -> str:
         "## Classes and keys",
         "",
         (
-            "`fixtures/layer_arguments.py` tested every class of every release with every key "
+            "`fixtures/layer_arguments.py` tested every class in every release with every key "
             "that any release writes. `+module` after a release refers to"
         ),
         "files that contain the module of the class, such as `.keras` archives.",
@@ -201,7 +201,7 @@ def _class_rows(classes: dict[str, Any]) -> Iterator[str]:
                 what = (
                     f"`{key}` is not supported"
                     if value == known_arguments.ANY
-                    else f"`{key}` of `{value}` is not supported"
+                    else f"`{value}` is not supported as `{key}`"
                 )
                 yield f"| {name} | {what} | {_in_words(ranges)} |"
         for key, ranges in facts.get("requires", {}).items():
@@ -257,11 +257,12 @@ def migrated_page() -> str:
         "",
         (
             "`make docs` generates this page from `fixtures/loads.json` and "
-            "`fixtures/loads_migrated.json`. They contain results of the real releases"
+            "`fixtures/loads_migrated.json`. These files record which fixtures each"
         ),
         (
-            "(`compile=False`) for the fixtures that `policytool migrate` changes without "
-            "options. The cells show how many files load before and after migration."
+            "release loads with `compile=False`. The page covers the fixtures that `policytool "
+            "migrate` changes without options. The cells show how many files load before and after "
+            "migration."
         ),
         "",
         "| written by | files | " + " | ".join(loaders) + " |",

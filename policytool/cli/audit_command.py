@@ -276,8 +276,11 @@ def _stderr_notes(audit: Audit, passing: Suppressions, *, verbose: bool) -> Iter
         for one in idle(audit.audited, passing):
             yield f"the suppression of {one} matches no finding ({one.reason})"
         if gone := baselines.outdated_count(passing, audit.audited):
+            findings = "finding" if gone == 1 else "findings"
+            verb = "occurs" if gone == 1 else "occur"
             yield (
-                f"{gone} findings in the baseline no longer occur; update it with --write-baseline"
+                f"{gone} {findings} in the baseline no longer {verb}; update it with "
+                "--write-baseline"
             )
 
 

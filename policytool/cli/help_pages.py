@@ -21,7 +21,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Fix": ("fix", "unsafe_fixes"),
     "Output": ("output", "in_place", "plan", "dry_run", "diff", "check"),
     "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
-    "Inputs": ("inputs", "batches", "batch_size", "seed", "save_inputs"),
+    "Input": ("inputs", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
         *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "timing"),
         "values",
@@ -40,7 +40,7 @@ _MOVED: Final[Mapping[tuple[str, str], str]] = {
     ("audit", "target"): "Selection",
     ("audit", "diff"): "Fix",
     ("check", "device"): "TensorFlow",
-    ("check", "weights"): "Inputs",
+    ("check", "weights"): "Input",
     ("check", "reference"): "Policy",
 }
 """Options that mean something else in a command, and their group in it."""

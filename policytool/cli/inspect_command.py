@@ -134,5 +134,5 @@ def _check_policy(only: str) -> None:
         policy.policy_from_name(only)
     except PolicyNameError as error:
         raise UsageError(
-            f"--only {only!r} is neither a policy nor one of deprecated and mixed: {error}"
+            f"--only {only!r} is neither deprecated, mixed nor a policy: {error}"
         ) from error

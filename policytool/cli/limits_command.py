@@ -47,7 +47,7 @@ def command(
     longest, widest = max(map(len, amounts)), max(map(len, amounts.values()))
     for limit in LIMITS.values():
         reason = (
-            f"{limit.reason} Cannot be raised: it is {limit.fixed}."
+            f"{limit.reason} This limit cannot be raised because it is {limit.fixed}."
             if limit.fixed
             else limit.reason
         )

@@ -171,7 +171,7 @@ def limit_option(function: Callable[..., int]) -> Callable[..., int]:
         metavar="NAME=VALUE",
         envvar="POLICYTOOL_LIMIT",
         shell_complete=completion.limits,
-        help="Raise a limit, such as json-bytes=1GiB; `policytool limits` lists them.",
+        help="Raise a limit, such as json-bytes=1GiB; `policytool limits` lists all limits.",
     )
     @functools.wraps(function)
     def command(*, limit: tuple[Bound, ...], **arguments: Any) -> int:  # noqa: ANN401  # a command's own arguments

@@ -121,7 +121,7 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
         raise UsageError(f"{what} has an invalid path: {path!r}; expected a glob")
     if expires is not None and type(expires) is not date:  # a date with a time is a date too
         raise UsageError(
-            f"{what} has an invalid expires; specify a date without quotes, such as expires = "
+            f"{what} has an invalid expiry date; specify a date without quotes, such as expires = "
             "2030-12-31"
         )
     rules = _words(entry["rules"], f"{what} rules")
@@ -138,13 +138,13 @@ def _suppression(entry: object, what: str, folder: Path) -> Suppression:
 def _layer(layer: object, what: str) -> str | None:
     if not isinstance(layer, str | None) or layer == "":
         raise UsageError(
-            f"{what} has a layer that is neither a layer path nor a regular expression: {layer!r}"
+            f"{what} has an invalid layer: {layer!r}; expected a layer path or a regular expression"
         )
     try:
         re.compile(layer or "")
     except policy_map.INVALID as error:
         raise UsageError(
-            f"{what} has the layer {layer!r}, which is neither a layer path nor a regular "
+            f"{what} has an invalid layer: {layer!r} is neither a layer path nor a regular "
             f"expression: {error}"
         ) from error
     return layer

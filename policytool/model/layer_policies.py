@@ -157,8 +157,8 @@ class Resolver:
         if len(answers) > 1:
             self._observe(
                 "unclear-policy-map",
-                f"{path_of(site.names)}: Keras up to 3.11 and Keras 3.12 and later read its "
-                "policy map differently",
+                f"{path_of(site.names)}: Keras 3.12 and later interpret its policy map "
+                "differently from earlier releases",
                 site,
             )
             return _Reading(policy=None, source=Source.UNKNOWN)

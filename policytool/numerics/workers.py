@@ -164,7 +164,7 @@ class Worker:
                 case _:
                     raise WorkerError(
                         "worker-garbage",
-                        f"{self._interpreter.python} sent the unexpected answer "
+                        f"{self._interpreter.python} sent an unexpected response: "
                         f"{str(event)[:200]!r}; check that it is a Python interpreter",
                         ended=True,
                     )
@@ -242,7 +242,7 @@ class Worker:
         if beyond := limits.EVENT_BYTES.exceeded_message(child.longest_line, counting=True):
             return WorkerError(
                 "worker-limit",
-                f"the TensorFlow process answered with {beyond}",
+                f"the TensorFlow process sent a response of {beyond}",
                 ended=True,
             )
         how = child.how_it_ended()
@@ -264,7 +264,7 @@ class Worker:
         return (
             f", with --memory-limit {limit}; raise the limit"
             if limit is not None
-            else ", which the system does when memory runs out"
+            else ", which often means that memory ran out"
         )
 
 

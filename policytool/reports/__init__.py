@@ -1,5 +1,5 @@
 """
-Renders the results of every command as text.
+Renders the results of every command: for terminals, as Markdown, HTML, JSON and CSV, and for CI.
 
 Each command fills a page (:mod:`policytool.reports.page`), which
 :mod:`~policytool.reports.terminal` and :mod:`~policytool.reports.markdown` render. JSON, CSV,

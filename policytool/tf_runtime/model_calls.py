@@ -150,7 +150,7 @@ def match_signature(
     text = "signature {} cannot be called with inputs of its declared shapes: {}"
     raise Refused(
         "signature-fails",
-        text.format(name, sentence(failed) if failed is not None else "none were tried"),
+        text.format(name, sentence(failed) if failed is not None else "no inputs were tried"),
     ) from failed
 
 

@@ -203,5 +203,5 @@ def _not_callable(subject: str, error: BaseException | None) -> Refused:
     text = "{} cannot be called with inputs of its declared shapes: {}"
     return Refused(
         "not-callable",
-        text.format(subject, sentence(error) if error is not None else "none were tried"),
+        text.format(subject, sentence(error) if error is not None else "no inputs were tried"),
     )

@@ -165,7 +165,7 @@ def peak(runs: Sequence[Run]) -> float:
 def against_keras(found: Pairs, suffix: str, at_least: int) -> Row:
     """Return the row that compares with load_model."""
     return Row(
-        what=f"`policytool inspect` of {suffix}, compared with the `load_model` script",
+        what=f"`policytool inspect` on {suffix}, compared with the `load_model` script",
         baseline=f"{seconds(found.baseline)}, {peak(found.baseline):.0f} MiB",
         ours=f"{seconds(found.ours)}, {peak(found.ours):.0f} MiB",
         ratio=f"{1 / found.ratio:.1f} times faster",
@@ -189,7 +189,7 @@ def saved_model(keras: str, models: Path) -> list[Row]:
     return [
         against_keras(loaded, "a SavedModel", 40),
         Row(
-            what="`policytool inspect` of a SavedModel, compared with `saved_model_cli show --all`",
+            what="`policytool inspect` on a SavedModel, compared with `saved_model_cli show --all`",
             baseline=f"{seconds(shown.baseline)}, {peak(shown.baseline):.0f} MiB",
             ours=f"{seconds(shown.ours)}, {peak(shown.ours):.0f} MiB",
             ratio=f"{1 / shown.ratio:.1f} times faster",
@@ -197,7 +197,7 @@ def saved_model(keras: str, models: Path) -> list[Row]:
             met=True,
         ),
         Row(
-            what="peak memory of `policytool inspect` of a SavedModel",
+            what="peak memory of `policytool inspect` on a SavedModel",
             baseline=f"{(model / 'saved_model.pb').stat().st_size / MIB:.0f} MiB graph",
             ours=f"at most {most:.0f} MiB",
             ratio="",
@@ -210,7 +210,7 @@ def saved_model(keras: str, models: Path) -> list[Row]:
 def against_shortest(found: Pairs, suffix: str) -> Row:
     """Return the row that compares with the shortest script."""
     return Row(
-        what=f"`policytool inspect` of {suffix}, compared with `shortest.py`",
+        what=f"`policytool inspect` on {suffix}, compared with `shortest.py`",
         baseline=seconds(found.baseline),
         ours=seconds(found.ours),
         ratio=f"{found.ratio:.2f}",
@@ -223,7 +223,7 @@ def peak_memory(large: Pairs, thin: Pairs, suffix: str) -> Row:
     """Return the row on peak memory; the baseline is the network with an eighth of the width."""
     most = max(one.peak for one in large.ours) / MIB
     return Row(
-        what=f"peak memory of `policytool inspect` of {suffix}: EfficientNetV2-L, compared with "
+        what=f"peak memory of `policytool inspect` on {suffix}: EfficientNetV2-L, compared with "
         "the thin network",
         baseline=f"{peak(thin.ours):.1f} MiB",
         ours=f"{peak(large.ours):.1f} MiB (maximum {most:.1f} MiB)",
@@ -265,7 +265,7 @@ def rewriting(model: Path, runs: int) -> list[Row]:
     ratio = statistics.median(ratios)
     return [
         Row(
-            what=f"write time of `policytool migrate` of {model.suffix}, compared with `cp` and "
+            what=f"write time of `policytool migrate` on {model.suffix}, compared with `cp` and "
             "`sync`",
             baseline=seconds(copies),
             ours=f"{statistics.median(writes) * 1000:.0f} ms, and "
@@ -275,7 +275,7 @@ def rewriting(model: Path, runs: int) -> list[Row]:
             met=ratio <= 1.3,
         ),
         Row(
-            what=f"peak memory of `policytool migrate` of {model.suffix}",
+            what=f"peak memory of `policytool migrate` on {model.suffix}",
             baseline=f"{model.stat().st_size / MIB:.0f} MiB of weights",
             ours=f"at most {max(peaks):.0f} MiB",
             ratio="",
@@ -342,7 +342,7 @@ def auditing(models: Path, runs: int) -> Row:
     run(audit)  # a first run, not counted: byte code and page cache
     found = alternate((POLICYTOOL, "inspect", model), audit, runs)
     return Row(
-        what="`policytool audit` of a mixed EfficientNetB4 (SavedModel), compared with "
+        what="`policytool audit` on a mixed EfficientNetB4 (SavedModel), compared with "
         "`policytool inspect`",
         baseline=seconds(found.baseline),
         ours=seconds(found.ours),
@@ -366,7 +366,7 @@ def many(models: Path, runs: int) -> Row:
     run((*audit, "2"))  # a first run, not counted: page cache
     found = alternate((*audit, "1"), (*audit, "2"), runs)
     return Row(
-        what=f"`policytool audit` of {MANY} small models with `--jobs 2`, compared with `--jobs 1`",
+        what=f"`policytool audit` on {MANY} small models with `--jobs 2`, compared with `--jobs 1`",
         baseline=f"{seconds(found.baseline)}, {peak(found.baseline):.0f} MiB",
         ours=f"{seconds(found.ours)}, {peak(found.ours):.0f} MiB each",
         ratio=f"{found.ratio:.2f}",
@@ -516,7 +516,7 @@ times. Output goes to `/dev/null`.
   `predict` calls in the same process. The memory is the peak of a process that runs only the
   comparison, compared with a process that only predicts.
 - The small models are equal numbers of copies of eight fixtures: HDF5 files, `.keras` files,
-  SavedModels and architectures. The memory is the memory of the largest process.
+  SavedModels and architectures. Memory is the peak memory of the largest process.
 - The peak memory of policytool must not depend on the size of the weights. A value up to 10% higher
   than for the thin network is accepted."""
 

@@ -201,15 +201,15 @@ def test_a_suppression_that_matches_nothing_is_told_where_more_is_asked_for() ->
         ),
         ("rules = ['PT1']\nreason = 'r'\npath = 5", "has an invalid path"),
         ("rules = ['PT1']\nreason = 'r'\npath = ''", "has an invalid path"),
-        ("rules = ['PT1']\nreason = 'r'\nlayer = ''", "a layer that is neither a layer path"),
+        ("rules = ['PT1']\nreason = 'r'\nlayer = ''", "has an invalid layer: ''"),
         (
             "rules = ['PT1']\nreason = 'r'\nlayer = '('",
             "neither a layer path nor a regular expression",
         ),
-        ("rules = ['PT1']\nreason = 'r'\nexpires = '2030-01-01'", "an invalid expires"),
+        ("rules = ['PT1']\nreason = 'r'\nexpires = '2030-01-01'", "an invalid expiry date"),
         (
             "rules = ['PT1']\nreason = 'r'\nexpires = 2030-01-01T10:00:00",
-            "an invalid expires",
+            "an invalid expiry date",
         ),
     ],
 )

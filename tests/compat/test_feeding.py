@@ -76,11 +76,17 @@ WRONG: Final[dict[str, tuple[dict[str, Any], str]]] = {
     ),
     "range": (
         {**GIVEN, "tokens": GIVEN["tokens"] + 1},
-        ("input tokens reaches words, which accepts IDs from 0 to 49, but the file has 1 to 50"),
+        (
+            "input tokens is passed to words, which accepts IDs from 0 to 49, but the file has "
+            "IDs from 1 to 50"
+        ),
     ),
     "negative": (
         {**GIVEN, "segments": GIVEN["segments"] - 1},
-        ("input segments reaches kinds, which accepts IDs from 0 to 1, but the file has -1 to 0"),
+        (
+            "input segments is passed to kinds, which accepts IDs from 0 to 1, but the file has "
+            "IDs from -1 to 0"
+        ),
     ),
     "rows": (
         {**GIVEN, "segments": GIVEN["segments"][:7]},

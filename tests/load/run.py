@@ -51,7 +51,7 @@ ABOUT: Final = """\
 
 `make load` generates this page.
 
-Each command receives {count} models in one directory with `--jobs {jobs}`. A quarter of the models
+Each command runs on {count} models in one directory, with `--jobs {jobs}`. A quarter of the models
 are broken, and the others are fixtures from every release and format. Some of the broken models
 crash the process that reads them (through a preloaded library, `tests/load/crash.c`), and some make
 it hang (`tests/helpers/endless.py`). The report must contain every file, either as a model or as a
@@ -62,7 +62,7 @@ failure.
 ## Memory over time
 
 This table shows the resident memory of the main process and of the largest worker, in MiB. Each
-column contains the peak samples of one eighth of the run.
+column shows the highest samples in one eighth of the run.
 
 {table}
 
@@ -320,10 +320,7 @@ def page(count: int, work: Path) -> str:
     return ABOUT.format(
         count=count,
         jobs=JOBS,
-        made=(
-            f"The numbers of models of each kind are: {kinds}. Directories without a model are "
-            "also passed, and are not reported."
-        ),
+        made=(f"Models by kind: {kinds}. The commands do not report directories without a model."),
         table="\n".join([_HEADS, *rows]),
         reported="\n".join(told),
         resumed=resumed(

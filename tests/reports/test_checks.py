@@ -116,8 +116,8 @@ def test_the_verdict_comes_first_with_its_numbers() -> None:
     text = " ".join(rendered("table", CASES["failing"]).split())
     assert text.startswith(said)
     assert said.startswith(
-        "failed: models/mlp.h5 under mixed_float16 against float32; output probabilities has a "
-        "relative error of 0.0723 (tolerance 0.05)"
+        "failed: models/mlp.h5 under mixed_float16 compared with float32; output probabilities has "
+        "a relative error of 0.0723 (tolerance 0.05)"
     )
     assert (
         "15 of 36 layer calls exceed their tolerance; the worst one, "
@@ -229,7 +229,7 @@ def test_a_rewrite_that_changed_nothing_proves_nothing() -> None:
     """It passes, and the verdict says what that is worth."""
     first, second = report(CASES["graph"])["check"]["runs"]
     assert (
-        "the graph of exported, rewritten to mixed_bfloat16, against the original graph"
+        "the graph of exported, rewritten to mixed_bfloat16, compared with the original graph"
         in first["verdict"]["sentence"]
     )
     assert "does not test the policy" not in "".join(first["verdict"]["caveats"])
@@ -247,8 +247,8 @@ def test_missing_kernels_are_no_pass() -> None:
     assert found["passed"] is False
     assert found["runs"][0]["verdict"]["passed"] is False
     assert sentence("kernels").startswith(
-        "not run: net.json under mixed_float16 against float32; 13 ops have no kernel on cpu:0: "
-        "MaxPool3D in float16, Svd"
+        "not run: net.json under mixed_float16 compared with float32; 13 ops have no kernel on "
+        "cpu:0: MaxPool3D in float16, Svd"
     )
 
 
@@ -261,11 +261,11 @@ def test_nothing_to_compare_is_said() -> None:
 def test_two_files_are_named_both() -> None:
     """The candidate against the reference; a tolerance of the user's is said to be one."""
     assert sentence("given").startswith(
-        "failed: after.keras against before.keras; output ends has a relative error of 0.0045 "
-        "(tolerance 0.004, set by --tolerance)"
+        "failed: after.keras compared with before.keras; output ends has a relative error of "
+        "0.0045 (tolerance 0.004, set by --tolerance)"
     )
     assert rendered("markdown", CASES["given"]).startswith(
-        "**failed: after.keras against before.keras; "
+        "**failed: after.keras compared with before.keras; "
     )
 
 

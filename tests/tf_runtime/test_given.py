@@ -177,7 +177,8 @@ def test_ids_that_are_none_are_refused(tmp_path: Path, ids: list[float]) -> None
     recipe = drawn()
     recipe.limit = (5, "table")
     with pytest.raises(
-        Refused, match="input ids reaches table, which accepts IDs from 0 to 4, but the file has"
+        Refused,
+        match="input ids is passed to table, which accepts IDs from 0 to 4, but the file has",
     ):
         array_files.read_arrays(str(tmp_path / "x.npz"), [Slot("ids", [None], "float32")], [recipe])
 

@@ -446,7 +446,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.GRAPH,
         _ALL_CONFIGS,
         "keras3.0 on",
-        "Keras 3 does not support the op layers of Keras 2",
+        "Keras 3 does not support Keras 2 op layers",
         _class("TensorFlowOpLayer", "TFOpLambda", "SlicingOpLambda", "ClassMethod"),
     ),
     _row(
@@ -483,7 +483,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.MODEL,
         "keras",
         "tf2.12",
-        ("archives of TF 2.15 and tf_keras use different layer paths for subclassed models"),
+        "archives from TF 2.15 and tf_keras use different layer paths for subclassed models",
         lambda found: (
             found.traits.root_class not in MODEL_CLASSES and found.is_written_in("tf2.15 on")
         ),

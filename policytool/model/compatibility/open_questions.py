@@ -305,8 +305,8 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
         if unknown:
             more = len(unknown) - _SHOWN
             reason = (
-                f"{name} has "
-                f"{', '.join(unknown[:_SHOWN])}{f' and {more} more keys' if more > 0 else ''}, "
+                f"{name} has the key{'s' if len(unknown) > 1 else ''} "
+                f"{', '.join(unknown[:_SHOWN])}{f' and {more} more' if more > 0 else ''}, "
                 "which no known release writes"
             )
             yield Doubt(

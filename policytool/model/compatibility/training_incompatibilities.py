@@ -305,7 +305,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "keras3.0 on",
-        "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy under a wrong name",
+        "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy under the wrong name",
         lambda found: any(
             isinstance(loss, dict) and loss.get("class_name") == _NAMELESS for loss in found.losses
         ),

@@ -155,7 +155,7 @@ def _objection_parts(
             objection.refused,
         )
     for key, value in objection.values:
-        yield Obstacle.KEY, f"{name} does not support `{key}` of {value}", (key,)
+        yield Obstacle.KEY, f"{name} does not support {value} as `{key}`", (key,)
     if objection.lacking:
         yield (
             Obstacle.KEY,

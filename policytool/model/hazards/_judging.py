@@ -302,10 +302,7 @@ def _of_other_module(value: dict[str, Json], module: str, name: str, own: str) -
         yield (
             Harm.UNKNOWN,
             f"{module}.{name}",
-            (
-                f"refers to {full}, a serialization marker, together with a module, which no "
-                "release does"
-            ),
+            (f"uses the serialization marker {full} with a module, which no release does"),
         )
     elif not class_names.is_pure_class_of(module, name):
         if isinstance(value.get("registered_name", ""), str):

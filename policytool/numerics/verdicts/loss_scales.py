@@ -204,7 +204,7 @@ def _about_recorded(found: Gradients, none: Trial) -> str:
     with_it = scaled.total
     if with_it.overflow:
         ending = (
-            ", and some overflow without it too"
+            ", and some also overflow without it"
             if none.total.overflow
             else ", so dropping it is correct"
         )

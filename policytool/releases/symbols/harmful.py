@@ -258,7 +258,9 @@ def op(name: str) -> HarmfulOp | None:
     if arguments is None or name in _CACHES or (ops.is_placed_op(name) and name != PRINTING):
         return None
     if not arguments:
-        return HarmfulOp(name=name, what="calls a Python function in the process that runs it")
+        return HarmfulOp(
+            name=name, what="calls a Python function in the process that runs the graph"
+        )
     if name == PRINTING:
         return HarmfulOp(name=name, what="prints to its output_stream, which may be a file")
     return HarmfulOp(name=name, what=f"opens the path given by its {' and '.join(arguments)}")

@@ -49,14 +49,14 @@ def charts(run: CheckRun) -> Iterator[Chart]:
     if spreads:
         yield Spreads(
             title=(
-                "Values of the reference by binary exponent, the layers with the most values "
-                "outside the normal range of the candidate's dtype first"
+                "Reference values by binary exponent, starting with the layers that have the "
+                "most values outside the normal range of the candidate's dtype"
             ),
             spreads=tuple(spread for _, spread in spreads),
         )
     if run.timings:
         yield Bars(
-            title="Latency of one call, the median",
+            title="Median latency of one call",
             bars=tuple(
                 Bar(label=side, value=timing.latency, text=f"{figure(timing.latency * _MS)} ms")
                 for side, timing in run.timings.items()
@@ -79,7 +79,7 @@ def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float]
     above = sum(count for exponent, count in counts if exponent > high) / total
     below = sum(count for exponent, count in counts if exponent < low) / total
     words = [
-        f"{share(found)} {side} its normal range"
+        f"{share(found)} {side} the normal range"
         for side, found in (("above", above), ("below", below))
         if found
     ]

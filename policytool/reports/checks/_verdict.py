@@ -104,15 +104,16 @@ def _subject(check: Check) -> str:
     policies = [side.policy or None for side in (candidate, reference)]
     if any(run.rewrite is not None for run in check.runs):
         return (
-            f"the graph of {candidate.path}, rewritten to {policies[0]}, against the original graph"
+            f"the graph of {candidate.path}, rewritten to {policies[0]}, compared with the "
+            "original graph"
         )
     if reference.path == candidate.path:
-        return f"{candidate.path} under {policies[0] or _OWN} against {policies[1] or _OWN}"
+        return f"{candidate.path} under {policies[0] or _OWN} compared with {policies[1] or _OWN}"
     sides = [
         f"{side.path}{f' under {policy}' if policy else ''}"
         for side, policy in zip((candidate, reference), policies, strict=True)
     ]
-    return f"{sides[0]} against {sides[1]}"
+    return f"{sides[0]} compared with {sides[1]}"
 
 
 def _missing(run: CheckRun) -> Iterator[str]:

@@ -255,7 +255,10 @@ def _check_ids(array: Any, slot: Slot, recipe: Recipe) -> None:
         return
     count, layer = recipe.limit
     if not (array.min() >= 0 and array.max() < count):  # NaN is no id either
-        text = "input {} reaches {}, which accepts IDs from 0 to {}, but the file has {} to {}"
+        text = (
+            "input {} is passed to {}, which accepts IDs from 0 to {}, but the file has IDs from "
+            "{} to {}"
+        )
         raise _refused(text, slot.name, layer, count - 1, array.min(), array.max())
 
 

@@ -94,7 +94,7 @@ class Feeder:
         )
         raise Refused(
             "not-callable",
-            text.format(sentence(failed) if failed is not None else "none were tried"),
+            text.format(sentence(failed) if failed is not None else "no inputs were tried"),
         ) from failed
 
     def synthetic(self, recipes: Sequence[Recipe], size: int) -> FedInputs:

@@ -51,7 +51,7 @@ OPTIMIZERS: Final = {
     "Nadam's momentum product is stored before its slots",
     "Nadam's momentum product is stored after its slots",
     "Keras 2 cannot rebuild Nadam for a model without trainable weights",
-    "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy under a wrong name",
+    "Keras 3 looks up the loss CategoricalGeneralizedCrossEntropy under the wrong name",
 }
 LOSING: Final = {"none", "iterations alone"}
 

@@ -228,7 +228,7 @@ def test_a_recorded_scale_that_overflows_is_no_loss() -> None:
         FIXED,
         search={"lowest": 2.0**-24, "highest": 0.5},
     )
-    assert both.sentences[0].endswith("overflow, and some overflow without it too")
+    assert both.sentences[0].endswith("overflow, and some also overflow without it")
     assert both.need is ScaleNeed.SCALE
     assert both.suggested == 1 / 16
     assert "1.0% of the gradient elements overflow without a loss scale" in both.sentences[1]

@@ -90,6 +90,10 @@ ALLOWED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     ),
     "formats.hdf5.rewriting.storage": (frozenset({"h5py.File"}), STREAM),
     "formats.keras_archive.rewrite": (frozenset({"draft.open", "zipfile.ZipFile"}), DRAFT),
+    "reports.html.__init__": (
+        frozenset({"files(__name__).joinpath('templates', name).read_text"}),
+        "reads the style and the script that the package brings",
+    ),
     "releases.data.__init__": (
         frozenset({"Path(__file__).with_name(f'{name}.json').read_text"}),
         TABLE,
