@@ -81,7 +81,7 @@ ignores actions that happened only with `safe_mode=False`.
 
 Most files without an advisory use TensorFlow functions and ops as designed. According to the
 [TensorFlow security policy](https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md),
-models are programs. Some of these files fail to load after the action has happened.
+models are programs. Some of these files fail to load, but only after the action has been performed.
 
 No policytool command triggers these actions. `tests/test_attacks.py` verifies this by running all
 commands on all files under `strace`. `check`, `--verify` and `--retrace` reject the files before
@@ -113,7 +113,7 @@ def attacks_page() -> str:
         "",
         "## Files without effect",
         "",
-        "The actions of these files did not happen in any tested release:",
+        "None of the tested releases performed the actions that these files attempt:",
         "",
         *(f"- `{name}`: {note}." for name, note in notes),
     ]

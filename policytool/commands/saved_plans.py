@@ -176,7 +176,7 @@ def _check(document: Document, plan: Plan) -> None:
         raise ModelFileError(
             document.path,
             "plan-stale",
-            (f"is {document.format}, but the plan is for {plan.format}; run --dry-run again"),
+            (f"is {document.format}, but the plan is for {plan.format}; run again with --dry-run"),
         )
     if plan.refusals:  # a refused plan says why
         raise ModelFileError(
@@ -190,7 +190,7 @@ def _check(document: Document, plan: Plan) -> None:
                 document.path,
                 "plan-stale",
                 f"has a different value at {edit.address.part} {edit.address.pointer} than in "
-                "the plan; run --dry-run again",
+                "the plan; run again with --dry-run",
             )
     nodes = (node.variable for node in document.nodes.values() if node.variable is not None)
     stored = {
@@ -202,7 +202,7 @@ def _check(document: Document, plan: Plan) -> None:
                 document.path,
                 "plan-stale",
                 f"does not store {'/'.join(cast.tensor)} as {cast.before}, which the plan "
-                "requires; run --dry-run again",
+                "requires; run again with --dry-run",
             )
     for slot in plan.state or ():
         if slot.source is not None and slot.source not in stored:

@@ -83,8 +83,8 @@ def _check_loads(library: Library, job: Mapping[str, Any]) -> None:
             library.load(job["draft"], compiled=False, trust=job["trust"])
     except Exception as error:  # whatever the library raises is its refusal
         text = (
-            "{} {} cannot load its own export of this model: {}; specify an interpreter with "
-            "another release with --python"
+            "{} {} cannot load its own export of this model: {}; use --python to specify an "
+            "interpreter that has another release"
         )
         raise Refused(
             "not-reloadable",

@@ -129,7 +129,7 @@ class _Source:
         if missing:
             raise WriteError(
                 "source-changed",
-                f"has no {missing[0]}, which the plan changes; run --dry-run again",
+                f"has no {missing[0]}, which the plan changes; run again with --dry-run",
             )
         return {
             part: _texts.new_bytes(

@@ -75,6 +75,6 @@ def _holder(names: Sequence[str], holders: Sequence[str]) -> str:
     if not names:
         raise WriteError(
             "source-changed",
-            ("has no weights, but the plan changes the optimizer state; run --dry-run again"),
+            ("has no weights, but the plan changes the optimizer state; run again with --dry-run"),
         )
     return holders[0] if holders else names[0]

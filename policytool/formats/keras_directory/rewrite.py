@@ -71,7 +71,7 @@ def _rebuild_of(source: Path, changes: Changes) -> Rebuild:
     wanted = _rebuilds(source.parent, changes).get(source.name)
     if wanted is None:
         raise WriteError(
-            "source-changed", f"{source.name} does not match the plan; run --dry-run again"
+            "source-changed", f"{source.name} does not match the plan; run again with --dry-run"
         )
     return wanted
 

@@ -87,7 +87,7 @@ def measure_nothing(path: Path, casts: Sequence[Cast]) -> Counted:
     if casts:
         raise WriteError(
             "source-changed",
-            f"{path.name} stores no tensors, but the plan casts some; run --dry-run again",
+            f"{path.name} stores no tensors, but the plan casts some; run again with --dry-run",
         )
     return {}
 
@@ -106,13 +106,14 @@ def edit_texts(
     missing = sorted(by_part.keys() - texts.keys())
     if missing:
         raise WriteError(
-            "source-changed", f"has no {missing[0]}, which the plan changes; run --dry-run again"
+            "source-changed",
+            f"has no {missing[0]}, which the plan changes; run again with --dry-run",
         )
     try:
         return {part: apply(texts[part], changes) for part, changes in by_part.items()}
     except jsonedit.EditError as error:
         raise WriteError(
-            "source-changed", f"does not match the plan: {error}; run --dry-run again"
+            "source-changed", f"does not match the plan: {error}; run again with --dry-run"
         ) from error
 
 

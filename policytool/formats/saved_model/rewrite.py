@@ -37,7 +37,7 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
         raise WriteError(
             "not-rewritable",
             f"{path.name} is a SavedModel, whose checkpoint cannot be changed, but the plan "
-            "casts some of its tensors; run --dry-run again",
+            "casts some of its tensors; run again with --dry-run",
         )
     return {}
 

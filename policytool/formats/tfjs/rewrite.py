@@ -28,7 +28,7 @@ def measure(path: Path, casts: Sequence[Cast]) -> Counted:
         raise WriteError(
             "not-rewritable",
             f"the tensors of {path.name} cannot be cast in TensorFlow.js files, but the "
-            "plan casts some; run --dry-run again",
+            "plan casts some; run again with --dry-run",
         )
     return {}
 
@@ -43,7 +43,7 @@ def companions(path: Path) -> tuple[str, ...]:
         model, _ = jsontext.parse(texts.text(path))
     except jsontext.JsonError as error:
         raise WriteError(
-            "source-changed", f"{error}, but could be read before; run --dry-run again"
+            "source-changed", f"{error}, but could be read before; run again with --dry-run"
         ) from error
     names = shards(model)
     outside = next((name for name in names if escapes(name)), None)

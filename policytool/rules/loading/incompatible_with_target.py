@@ -86,8 +86,8 @@ _OTHERWISE: Final = (
 )
 _ADVICE: Final = {
     Obstacle.DTYPE: (
-        "set a policy with supported dtypes: float32, or mixed_float16 or mixed_bfloat16 "
-        "instead of a pure 16-bit policy"
+        "set a policy whose dtypes are supported: float32, or mixed_float16 or mixed_bfloat16 "
+        "to replace a pure 16-bit policy"
     ),
 }
 

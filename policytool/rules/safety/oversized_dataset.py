@@ -4,7 +4,7 @@ Datasets declare far more data than the file stores.
 HDF5 can declare a dataset of any shape without storing its values, so a file of a few kB can
 declare terabytes. A release that allocates the declared shape crashes or exhausts the memory of the
 machine. The rule reports datasets with a declared size above 1 GiB and more than 50 times the
-stored size. Keras always stores all values of a shape. The rule also reports datasets with more
+stored size. Keras always stores every value of a dataset. The rule also reports datasets with more
 than 1,024 chunks if less than a quarter of the chunks are stored: HDF5 allocates a kilobyte for
 each chunk that it reads, and a 9 kB file can declare a million chunks. policytool reads shapes
 without allocating memory for them, and does not cast such datasets.

@@ -10,9 +10,9 @@ therefore compute in float16, but losses are not scaled. In Keras 3, such a file
 optimizer state, because the state belongs to the wrapper.
 
 Sources: https://www.tensorflow.org/guide/mixed_precision; measured with TF 2.12, TF 2.15, tf_keras
-2.21 and Keras 3.0 to 3.15. Under the default policy, each of these releases loads its own
-``.keras`` file of such a model with a plain optimizer. Under mixed_float16, it loads the file with
-a wrapped optimizer and its state.
+2.21 and Keras 3.0 to 3.15. Each of these releases saved such a model as a ``.keras`` file
+and loaded it again: under the default policy, the optimizer is not wrapped; under mixed_float16, it
+is wrapped and keeps its state.
 """
 
 from __future__ import annotations

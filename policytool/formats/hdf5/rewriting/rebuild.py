@@ -61,7 +61,7 @@ def by_address(root: h5g.GroupID, casts: Mapping[tuple[str, ...], Cast]) -> dict
         if dataset is None:
             raise WriteError(
                 "source-changed",
-                f"has no tensor {'/'.join(path)}, which the plan casts; run --dry-run again",
+                f"has no tensor {'/'.join(path)}, which the plan casts; run again with --dry-run",
             )
         tensors.check(dataset, cast)
         other = found.setdefault(address(dataset), cast)

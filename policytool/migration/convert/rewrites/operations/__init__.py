@@ -253,8 +253,8 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is a {unit.class_name}, a layer for raw TensorFlow ops that Keras 3 "
-                "does not have",
+                f"{unit.path} is a {unit.class_name}, a layer for raw TensorFlow ops; Keras 3 has "
+                "no such layer",
             )
         if (
             unit.class_name == "GetItem"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def _number(config: Mapping[str, Value], key: str, default: float | None = None) -> float:
     value = config.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UnsayableError(f"has a {key} that is not a number, which policytool does not convert")
+        raise UnsayableError(f"has a {key} that is not a number; policytool does not convert this")
     return float(value)
 
 

@@ -28,7 +28,7 @@ def _floats(call: Call, dtypes: Dtypes) -> Reference:
     if not isinstance(first, Reference) or dtypes.of(first) not in names_of_dtypes.FLOATS:
         raise UnsayableError(
             "calls a TensorFlow function with an input other than a float "
-            "tensor, which policytool does not convert"
+            "tensor; policytool does not convert this"
         )
     return first
 
@@ -87,7 +87,7 @@ def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
     """Return a norm of vectors, or the Euclidean one of several axes as one vector."""
     order = call.kwargs.get("ord") or _EUCLIDEAN
     if order != _EUCLIDEAN and isinstance(call.kwargs.get("axis"), list | tuple):
-        raise UnsayableError("computes a matrix norm, which policytool does not convert")
+        raise UnsayableError("computes a matrix norm; policytool does not convert this")
     if order == 2 and call.kwargs.get("axis") is None:  # noqa: PLR2004
         order = _EUCLIDEAN
     config: dict[str, Value] = {"axis": _axis(call), "keepdims": bool(call.kwargs.get("keepdims"))}
@@ -98,7 +98,7 @@ def _norm(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
             "numpy.Sqrt", (builder.operation("numpy.Sum", (squares,), config),)
         )
     if isinstance(order, bool) or not isinstance(order, int | float):
-        raise UnsayableError(f"computes a norm of order {order}, which policytool does not convert")
+        raise UnsayableError(f"computes a norm of order {order}; policytool does not convert this")
     sizes = builder.operation("numpy.Absolute", (x,))
     if order == float("inf"):
         return builder.operation("numpy.Max", (sizes,), config)
@@ -113,7 +113,7 @@ def _difference(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Refere
     x = _floats(call, dtypes)
     y = call.kwargs.get("y")
     if not isinstance(y, Reference | int | float):
-        raise UnsayableError("subtracts an array, which policytool does not convert")
+        raise UnsayableError("subtracts an array; policytool does not convert this")
     return builder.operation("numpy.Square", (builder.operation("numpy.Subtract", (x, y)),))
 
 
@@ -124,7 +124,7 @@ def _add_n(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
         terms = [terms]
     if not isinstance(terms, list) or not all(isinstance(term, Reference) for term in terms):
         raise UnsayableError(
-            "adds arrays that are not tensors of the graph, which policytool does not convert"
+            "adds arrays that are not tensors in the graph; policytool does not convert this"
         )
     total: Argument = terms[0]
     if len(terms) == 1:
@@ -161,7 +161,7 @@ def _resize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
         )
     if not isinstance(size, list) or not all(isinstance(item, int) for item in size):
         raise UnsayableError(
-            "resizes images to a size that is a tensor, which policytool does not convert"
+            "resizes images to a size that is a tensor; policytool does not convert this"
         )
     if dtype != "float32" and method != "nearest":
         x = builder.operation("core.Cast", (x,), {"dtype": "float32"})
@@ -181,7 +181,7 @@ def _clip(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | 
     x = _floats(call, dtypes)
     if not all(isinstance(bound, Reference | int | float) for bound in (low, high)):
         raise UnsayableError(
-            "clips values to bounds that are arrays, which policytool does not convert"
+            "clips values to bounds that are arrays; policytool does not convert this"
         )
     return builder.operation("numpy.Maximum", (builder.operation("numpy.Minimum", (x, high)), low))
 

@@ -42,8 +42,8 @@ def put(
         return None
     if not isinstance(first, Reference) or dtype not in names_of_dtypes.FLOATS:
         raise UnsayableError(
-            f"applies {unit.class_name} to an input that is not a float tensor, "
-            "which policytool does not convert"
+            f"applies {unit.class_name} to an input that is not a float tensor; "
+            "policytool does not convert this"
         )
     return compose(builder, unit, first, dtype)
 
@@ -72,7 +72,7 @@ def _vector_norm(
 ) -> Reference:
     """Return a norm of vectors of another order than 2, or an infinite one."""
     if isinstance(order, bool) or not isinstance(order, int | float) or order == 0:
-        raise UnsayableError(f"computes a norm of order {order}, which policytool does not convert")
+        raise UnsayableError(f"computes a norm of order {order}; policytool does not convert this")
     sizes = builder.function("math.abs", tensor)
     if order in _INFINITIES:
         return _reduce(builder, _INFINITIES[order], sizes, axis, keepdims=keepdims)
@@ -87,9 +87,7 @@ def _whole(value: Value) -> Argument:
         return value
     if isinstance(value, list) and all(isinstance(item, int) for item in value):
         return [item for item in value if isinstance(item, int)]
-    raise UnsayableError(
-        "has an argument that is not an integer, which policytool does not convert"
-    )
+    raise UnsayableError("has an argument that is not an integer; policytool does not convert this")
 
 
 def _normalize(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) -> Reference:
@@ -118,7 +116,7 @@ def _norm(builder: OperationBuilder, unit: Unit, tensor: Reference, dtype: str) 
     along_one = isinstance(axis, int) or (isinstance(axis, list) and len(axis) == 1)
     keepdims = unit.config.get("keepdims") is True
     if order is not None and not along_one:
-        raise UnsayableError("computes a matrix norm, which policytool does not convert")
+        raise UnsayableError("computes a matrix norm; policytool does not convert this")
     if order not in {None, _EUCLIDEAN}:
         return _vector_norm(builder, tensor, order, axis, keepdims=keepdims)
     total = _sum_of_squares(builder, tensor, axis, keepdims=keepdims)

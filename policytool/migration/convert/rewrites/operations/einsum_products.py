@@ -81,7 +81,7 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
         return _matrices(builder, (first, second), (batch, left, gone, right))
     if batch:
         raise UnsayableError(
-            "is an Einsum over several axes and shared axes, which policytool does not convert"
+            "is an Einsum over several axes and shared axes; policytool does not convert this"
         )
     axes: list[Argument] = [[term.letters.index(one) for one in gone] for term in (first, second)]
     found = builder.function("tensordot", first.tensor, {"b": second.tensor, "axes": axes})

@@ -70,12 +70,12 @@ def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     expected = 2
     if len(arguments) != expected or not isinstance(arguments[0], Reference):
         raise UnsayableError(
-            "slices a value that is not a tensor of the graph, which policytool does not convert"
+            "slices a value that is not a tensor in the graph; policytool does not convert this"
         )
     key = arguments[1]
     if any(True for _ in references(key)):
         raise UnsayableError(
-            "slices a tensor with an index that is a tensor, which policytool does not convert"
+            "slices a tensor with an index that is a tensor; policytool does not convert this"
         )
     if not ellipsis and any(
         isinstance(item, Slice) and item.ellipsis

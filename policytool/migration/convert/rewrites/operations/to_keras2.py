@@ -102,7 +102,7 @@ def _put(
         return slicing.put2(builder, call, ellipsis=loader != _NO_ELLIPSIS)
     if unit.class_name == "Swapaxes":
         raise UnsayableError(
-            "swaps axes of a tensor of unknown rank, which policytool does not convert"
+            "swaps axes of a tensor of unknown rank; policytool does not convert this"
         )
     if unit.class_name == einsum_products.CLASS_NAME:
         return einsum_products.put(builder, unit, call, dtypes)
