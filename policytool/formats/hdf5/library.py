@@ -332,16 +332,21 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
     """
     Return every dataset below ``group`` with its shape and dtype.
 
-    With ``attributes`` also the order of each layer's weights and the names of layers, which take
-    half as long again: only files without a config need them.
+    With ``attributes`` also the names of layers, and the order of weights in groups that have
+    several.
 
     :raises ModelFileError: beyond the bounds on objects, depth and rank.
     """
     contents = Contents()
-    pending: list[tuple[h5g.GroupID, tuple[str, ...]]] = [(group.id, ())]
+    pending: list[tuple[h5g.GroupID, tuple[str, ...], int | None]] = [(group.id, (), None)]
     count = characters = 0
     while pending:
-        parent, path = pending.pop()
+        parent, path, first = pending.pop()
+        if first is not None:  # everything below it was visited
+            if len(contents.tensors) - first > 1:
+                _remember_order(parent, path, contents)
+            continue
+        first = len(contents.tensors)
         links: list[tuple[bytes, int]] = []
         parent.links.iterate(_collecting(links, limits.H5_OBJECTS.value - count), info=True)
         count += len(links)
@@ -352,7 +357,7 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
             count, counting=True
         ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
             raise probe.failure("h5-limit", f"has groups with {beyond}")
-        below: list[tuple[h5g.GroupID, tuple[str, ...]]] = []
+        below: list[tuple[h5g.GroupID, tuple[str, ...], int | None]] = []
         for raw, kind in links:
             child = (*path, raw.decode("utf-8", "replace"))
             if kind != h5l.TYPE_HARD:
@@ -360,12 +365,15 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
                 continue
             item = h5o.open(parent, raw)
             if isinstance(item, h5g.GroupID):
-                below.append((item, child))
-                contents.has_objects |= raw == b"vars"
-                if attributes:
-                    _remember_attributes(item, child, contents)
+                below.append((item, child, None))
+                if raw == b"vars":
+                    contents.has_objects = True
+                    if attributes:
+                        _remember_name(item, child, contents)
             elif isinstance(item, h5d.DatasetID):
                 contents.tensors.append(_tensor(probe, item, child, contents))
+        if attributes and path and h5a.get_num_attrs(parent):
+            pending.append((parent, path, first))
         pending.extend(reversed(below))
     return contents
 
@@ -397,12 +405,13 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
         yield f"{name}{index}".encode()
 
 
-def _remember_attributes(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
-    if not h5a.get_num_attrs(group):
-        return
-    if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
+def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
+    if (name := _scalar_text(group, b"name")) is not None:
         contents.names["/".join(path[:-1])] = name
-    if order := attribute_names(group, "weight_names"):  # a layer can be called vars, too
+
+
+def _remember_order(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
+    if order := attribute_names(group, "weight_names"):
         contents.orders[path] = order
 
 
