@@ -30,7 +30,7 @@ from policytool.support.files import opening
 from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from policytool.formats.base import Probe
@@ -351,31 +351,45 @@ def walk(probe: Probe, group: h5py.Group, *, attributes: bool = False) -> Conten
         parent.links.iterate(_collecting(links, limits.H5_OBJECTS.value - count), info=True)
         count += len(links)
         characters += len(links) * sum(map(len, path))
-        if beyond := limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
-            raise probe.failure("h5-limit", f"has paths of {beyond}")
-        if beyond := limits.H5_OBJECTS.exceeded_message(
-            count, counting=True
-        ) or limits.H5_DEPTH.exceeded_message(len(path), counting=True):
-            raise probe.failure("h5-limit", f"has groups with {beyond}")
-        below: list[tuple[h5g.GroupID, tuple[str, ...], int | None]] = []
-        for raw, kind in links:
-            child = (*path, raw.decode("utf-8", "replace"))
-            if kind != h5l.TYPE_HARD:
-                contents.observations.append(_link(parent, raw, kind, child))
-                continue
-            item = h5o.open(parent, raw)
-            if isinstance(item, h5g.GroupID):
-                below.append((item, child, None))
-                if raw == b"vars":
-                    contents.has_objects = True
-                    if attributes:
-                        _remember_name(item, child, contents)
-            elif isinstance(item, h5d.DatasetID):
-                contents.tensors.append(_tensor(probe, item, child, contents))
-        if attributes and path and h5a.get_num_attrs(parent):
-            pending.append((parent, path, first))
-        pending.extend(reversed(below))
+        _check_extent(probe, count, len(path), characters)
+        below = list(_groups_of(probe, parent, path, links, contents))
+        if attributes:
+            _remember_names(below, contents)
+            if path and h5a.get_num_attrs(parent):
+                pending.append((parent, path, first))
+        pending.extend((item, child, None) for item, child in reversed(below))
     return contents
+
+
+def _check_extent(probe: Probe, count: int, depth: int, characters: int) -> None:
+    """Raise for more objects, deeper groups or longer paths than are read."""
+    if beyond := limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
+        raise probe.failure("h5-limit", f"has paths of {beyond}")
+    if beyond := limits.H5_OBJECTS.exceeded_message(
+        count, counting=True
+    ) or limits.H5_DEPTH.exceeded_message(depth, counting=True):
+        raise probe.failure("h5-limit", f"has groups with {beyond}")
+
+
+def _groups_of(
+    probe: Probe,
+    parent: h5g.GroupID,
+    path: tuple[str, ...],
+    links: Iterable[tuple[bytes, int]],
+    contents: Contents,
+) -> Iterator[tuple[h5g.GroupID, tuple[str, ...]]]:
+    """Yield the groups in a group, and add its datasets and its other links to the contents."""
+    for raw, kind in links:
+        child = (*path, raw.decode("utf-8", "replace"))
+        if kind != h5l.TYPE_HARD:
+            contents.observations.append(_link(parent, raw, kind, child))
+            continue
+        item = h5o.open(parent, raw)
+        if isinstance(item, h5g.GroupID):
+            contents.has_objects |= raw == b"vars"
+            yield item, child
+        elif isinstance(item, h5d.DatasetID):
+            contents.tensors.append(_tensor(probe, item, child, contents))
 
 
 def _collecting(
@@ -405,9 +419,12 @@ def _chunks(group: h5g.GroupID, name: str) -> Iterator[bytes]:
         yield f"{name}{index}".encode()
 
 
-def _remember_name(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
-    if (name := _scalar_text(group, b"name")) is not None:
-        contents.names["/".join(path[:-1])] = name
+def _remember_names(
+    groups: Iterable[tuple[h5g.GroupID, tuple[str, ...]]], contents: Contents
+) -> None:
+    for group, path in groups:
+        if path[-1] == "vars" and (name := _scalar_text(group, b"name")) is not None:
+            contents.names["/".join(path[:-1])] = name
 
 
 def _remember_order(group: h5g.GroupID, path: tuple[str, ...], contents: Contents) -> None:
