@@ -58,8 +58,16 @@ test-slow: $(VENV)/.dev  ## Set up with TensorFlow and run the slow tests and al
 	$(PYTHON) tests/compat/environment.py $(COMPAT)
 	POLICYTOOL_COMPAT=$(COMPAT)/bin/python POLICYTOOL_EXAMPLES=all $(PYTEST) -m '$(SLOW)'
 
+# Exactly the versions of the lock file.
+tests/browser/node_modules: tests/browser/package-lock.json
+	npm ci --prefix tests/browser --no-audit --no-fund --silent
+	touch $@
+
+test-browser: $(VENV)/.dev tests/browser/node_modules  ## Set up, including npm, and test the HTML reports in Chromium
+	$(PYTEST) -m browser tests/browser
+
 count: $(VENV)/.dev  ## Count the tests of each target and in total
-	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-compat=compat
+	$(BIN)/python tests/count.py quick='$(QUICK)' test='$(FAST)' test-slow='$(SLOW)' test-browser=browser test-compat=compat
 
 check: $(VENV)/.dev lint types test  ## Run make lint, make types and make test
 
@@ -86,7 +94,7 @@ test-min:  ## Run the fast tests with the lowest supported version of every depe
 	$(PYTHON) -m venv --clear $(VENV)-min
 	$(VENV)-min/bin/python -m pip install --quiet uv
 	$(VENV)-min/bin/uv pip install --quiet --python $(VENV)-min/bin/python --resolution lowest-direct --editable '.[dev]'
-	$(VENV)-min/bin/python -m pytest
+	$(VENV)-min/bin/python -m pytest -m 'not browser'
 
 crash: $(VENV)/.dev  ## Inject a fault into every system call that writes, and check the files left behind (needs strace; about an hour on two CPUs)
 	$(BIN)/python -m tests.crash.run --jobs 3

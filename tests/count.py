@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-LEAST: Final = 13_103
+LEAST: Final = 14_900
 """As many as all targets ran when this was last raised; it falls only with what is tested."""
 
 _TOGETHER: Final = "all together"

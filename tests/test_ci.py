@@ -139,6 +139,16 @@ def test_the_hook_passes_other_data_and_fails_for_damaged_models(
         assert "note: Skipped 1 file that is not a model." in ended.err
 
 
+def test_every_target_of_the_makefile_has_commands() -> None:
+    """A target that is only declared succeeds without doing anything."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (declared,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    rules = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert set(declared.split()) == rules
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert set(re.findall(r"^part \S+ make (\S+)", script, re.MULTILINE)) <= rules
+
+
 def test_inputs_of_the_action_are_declared_and_used() -> None:
     """With a description and a default; and no other is asked for."""
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
