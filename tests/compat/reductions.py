@@ -285,11 +285,45 @@ def classes(reducing: Reducing) -> Iterator[dict[str, Any]]:
         }
 
 
+def histograms(reducing: Reducing) -> Iterator[dict[str, Any]]:
+    """Yield counts of binary exponents, beside those that NumPy finds in float32."""
+    counting = runtime("engine.exponents")
+    random = np.random.default_rng(9)
+    for dtype, made in DTYPES.items():
+        count = reducing.tf.function(
+            lambda tensor: counting.count(reducing.tf, tensor),
+            input_signature=[reducing.tf.TensorSpec(None, dtype)],
+            autograph=False,
+        )
+        for kind, (array, _) in [
+            *pairs(random, (4, 5, 6)).items(),
+            ("empty", (np.zeros((0, 3)), None)),
+        ]:
+            tensor = array.astype(made)
+            wide = tensor.astype("float32").ravel()
+            normal = wide[np.isfinite(wide) & (np.abs(wide) >= SMALLEST_NORMAL["float32"])]
+            exponents, counts = np.unique(np.frexp(normal)[1] - 1, return_counts=True)
+            yield {
+                "of": [dtype],
+                "kind": kind,
+                "how": "exponents",
+                "found": counting.to_json(count(reducing.tf.constant(tensor)).numpy()),
+                "expected": [
+                    list(pair) for pair in zip(exponents.tolist(), counts.tolist(), strict=True)
+                ],
+            }
+
+
 def main() -> None:
     """Reduce everything and write it down."""
     with np.errstate(all="ignore"):
         reducing = Reducing()
-        found = [*floats(reducing), *others(reducing), *classes(reducing)]
+        found = [
+            *floats(reducing),
+            *others(reducing),
+            *classes(reducing),
+            *histograms(reducing),
+        ]
     Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
 
 

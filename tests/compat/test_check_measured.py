@@ -9,6 +9,7 @@ in float32 and under the policy, and NumPy compared what came out in float64.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -352,3 +353,19 @@ def test_the_report_names_the_layer(models: Path, compat_python: Path) -> None:
     assert ended.code == 1, ended.err
     assert INPUT in ended.out
     assert PATH in ended.out
+
+
+def test_values_are_counted_by_exponent(models: Path, tools: TensorFlowTools) -> None:
+    """Every output of a layer over all batches, for reports that show it and no others."""
+    name = CASES[0].name
+    (found,) = discovery.inputs([str(models / "keras" / f"{name}.keras")])
+    options = CheckOptions(candidate=Options(to="mixed_float16"), batches=2, batch_size=3)
+    for wanted in (options, replace(options, exponents=True)):
+        (run,) = checks.check(found, None, wanted, tools).runs
+        outputs = [output for call in run.calls for output in call.outputs]
+        assert outputs
+        for output in outputs:
+            assert (output.exponents is not None) == wanted.exponents
+            if output.exponents is not None and output.accumulated is not None:
+                counted = sum(count for _, count in output.exponents)
+                assert 0 < counted <= output.accumulated.elements
