@@ -8,6 +8,7 @@ as a tenth.
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -144,7 +145,8 @@ def test_texts_in_more_parts_than_the_limit_are_not_read(tmp_path: Path) -> None
     path = tmp_path / "a.weights.h5"
     with h5py.File(path, "w") as file:
         group = file.create_group("d0")
-        group["d0/kernel:0"] = np.zeros((2, 2), "float32")
+        for name in ("kernel", "bias"):
+            group[f"d0/{name}:0"] = np.zeros(2, "float32")
         file.attrs["layer_names"] = [b"d0"]
         for number in range(5):
             group.attrs[f"weight_names{number}"] = [b"d0/kernel:0"]
@@ -155,3 +157,41 @@ def test_texts_in_more_parts_than_the_limit_are_not_read(tmp_path: Path) -> None
         "h5-attributes limit of 4"
     ) in ended.err
     assert run("inspect", "--limit", "h5-attributes=5", path).code == Exit.CLEAN
+
+
+def _one_long_name(count: int) -> dict[str, Any]:
+    return _dense([*(f"dense_{number}" for number in range(30)), "1" * 100 * count])
+
+
+def _long_names(count: int) -> dict[str, Any]:
+    return _dense([f"{number}x" + "n" * 100 * count for number in range(30)])
+
+
+def _dtypes(count: int) -> dict[str, Any]:
+    return _dense([f"d{number}" for number in range(count)], "float{}")
+
+
+def _dense(names: list[str], dtype: str = "float32") -> dict[str, Any]:
+    """Return the config of a model of dense layers, each with a dtype."""
+    layers = [
+        {"class_name": "Dense", "config": {"name": name, "dtype": dtype.format(name), "units": 2}}
+        for name in names
+    ]
+    return {"class_name": "Sequential", "config": {"name": "net", "layers": layers}}
+
+
+@pytest.mark.parametrize("make", [_one_long_name, _long_names, _dtypes])
+@ALONE
+def test_time_grows_with_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[int], dict[str, Any]]
+) -> None:
+    """Of layers, whose blocks are looked for, and of dtypes that do not exist."""
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 4):
+        text = json.dumps(make(500 * number))
+        (tmp_path / f"{number}.json").write_text(text, encoding="utf-8")
+    for _ in range(_ATTEMPTS):
+        one, four = (_seconds(tmp_path / f"{number}.json", ("inspect",)) for number in (1, 4))
+        if four < _MOST * max(one, _FLOOR):
+            return
+    pytest.fail(f"{four:.2f} s instead of {one:.2f} s")

@@ -69,7 +69,7 @@ class Resolver:
     such rule.
     """
 
-    observations: list[Observation] = field(default_factory=list)
+    observations: dict[Observation, None] = field(default_factory=dict)
     spent: float = 0.0
     """Seconds of the processor's time that policy maps took."""
 
@@ -211,8 +211,7 @@ class Resolver:
         observation = Observation(
             code=code, message=message, where=path_of(site.names) if site else None
         )
-        if observation not in self.observations:
-            self.observations.append(observation)
+        self.observations[observation] = None
 
 
 def floatx(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from policytool.releases import dtypes
@@ -327,6 +328,7 @@ def is_removed(policy: Policy) -> bool:
     return lifecycle(policy).removed is not None
 
 
+@lru_cache(maxsize=256)  # a name is read by the rules of one release after the other
 def _no_such_name(name: str) -> str:
     valid = "any dtype (float32, float16, bfloat16, float64, ...), mixed_float16, mixed_bfloat16"
     quantised = (

@@ -21,12 +21,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     typed = word.casefold()
     ranked = [
-        (
-            SequenceMatcher(a=typed, b=one.casefold(), autojunk=False).ratio(),
-            len(posixpath.commonprefix([typed, one.casefold()])),
-            one,
-        )
+        (ratio, len(posixpath.commonprefix([typed, one.casefold()])), one)
         for one in known
+        if 2 * min(len(one), len(typed)) >= _ALIKE * (len(one) + len(typed))  # else it is below
+        and (ratio := SequenceMatcher(a=typed, b=one.casefold(), autojunk=False).ratio()) >= _ALIKE
     ]
-    ratio, _, near = max(ranked, default=(0.0, 0, ""))
-    return f". Did you mean {near!r}?" if ratio >= _ALIKE else "."
+    _, _, near = max(ranked, default=(0.0, 0, ""))
+    return f". Did you mean {near!r}?" if near else "."

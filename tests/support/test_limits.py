@@ -99,6 +99,7 @@ def _named_weights(directory: Path) -> Path:
     with h5py.File(path, "w") as file:
         file.attrs["layer_names"] = np.array([b"dense_a"])
         file["dense_a/dense_a/kernel:0"] = np.zeros((6, 2), dtype="float16")
+        file["dense_a/dense_a/bias:0"] = np.zeros(2, dtype="float16")
         file["dense_a"].attrs["weight_names"] = [
             "dense_a/kernel:0"
         ]  # of any length, as h5py writes a list of str

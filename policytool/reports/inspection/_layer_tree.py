@@ -48,8 +48,8 @@ _SHORT: Final = 24
 _RUN: Final = 4
 """Neighbours whose names begin alike that make a block."""
 
-_NUMBERED: Final = re.compile(r"[^\W_]*\d[^\W_]*(?=[_.-])")
-"""A part of a name that has a number, and parts behind it."""
+_PART: Final = re.compile(r"(?<![^\W_])[^\W_]++(?=[_.-])")
+"""A part of a name that has parts behind it; found in a time that grows with the name alone."""
 
 
 def is_stored_alone(layers: Sequence[Layer]) -> bool:
@@ -231,7 +231,8 @@ def _blocks(nodes: Sequence[_Node], level: int) -> Iterator[Sequence[_Node]]:
 
 def _prefix(name: str, level: int) -> str:
     """Return the beginning of a name up to its first number but ``level``; nothing without one."""
-    found = next(islice(_NUMBERED.finditer(name), level, None), None)
+    numbered = (part for part in _PART.finditer(name) if any(map(str.isdecimal, part[0])))
+    found = next(islice(numbered, level, None), None)
     return name[: found.end()] if found is not None else ""
 
 
