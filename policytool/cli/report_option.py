@@ -10,6 +10,7 @@ UTF-8 and without colour.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
+from policytool.cli import settings
 from policytool.cli.options import PIPE_WIDTH
 from policytool.commands.inspect import is_passed_over
 from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input, display_path
 from policytool.reports import View
 from policytool.reports.layout import clean
+from policytool.reports.reporter import INDEX
 from policytool.support.errors import ModelFileError, ReportError, UsageError
 from policytool.support.files import opening
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 Value_contra = TypeVar("Value_contra", contravariant=True)
 
+_PAGE: Final = re.compile(r"[/\\](?:index|\d{4,}-[^/\\]*)\.html\Z")
 _MEANING: Final = "stdout is reserved for --format; specify a file"
 
 
@@ -95,28 +99,43 @@ def check(
         stdout is redirected to.
     :raises ReportError: where there is no directory for it, or one in its place.
     """
-    needed = [*(found.path for found in inputs if found.exact), *others]
+    file = settings.file_in_effect()
+    needed = [
+        *(found.path for found in inputs if found.exact),
+        *others,
+        *([file] if file is not None else []),
+    ]
     for report in files:
         if report.is_directory:
-            _check_directory(f"--report {report}", report.path)
+            _check_directory(f"--report {report}", report.path, needed)
         else:
             check_place(f"--report {report}", report.path, needed)
 
 
-def _check_directory(option: str, path: Path) -> None:
+def _check_directory(option: str, path: Path, needed: Sequence[Path]) -> None:
     """
     Make sure that files can be written to a directory that exists or can be created.
 
-    :raises UsageError: if it is a model or a part of one.
+    :raises UsageError: if it is a model or a part of one, or if a page would replace what is
+        needed.
     :raises ReportError: if it is a file, or if there is no directory for it.
     """
-    if _is_model(path):
+    real = os.path.realpath(path)
+    places = [os.path.realpath(other) for other in needed]
+    if _is_model(path) or real in places:
         raise UsageError(
             f"{option} would write into a model or a part of one; specify another directory"
         )
-    if path.exists() and not path.is_dir():
+    if any(os.path.dirname(place) == real and _PAGE.search(place) for place in places):  # noqa: PTH120  # of texts
+        raise UsageError(
+            f"{option} would replace a file that this command reads or writes; specify another "
+            "directory"
+        )
+    if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112  # which raises nothing
         raise ReportError(f"{option} is not a directory; specify another one")
-    if not path.parent.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112
+        check_place(option, path / INDEX, ())
+    elif not os.path.isdir(path.parent):  # noqa: PTH112
         raise ReportError(f"{option}: no such directory; create {display_path(path.parent)} first")
 
 
@@ -136,9 +155,9 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
         raise UsageError(f"{option}: {_MEANING}")
     if _is_model(path):
         raise UsageError(f"{option} would replace a model or a part of one; specify another file")
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112  # which raises nothing
         raise ReportError(f"{option} is a directory; specify a file in it")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):  # noqa: PTH112
         raise ReportError(f"{option}: no such directory; create {display_path(path.parent)} first")
 
 
@@ -167,13 +186,21 @@ def write_reports(
 
 
 def _write_directory(option: str, path: Path, texts: Mapping[str, str]) -> list[str]:
-    """Write the files of a directory, and return a sentence for the first that failed."""
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        return [clean(f"{option} could not be created: {error.strerror or error}")]
+    """
+    Write the files of a directory, and return a sentence for the first that failed.
+
+    A link there is replaced: the user did not choose the names.
+    """
+    if _is_model(path):  # a migration may have made it one
+        return [f"{option} would write into a model, and was not written"]
     for name, text in texts.items():
-        if failed := write_text(option, path / name, text):
+        try:
+            path.mkdir(exist_ok=True)
+            if (path / name).is_symlink():
+                (path / name).unlink()
+        except OSError as error:
+            return [clean(f"{option}: {name} could not be written: {error.strerror or error}")]
+        if failed := write_text(f"{option}: {name}", path / name, text):
             return failed
     return []
 
@@ -217,7 +244,7 @@ def _parse(value: str, formats: Sequence[str], directories: Sequence[str]) -> Re
     names_directory = file.endswith(("/", os.sep))  # which Path forgets
     if names_directory and name not in directories:
         raise click.BadParameter(f"{value!r} is a directory; specify a file in it.")
-    is_directory = name in directories and (names_directory or Path(file).is_dir())
+    is_directory = name in directories and (names_directory or os.path.isdir(file))  # noqa: PTH112  # which raises nothing
     return ReportFile(format=name, path=Path(file), is_directory=is_directory)
 
 
@@ -252,8 +279,8 @@ def _is_model(path: Path) -> bool:
     real = Path(os.path.realpath(path))
     if discovery.whole(real) != real:
         return True
-    if not real.is_file():
-        return real.is_dir() and format_detection.is_model(real)
+    if not os.path.isfile(real):  # noqa: PTH113  # which raises nothing
+        return os.path.isdir(real) and format_detection.is_model(real)  # noqa: PTH112
     try:
         from policytool.formats.tfjs.read import is_shard  # only where a report may replace one
 

@@ -112,6 +112,13 @@ def command(
     return click.command(name, cls=cls, context_settings={"help_option_names": ["-h", "--help"]})
 
 
+def file_in_effect() -> Path | None:
+    """Return the settings file of the running command; None if there is none."""
+    context = click.get_current_context(silent=True)
+    file: SettingsFile | None = context.meta.get(_SOURCE) if context is not None else None
+    return file.path if file is not None else None
+
+
 def load(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     """
     Make the file's values the defaults of the command's options.

@@ -155,6 +155,42 @@ def test_wrong_directories_are_refused() -> None:
     assert not Path("site").exists()
 
 
+def test_settings_are_not_replaced() -> None:
+    """They are read, too; in a directory of pages, only names of pages are in the way."""
+    Path("s.toml").write_text("")
+    assert refused("inspect", "a.h5", "--config", "s.toml", "--report", "json=s.toml")[0] == 2
+    Path("site").mkdir()
+    for name, code in (("index.html", 2), ("0001-a.html", 2), ("s.toml", 0)):
+        shutil.copy("s.toml", Path("site", name))
+        call = ("inspect", "a.h5", "--config", f"site/{name}", "--report", "html=site/")
+        assert run(*call).code == code
+        Path("site", name).unlink()
+
+
+def test_what_a_page_of_a_directory_would_replace() -> None:
+    """Nothing outside of it, no directory, and no model that appeared meanwhile."""
+    Path("victim").write_text("old")
+    Path("site").mkdir()
+    Path("site/index.html").symlink_to("../victim")
+    assert run("inspect", "a.h5", "--report", "html=site/").code == 0
+    assert Path("victim").read_text() == "old"
+    assert not Path("site/index.html").is_symlink()
+    Path("odd/index.html").mkdir(parents=True)
+    assert refused("inspect", "a.h5", "--report", "html=odd/")[0] == 3
+    Path("dangling").symlink_to("nowhere")
+    assert refused("inspect", "a.h5", "--report", "html=dangling/")[0] == 3
+    small_saved_model(Path("saved"))
+    Path("saved/variables").mkdir(exist_ok=True)
+    for place in ("saved/", "saved/variables/"):
+        assert refused("inspect", "a.h5", "--report", f"html={place}")[0] == 2
+
+
+@pytest.mark.parametrize("report", ["json={}", "html={}", "html={}/", "html={}/x/"])
+def test_a_name_that_is_too_long_is_no_bug(report: str) -> None:
+    """The system refuses it."""
+    assert run("inspect", "a.h5", "--report", report.format("a" * 300)).code == 3
+
+
 def test_files_are_utf8_whatever_stdout_is() -> None:
     """A name in Japanese is written as it is, and one that is no text at all is escaped."""
     h5_model(Path("b.h5"), sequential(dense("層一"), dense("\ud800")))
