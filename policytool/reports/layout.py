@@ -81,18 +81,22 @@ prints: ``::error::`` at its beginning, where any word may come to stand, and ``
 """
 
 
+def escape_unprintable(text: str) -> str:
+    """
+    Return text from a file with what is not printable escaped: controls, direction overrides, lone
+    surrogates.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )
+
+
 def clean(text: str) -> str:
-    """
-    Return text from a file with what is not printable escaped (controls, direction overrides, lone
-    surrogates), and what a CI runner would obey.
-    """
-    if not text.isprintable():
-        text = "".join(
-            character
-            if character.isprintable()
-            else character.encode("unicode_escape").decode("ascii")
-            for character in text
-        )
+    """Return text from a file with what is not printable escaped, and what a CI runner obeys."""
+    text = escape_unprintable(text)
     return (
         _COMMAND.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
         if "::" in text or "##[" in text

@@ -75,7 +75,8 @@ def _spread(call: LayerCall, output: CheckedOutput) -> tuple[tuple[float, float]
     """Return the shares above and below the range of the candidate's dtype, and the histogram."""
     dtype, counts = output.dtype_candidate, output.exponents or ()
     low, high = NORMAL_EXPONENTS.get(dtype, NORMAL_EXPONENTS["float32"])
-    total = sum(count for _, count in counts)
+    counted = sum(count for _, count in counts)
+    total = output.accumulated.elements if output.accumulated is not None else counted
     above = sum(count for exponent, count in counts if exponent > high) / total
     below = sum(count for exponent, count in counts if exponent < low) / total
     words = [

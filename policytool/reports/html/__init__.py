@@ -3,7 +3,8 @@ Pages as HTML: one file that needs nothing else, several files behind an index, 
 notebook.
 
 A page has a Content-Security-Policy that allows its own style and script, by their hashes, and
-nothing else. Text from models is data: templates escape it, and ``clean`` what is not printable.
+nothing else. Text from models is data: templates escape it, and what is not printable is written
+by number.
 """
 
 from __future__ import annotations
@@ -21,17 +22,15 @@ from markupsafe import Markup, escape
 from policytool.reports import shell
 from policytool.reports.html import charts
 from policytool.reports.html.tables import prepare
-from policytool.reports.layout import clean
+from policytool.reports.layout import escape_unprintable
 from policytool.reports.page import Chart, Page, Verdict
+from policytool.reports.reporter import INDEX
 from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from policytool.reports.page import Block
-
-INDEX: Final = "index.html"
-"""The file of a directory that links to the others."""
 
 _SPAN: Final = re.compile(r"`([^`]+)`")
 _BEYOND: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -132,12 +131,16 @@ def _digest(text: str) -> str:
 
 
 def _printable(value: object) -> object:
-    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return (
+        escape_unprintable(value)
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    )
 
 
 def _prose(text: str) -> Markup:
     """Return a sentence, in which words between backticks are code."""
-    pieces = _SPAN.split(clean(text))  # every second one stood between backticks
+    pieces = _SPAN.split(escape_unprintable(text))  # every second one stood between backticks
     return Markup().join(
         Markup("<code>{}</code>").format(piece) if position % 2 else escape(piece)
         for position, piece in enumerate(pieces)

@@ -30,6 +30,9 @@ _MOST_SPREADS: Final = 400
 _FIRST_SPREADS: Final = 12
 
 _LEAST_DECADES: Final = 2
+_DOT: Final = 4
+"""Units that a point is wide."""
+
 _ROW: Final = 24
 """Units that a histogram is high."""
 
@@ -100,7 +103,7 @@ def curves(chart: Curves) -> DrawnCurves:
         width=WIDTH,
         height=HEIGHT,
         ticks=tuple(
-            Tick(y=_height(10.0**power, low, high), text=f"1e{power}")
+            Tick(y=round(HEIGHT * (high - power) / (high - low), 1), text=f"1e{power}")
             for power in range(low, high + 1, max(1, (high - low) // 6))
         ),
         curves=tuple(
@@ -143,13 +146,13 @@ def _path(values: Sequence[float | None], step: float, low: int, high: int) -> s
     words: list[str] = []
     is_down = False
     for at, value in enumerate(values):
-        if value is None:
+        if value is None or math.isnan(value):
             is_down = False
             continue
         x, y = (at + 0.5) * step, _height(value, low, high)
         words.append(f"{'L' if is_down else 'M'}{x:.1f} {y}")
         if not is_down:  # a point by itself is seen, too
-            words.append("h.1")
+            words.append(f"h{min(_DOT, step / 2):.1f}")
         is_down = True
     return "".join(words)
 
@@ -189,7 +192,7 @@ class DrawnSpreads(NamedTuple):
 
 
 def spreads(chart: Spreads) -> DrawnSpreads:
-    """Return the paths of histograms; the area of a bar is the share of the values."""
+    """Return the paths of histograms, in which the largest bar of each has the same height."""
     shown = chart.spreads[:_MOST_SPREADS]
     exponents = [exponent for spread in shown for exponent, _ in spread.counts]
     low = min(exponents, default=0) - _MARGIN
@@ -217,6 +220,7 @@ def spreads(chart: Spreads) -> DrawnSpreads:
         ticks=tuple(
             (round(100 * (power - low) / (high - low), 2), f"2^{power}")
             for power in range(low - low % -step, high, step)
+            if low < power
         ),
         first=drawn[:_FIRST_SPREADS],
         rest=drawn[_FIRST_SPREADS:],

@@ -36,6 +36,7 @@ class ShownRow(NamedTuple):
 
     cells: tuple[Cell, ...]
     depth: int
+    indent: int
     above: str
     """The part of the first cell's whole name that its label leaves out."""
 
@@ -76,7 +77,8 @@ def _rows(table: Table, shown: list[int]) -> Iterator[ShownRow]:
         label = first if first.text else label._replace(tone=Tone.DIM)
         yield ShownRow(
             cells=(label, *(row.cells[index] for index in shown[1:])),
-            depth=min(row.depth, _DEEPEST),
+            depth=row.depth,
+            indent=min(row.depth, _DEEPEST),
             above=label.whole.removesuffix(label.text) if label.whole.endswith(label.text) else "",
             is_spanning=row.is_spanning,
             is_missed=row.is_missed,
