@@ -25,7 +25,7 @@ from policytool.formats import discovery, format_detection
 from policytool.formats.discovery import Input, display_path
 from policytool.reports import View
 from policytool.reports.layout import clean
-from policytool.reports.reporter import INDEX
+from policytool.reports.page import INDEX
 from policytool.support.errors import ModelFileError, ReportError, UsageError
 from policytool.support.files import opening
 

@@ -11,7 +11,10 @@ replace them where the output has only ASCII.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+INDEX: Final = "index.html"
+"""The file of a directory of pages that links to the others."""
 
 
 class Tone(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from policytool.reports.page import Page
 
 Value = TypeVar("Value")
-
-INDEX: Final = "index.html"
-"""The file of a directory that links to the others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,8 +23,7 @@ from policytool.reports import shell
 from policytool.reports.html import charts
 from policytool.reports.html.tables import prepare
 from policytool.reports.layout import escape_unprintable
-from policytool.reports.page import Chart, Page, Verdict
-from policytool.reports.reporter import INDEX
+from policytool.reports.page import INDEX, Chart, Page, Verdict
 from policytool.support.version import VERSION
 
 if TYPE_CHECKING:
