@@ -98,11 +98,7 @@ def _item(item: Item) -> str:
 
 
 def _table(table: Table) -> Iterator[str]:
-    shown = [
-        index
-        for index, column in enumerate(table.columns)
-        if not column.priority or any(one.cells[index].text for one in table.rows)
-    ]
+    shown = table.shown
     columns = [table.columns[index] for index in shown]
     yield row([column.title for column in columns])
     yield row(["---"] * len(columns))

@@ -134,6 +134,15 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
 
+    @property
+    def shown(self) -> list[int]:
+        """The places of the columns but for those that can be left out and have no text."""
+        return [
+            index
+            for index, column in enumerate(self.columns)
+            if not column.priority or any(row.cells[index].text for row in self.rows)
+        ]
+
 
 class Notes(NamedTuple):
     """Remarks, one line each, with a mark that needs no colour."""

@@ -53,11 +53,7 @@ class _Line:
 def table_lines(table: Table, view: View) -> list[str]:
     """Return the lines of a table: titles, a rule, the rows."""
     lines = list(_lines(table, view))
-    order = [
-        index
-        for index, column in enumerate(table.columns)
-        if not column.priority or any(line.texts[index] for line in lines)
-    ]
+    order = table.shown
     natural = [_natural(table.columns[index], lines, index) for index in range(len(table.columns))]
     least = [  # what can move below its row is never shortened
         natural[index]

@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings._content import rules_of
-from policytool.reports.page import Bar, Bars, Tone
-from policytool.rules.finding import Severity
+from policytool.reports.findings._content import TONES, rules_of
+from policytool.reports.page import Bar, Bars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from policytool.commands.audit import Audit
+    from policytool.rules.finding import Severity
 
 _MOST: Final = 20
 """Bars of a chart."""
-
-_TONES: Final = {
-    Severity.ERROR: Tone.BAD,
-    Severity.WARNING: Tone.CAUTION,
-    Severity.NOTE: Tone.DIM,
-}
 
 
 def charts(audit: Audit) -> Iterator[Bars]:
@@ -49,7 +43,7 @@ def _chart(title: str, counts: Mapping[str, int], worst: Mapping[str, Severity])
     return Bars(
         title=title + (f" (the first {_MOST} of {len(shown)})" if more > 0 else ""),
         bars=tuple(
-            Bar(label=name, value=count, text=f"{count:,}", tone=_TONES[worst[name]])
+            Bar(label=name, value=count, text=f"{count:,}", tone=TONES[worst[name]])
             for name, count in shown[:_MOST]
         ),
     )

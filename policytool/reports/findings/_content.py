@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.releases.releases import release_name
 from policytool.reports import shell
 from policytool.reports._words import generation_words
+from policytool.reports.page import Tone
 from policytool.rules.finding import Fix, Severity, fingerprints
 from policytool.rules.fixes import FixOutcome
 
@@ -24,6 +25,12 @@ EFFECTS: Final = {
     Fix.SAFE: "predictions unchanged",
     Fix.UNSAFE: "changes predictions or training",
 }
+TONES: Final = {
+    Severity.ERROR: Tone.BAD,
+    Severity.WARNING: Tone.CAUTION,
+    Severity.NOTE: Tone.DIM,
+}
+
 OUTCOMES: Final = {FixOutcome.FIXED: "fixed", FixOutcome.PLANNED: "would be fixed"}
 
 

@@ -14,6 +14,7 @@ from policytool.reports._words import failure_facts
 from policytool.reports.findings._charts import charts
 from policytool.reports.findings._content import (
     OUTCOMES,
+    TONES,
     advice,
     alike,
     by_rule,
@@ -37,7 +38,6 @@ from policytool.reports.page import (
     Tone,
     Verdict,
 )
-from policytool.rules.finding import Severity
 from policytool.support.shorten import join_and_count
 
 if TYPE_CHECKING:
@@ -46,14 +46,8 @@ if TYPE_CHECKING:
     from policytool.commands.audit import Audit
     from policytool.reports.findings._content import FindingGroup
     from policytool.reports.layout import View
-    from policytool.rules.finding import Audited, Suppressed
+    from policytool.rules.finding import Audited, Severity, Suppressed
     from policytool.rules.fixes import Mended
-
-_TONES: Final = {
-    Severity.ERROR: Tone.BAD,
-    Severity.WARNING: Tone.CAUTION,
-    Severity.NOTE: Tone.DIM,
-}
 
 _CLASS: Final = re.compile(r"^\((\w+)\)")
 _SHOWN: Final = 8
@@ -74,7 +68,7 @@ def page(audit: Audit, view: View) -> Page:
     if not text:
         return Page(groups=())
     worst = _worst(audit.audited)
-    verdict = Verdict.whole(text=text, tone=_TONES[worst] if worst is not None else Tone.GOOD)
+    verdict = Verdict.whole(text=text, tone=TONES[worst] if worst is not None else Tone.GOOD)
     first = (verdict, *(charts(audit) if view.is_searchable else ()))
     return Page(groups=(first, *models), failures=failures)
 
@@ -89,7 +83,7 @@ def _model(audit: Audit, audited: Audited, done: Mended | None, view: View) -> I
     yield Verdict.whole(
         subject=audited.path,
         text=counts(audited.findings) or "no findings",
-        tone=_TONES[worst] if worst is not None else Tone.PLAIN,
+        tone=TONES[worst] if worst is not None else Tone.PLAIN,
     )
     found = groups(audit, audited)
     if found:
@@ -107,7 +101,7 @@ def _model(audit: Audit, audited: Audited, done: Mended | None, view: View) -> I
 
 def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
     label = f"{group.rule.id} {group.severity.value}"
-    tone = _TONES[group.severity]
+    tone = TONES[group.severity]
     whole = {layer_message(finding): finding.message for finding in group.findings}
     for text, paths in alike(group.findings):
         several = len(paths) > 1

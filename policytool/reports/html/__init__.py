@@ -119,11 +119,13 @@ def _environment() -> Environment:
     return environment
 
 
+@cache
 def _source(name: str) -> str:
     """Return a file beside the templates, without the line break at its end."""
     return files(__name__).joinpath("templates", name).read_text(encoding="utf-8").strip()
 
 
+@cache
 def _digest(text: str) -> str:
     """Return the hash of an inline style or script, as a Content-Security-Policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -55,11 +55,7 @@ class ShownTable(NamedTuple):
 
 def prepare(table: Table) -> ShownTable:
     """Return a table without the columns in which no row has a text."""
-    shown = [
-        index
-        for index, column in enumerate(table.columns)
-        if not column.priority or any(row.cells[index].text for row in table.rows)
-    ]
+    shown = table.shown
     is_searched = len(table.rows) >= _SEARCHED
     return ShownTable(
         columns=tuple(table.columns[index] for index in shown),
