@@ -22,7 +22,7 @@ from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Required, Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
-from policytool.numerics.verdicts import answers, recorded_training
+from policytool.numerics.verdicts import answers, origins, recorded_training
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.formats.discovery import Input
-    from policytool.model.model import Layer
+    from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_sides import CheckSource, PreparedSide
 
 FLOAT32: Final = "float32"
@@ -98,8 +98,10 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
     start = time.monotonic()
     measured = _measure(model, other, wanted, tools)
     found = measured.check
-    if found.passed or not _is_explicable(found):
+    if found.passed:
         return found
+    if not _is_explicable(found):
+        return replace(found, runs=tuple(map(origins.with_nan_of_reference, found.runs)))
     plain = replace(
         wanted,
         gradients=False,
@@ -118,7 +120,9 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
 
     return check_trials.explain(
         found,
-        Choices.of(measured.layers) if other is None else None,
+        Choices.of(measured.candidate)
+        if other is None and measured.candidate is not None
+        else None,
         trial,
         Budget(
             trials=check_trials.MOST_TRIALS,
@@ -136,11 +140,11 @@ def _is_explicable(found: Check) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Measured:
-    """A check, and the layers of its candidate."""
+    """A check, and its candidate as it ran."""
 
     check: Check
-    layers: tuple[Layer, ...]
-    """None of a graph."""
+    candidate: LoadedModel | None
+    """None for a graph."""
 
 
 def _measure(
@@ -192,8 +196,7 @@ def _measure(
             and not any(run.rewrite for run in found.runs)
             and _same_policies(*sides),
         )
-        loaded = sides[1].loaded
-        return _Measured(check=found, layers=loaded.layers if loaded is not None else ())
+        return _Measured(check=found, candidate=sides[1].loaded)
 
 
 def check_files(

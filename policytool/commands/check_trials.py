@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import Advice
 from policytool.numerics.verdicts import kept_layers, origins
+from policytool.numerics.verdicts.origins import Blame, Charge
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ TIMES: Final = 3.5
 How many times the time of the check itself its trials may take: the whole then stays within five
 times a check that passes.
 """
+
+
+_LEAST_SECONDS: Final = 15.0
+"""What trials may take in any case: TensorFlow may have been imported for an earlier check."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,8 +84,21 @@ def _with_origin(
         for one in charges
         if choices is not None and kept and kept_layers.units(diagnosis, one.call, choices) & kept
     ]
-    first = next(iter([*helped, *charges]), None)
+    first = next(iter([*helped, *charges]), None) or _first_kept(diagnosis, choices, kept)
     return replace(run, origin=origins.origin(diagnosis, first) if first is not None else None)
+
+
+def _first_kept(
+    run: CheckRun, choices: Choices | None, kept: frozenset[str] | None
+) -> Charge | None:
+    """Return the first call of a layer that has to be kept although nothing charges it."""
+    if choices is None or not kept:
+        return None
+    for place, call in enumerate(run.calls):
+        unit = kept_layers.units(run, place, choices, producers=False)
+        if unit and unit <= kept and not call.is_model:
+            return Charge(call=place, blame=Blame.ERROR)
+    return None
 
 
 class _Search:
@@ -89,7 +107,7 @@ class _Search:
     def __init__(self, trial: Trial, budget: Budget) -> None:
         self._trial = trial
         self._budget = budget
-        self._end = time.monotonic() + budget.seconds
+        self._end = time.monotonic() + max(budget.seconds, _LEAST_SECONDS)
         self._known: dict[frozenset[str], Check | None] = {}
         self.is_exhausted = False
 
@@ -127,7 +145,7 @@ def _find(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str]
     everything = frozenset(choices.paths)
     found = _follow_charges(search, diagnosis, choices)
     if found is None and search.passes(everything):
-        found = _follow_errors(search, diagnosis, choices) or everything
+        found = _follow_losses(search, diagnosis, choices) or everything
     return _shrink(search, found, _failed(diagnosis), choices) if found is not None else None
 
 
@@ -150,9 +168,9 @@ def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> froz
     return None
 
 
-def _follow_errors(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
-    """Keep the layers with the largest errors: one, then twice as many each time."""
-    ranked = kept_layers.by_error(_failed(diagnosis), choices)
+def _follow_losses(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
+    """Keep the layers that lose most: one, then twice as many each time."""
+    ranked = kept_layers.by_loss(_failed(diagnosis), choices)
     count = 1
     while count < len(ranked) and not search.is_exhausted:
         kept = frozenset().union(*ranked[:count])

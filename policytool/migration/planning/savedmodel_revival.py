@@ -17,8 +17,8 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import Refusal
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
-from policytool.migration.planning.propagation import GRAPH_OPS
 from policytool.model import custom_classes, custom_names
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import dtype_support
 from policytool.releases.policy import Policy
@@ -116,7 +116,7 @@ def _why(loaded: LoadedModel, index: int) -> str | None:
     config.
     """
     site = loaded.sites[index]
-    if site.class_name in GRAPH_OPS or _is_graph_network(loaded, index):
+    if site.class_name in OP_LAYERS or _is_graph_network(loaded, index):
         return None
     if custom_classes.is_opaque(site):
         return f"uses the custom class {site.class_name}"

@@ -123,6 +123,9 @@ class Origin:
     nonfinite: bool
     """Whether it makes NaN or infinity."""
 
+    in_reference: bool = False
+    """Whether it does so in the reference already."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:

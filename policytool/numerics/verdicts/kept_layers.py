@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.numerics.verdicts import origins
 from policytool.releases.dtypes import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from policytool.model.model import Layer
+    from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.layers import LayerCall
 
@@ -26,13 +27,16 @@ class Choices:
     paths: tuple[str, ...]
 
     @classmethod
-    def of(cls, layers: Sequence[Layer]) -> Choices:
+    def of(cls, loaded: LoadedModel) -> Choices:
         """Return the choices among a file's layers."""
         return cls(
             paths=tuple(
                 layer.path
-                for layer in layers
-                if layer.compute_dtype in HALVES and layer.address is not None
+                for index, layer in enumerate(loaded.layers)
+                if layer.compute_dtype in HALVES
+                and loaded.can_say(index)
+                and not loaded.is_input(index)
+                and layer.class_name not in OP_LAYERS
             )
         )
 
@@ -103,11 +107,16 @@ def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozense
     return frozenset(found - inside)
 
 
-def by_error(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
-    """Return the units of all calls, those with the largest errors of their own first."""
-    errors: dict[frozenset[str], float] = {}
+def by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
+    """
+    Return the units of all calls, those that lose most first: by the error of their own, or by the
+    share of their values that become zero.
+    """
+    losses: dict[frozenset[str], float] = {}
     for place, call in enumerate(run.calls):
         unit = units(run, place, choices) if not call.is_model else frozenset()
         if unit:
-            errors[unit] = max(errors.get(unit, 0.0), origins.own_error(call))
-    return sorted(errors, key=lambda unit: -errors[unit])
+            flushed = [one.accumulated.flushed for one in call.outputs if one.accumulated]
+            loss = max(origins.own_error(call), *(share or 0.0 for share in flushed), 0.0)
+            losses[unit] = max(losses.get(unit, 0.0), loss)
+    return sorted(losses, key=lambda unit: -losses[unit])

@@ -8,11 +8,16 @@ An error that a call shows because its inputs were rounded belongs to what made 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from policytool.numerics.check_results.verdicts import JudgementSubject, Origin, Ruling
+from policytool.numerics.check_results.verdicts import (
+    JudgementSubject,
+    NotComparable,
+    Origin,
+    Ruling,
+)
 from policytool.numerics.verdicts import tolerances
 
 if TYPE_CHECKING:
@@ -73,6 +78,27 @@ def origin(run: CheckRun, charge: Charge) -> Origin:
         seen_in=run.calls[charge.seen_in].place if charge.seen_in is not None else None,
         nonfinite=charge.blame is Blame.NONFINITE,
     )
+
+
+def with_nan_of_reference(run: CheckRun) -> CheckRun:
+    """
+    Return a run whose outputs show nothing because the reference makes NaN, with the layer that
+    makes it as its origin.
+    """
+    path = run.verdict.nonfinite_reference
+    blind = any(one.not_comparable is NotComparable.NOT_FINITE for one in run.verdict.judgements)
+    call = next((call for call in run.calls if call.place == path), None)
+    if call is None or not blind:
+        return run
+    found = Origin(
+        path=call.place,
+        class_name=call.class_name,
+        in_code=call.children > 0,
+        seen_in=None,
+        nonfinite=True,
+        in_reference=True,
+    )
+    return replace(run, origin=found)
 
 
 def _begun(call: LayerCall) -> int:

@@ -202,6 +202,8 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
 def origin(run: CheckRun, found: Origin) -> str:
     """Return what causes the error of a run that failed."""
     layer = f"{found.path} ({found.class_name})"
+    if found.in_reference:
+        return f"NaN or infinity is made in layer {layer} of the reference"
     if found.nonfinite:
         reasons = "; ".join(_overflow_reasons(run, found.path))
         what = "NaN or infinity is made"
@@ -218,14 +220,9 @@ def _not_comparable(found: CheckVerdict) -> Iterator[str]:
         names = [one.path for one in found.judgements if one.not_comparable is kind]
         if not names:
             continue
-        where = (
-            f" (from layer {found.nonfinite_reference})"
-            if kind is NotComparable.NOT_FINITE and found.nonfinite_reference is not None
-            else ""
-        )
         yield (
             f"{'output' if len(names) == 1 else 'outputs'} {join_first(names)} cannot be compared, "
-            f"because every value is {what} in the reference{where}"
+            f"because every value is {what} in the reference"
         )
 
 

@@ -54,7 +54,9 @@ _CALL: Final = attributes(
 )
 _OUTPUT: Final = attributes("shape", "dtype_reference", "dtype_candidate", "accumulated", "tf32")
 _METRICS: Final = attributes(*Metrics.__dataclass_fields__)
-_ORIGIN: Final = attributes("path", "class_name", "seen_in", "nonfinite", code_of="in_code")
+_ORIGIN: Final = attributes(
+    "path", "class_name", "seen_in", "nonfinite", "in_reference", code_of="in_code"
+)
 _GRADIENTS: Final = attributes(
     *("recorded", "outputs", "reference_loss", "variables", "trials", "dynamic", "workable"),
     *("random", "unconnected"),

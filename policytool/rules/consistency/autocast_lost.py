@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -24,22 +25,9 @@ if TYPE_CHECKING:
     from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
-_ALWAYS: Final = frozenset(
-    {
-        *("CenterCrop", "Embedding", "RandomCrop"),
-        *(
-            "TFOpLambda",
-            "SlicingOpLambda",
-            "ClassMethod",
-            "InstanceMethod",
-            "InstanceProperty",
-            "TensorFlowOpLayer",
-        ),
-    }
-)
+_ALWAYS: Final = OP_LAYERS | {"CenterCrop", "Embedding", "RandomCrop"}
 """
-Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked;
-tf_keras/src/layers/core/tf_op_layer.py).
+Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked).
 """
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep import identifiers
-from policytool.migration.planning.propagation import GRAPH_OPS
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.rounded_weights import compute_dtype
 from policytool.releases.dtypes import HALVES
 from policytool.rules.base import Rule
@@ -50,7 +50,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         dtype = compute_dtype(loaded, index) or ""
         casts = (
             dtype in HALVES
-            and loaded.sites[index].class_name not in GRAPH_OPS
+            and loaded.sites[index].class_name not in OP_LAYERS
             and loaded.layers[index].autocast is not False
         )
         if casts and index not in told and _ids(loaded, lookup) > _EXACT[dtype]:
