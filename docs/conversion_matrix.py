@@ -104,9 +104,9 @@ def _kind(after: str | None, before: str | None) -> str:
     now = (
         "the conversion is not supported"
         if after.startswith("refused")
-        else "the result fails to load"
+        else "the converted file fails to load"
         if after.startswith("failed")
-        else "the result loads"
+        else "the converted file loads"
     )
     return f"{was}, and {now}"
 

@@ -25,9 +25,8 @@ RULES: Final = (
     (
         "keys",
         (
-            "the Keras 1 and 2 key `batch_input_shape` equals the Keras 3 key `batch_shape`; the "
-            "optimizer key `lr` equals `learning_rate`; the LeakyReLU key `alpha` equals "
-            "`negative_slope`"
+            "`batch_input_shape` of Keras 1 and 2 equals `batch_shape` of Keras 3; `lr` of an "
+            "optimizer equals `learning_rate`; `alpha` of LeakyReLU equals `negative_slope`"
         ),
     ),
     (
@@ -47,8 +46,8 @@ RULES: Final = (
     (
         "classes",
         (
-            "a renamed class equals its new name: a functional `Model` equals `Functional`, "
-            "`OrthogonalInitializer` equals `Orthogonal`, and `BatchNormalizationV2` equals "
+            "a renamed class equals its new name: a functional `Model` is `Functional`, "
+            "`OrthogonalInitializer` is `Orthogonal`, and `BatchNormalizationV2` is "
             "`BatchNormalization`"
         ),
     ),
@@ -84,8 +83,8 @@ RULES: Final = (
     (
         "defaults",
         (
-            "a missing key equals null, and also equals the value that releases without the key "
-            "use, such as `ragged: false`"
+            "a missing key equals null, and also equals the value that is used by releases "
+            "without the key, such as `ragged: false`"
         ),
     ),
     (
