@@ -31,7 +31,7 @@ computes in a different order. Loading ResNetRS420 exceeds Python's recursion li
 raises the limit with `sys.setrecursionlimit` before it loads the model; the constructor of the
 model does the same. A number in parentheses refers to a reason below the table.
 
-Models marked with a star use their default initial weights and inputs from -1 to 1. If such a model
+Models marked with a star use their default initial weights and inputs from -1 to 1. If one of them
 rescales pixels itself, the inputs become very small and rounding has a larger effect. The column
 *own* does not apply to these models. The normalization layers in the Inception models have no scale
 factors.

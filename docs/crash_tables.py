@@ -54,17 +54,17 @@ _TITLES: Final = {
 _INTRODUCTION: Final = """# Faults during writing
 
 `make docs` generates this page from `tests/crash/record.json`, which `make crash` writes. Each run
-executes the real command under strace, which injects one fault into one system call on the
-directory of the model, including calls by libhdf5. A run without faults lists these calls; an
+executes the real command under strace, which injects one fault into one system call that affects
+the directory of the model, including calls by libhdf5. A run without faults records these calls; an
 unknown call is an error. After each run, the directory is compared byte for byte, including file
 modes, with its state before the run and with the result of the run without faults. The content of a
 report depends on the run, so any complete report is accepted. The exit code and the message must
-match the state of the directory. If the command did not finish, it runs again, and this run must
+match the state of the directory. If the command did not finish, it is run again and must then
 succeed.
 
 - SIGKILL, ENOSPC and EIO are injected into every call that writes data, creates or removes a name,
   sets attributes, or flushes data to disk.
-- SIGINT, and EIO in a call and all later ones (including calls that undo earlier ones), are
+- SIGINT, and EIO in one call and all later calls (including those that undo earlier calls), are
   injected into each kind of call on each file. Of the many calls that write a draft, the first,
   the last and every tenth are tested. The other errors, SIGTERM, and EIO in calls that read are
   distributed over the same calls, so each call is tested with only some of these faults.

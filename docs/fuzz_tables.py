@@ -61,7 +61,7 @@ def fuzzing_page() -> str:
         "",
         "Every run must satisfy these conditions:",
         "",
-        "- The exit code is 0, 1, 3 or 4, or 2 for settings, plans and baselines.",
+        "- The exit code is 0, 1, 3 or 4. For modified settings, plans and baselines, it may be 2.",
         (
             "- stderr contains complete messages, no traceback, and no terminal control "
             "characters. JSON reports are valid JSON."
