@@ -1,5 +1,5 @@
 """
-Replaces activations that only Keras 3 has with operations after the layer, which later steps
+Replaces activations that exist only in Keras 3 with operations after the layer, which later steps
 convert to TensorFlow functions.
 
 Where a Sequential holds such a layer, or one whose activation becomes layers that join again

@@ -1,5 +1,5 @@
 """
-Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, Keras 2
+Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, and Keras 2
 stores the first argument by position and all others by name.
 
 Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no
