@@ -7,8 +7,8 @@ have different names and arguments than those in earlier releases. Keras 3 canno
 ``'mse'`` from HDF5 files, not even from files that it wrote. The rule does not check custom losses
 and metrics; PT603 lists them.
 
-Sources: measured with 83 compiled models, written by 17 releases and loaded in 15 releases with
-``compile=True`` and ``compile=False``; GantMan/nsfw_model issue 164.
+Sources: measured with 83 compiled models that were written by 17 releases and loaded in 15 releases
+with ``compile=True`` and ``compile=False``; GantMan/nsfw_model issue 164.
 """
 
 from __future__ import annotations
