@@ -44,7 +44,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             if written is not None and computed is not None and written != computed:
                 place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
                 yield RULE.finding(
-                    f"{release_name(target)} computes a different {name} than the release "
+                    f"{release_name(target)} uses a different formula for {name} than the release "
                     f"that wrote the file: {computed[_AT]:g} instead of {written[_AT]:g} "
                     f"for the input -1{_targets.also(place)}",
                     path=layers[0],

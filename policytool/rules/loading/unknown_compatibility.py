@@ -52,8 +52,8 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 def _otherwise(loader: str, doubt: Cause) -> str:
     """Return what to do where migrate does not convert the file."""
     if doubt.kind is Obstacle.CONTAINER:
-        return "use its signatures, which tf.saved_model.load returns"
-    return f"to find out, load the model in {release_name(loader)} with the code of its classes"
+        return "load the model with tf.saved_model.load and use its signatures"
+    return f"to check, load the model in {release_name(loader)} with the code of its classes"
 
 
 RULE: Final = Rule(

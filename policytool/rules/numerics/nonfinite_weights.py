@@ -48,7 +48,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
                 path=where,
                 address=address,
                 detail=name,
-                advice="return to a checkpoint from before training diverged",
+                advice="use a checkpoint that was saved before training diverged",
             )
     if case.unread:
         yield _unread(case)
