@@ -3,9 +3,9 @@ Different objects have the same ``shared_object_id``.
 
 TF 2.5 and later assign numbers to the objects in a config, and repeat the config of a shared object
 wherever it is used. If several objects have the same number, TF 2.5 to tf_keras 2.21 silently
-replace all of them with the first one, even if their values or classes differ. Editing any other
-copy of a shared policy therefore has no effect. Likewise, an initializer is replaced if an earlier
-object has the same number.
+replace all of them with the first one, even if their values or classes differ. Editing any copy of
+a shared policy except the first therefore has no effect. Likewise, an initializer is replaced if an
+earlier object has the same number.
 
 Sources: tensorflow/python/keras/utils/generic_utils.py in TF 2.5.3 (``SharedObjectLoadingScope``);
 measured with files written by TF 2.5 to 2.15 and loaded in TF 2.5 to 2.15 and tf_keras 2.21. In
@@ -66,7 +66,7 @@ def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
     more, have = (f" and {len(others) - 1} more", "have") if len(others) > 1 else ("", "has")
     message = (
         f"{_describe(other[1])} at {where(loaded, other[0])}{more} {have} the same {_ID} "
-        f"({first[1][_ID]}) as {_describe(first[1])} at {place}, which releases use instead"
+        f"({first[1][_ID]}) as {_describe(first[1])} at {place}, and releases use only the latter"
     )
     policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None

@@ -8,9 +8,9 @@ cause is always the policy, because a float32 kernel exists. The rule checks the
 layer and, for a SavedModel, also the ops of its graph.
 
 Source: the TensorFlow 2.21 kernel registry, and layers traced with tf_keras 2.21 and Keras 3.15. On
-a CPU, exactly the layers without a kernel in the registry failed when they were called. For GPUs,
-only the registry was used; no layer was called on a GPU. The registry does not include the kernels
-that oneDNN adds on some CPUs.
+a CPU, the registry predicted exactly which layers failed when they were called. For GPUs, only the
+registry was used; no layer was called on a GPU. The registry does not include the kernels that
+oneDNN adds on some CPUs.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Layers open or download other files when the model is loaded.
 ``StringLookup``, ``IntegerLookup`` and ``TextVectorization`` read it as a file path or URL. A
 feature column reads the checkpoint in ``ckpt_to_load_from``. All paths are resolved on the machine
 that loads the model. The content of the file becomes part of the model, so anyone with access to
-the model can read it.
+the model can read this content.
 
 Sources: CVE-2026-1462 (TFSMLayer), CVE-2025-49655 (TorchModuleWrapper), CVE-2025-12058
 (vocabulary); keras/src/export/tfsm_layer.py, keras/src/utils/torch_utils.py and

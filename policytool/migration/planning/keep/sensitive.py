@@ -66,7 +66,7 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         _BOTH,
         _HALF,
         (
-            "the squares of its inputs exceed the range of float16: zero vectors become NaN, and "
+            "the squares of its inputs do not fit in float16: zero vectors become NaN, and "
             "values of 1e-4 become infinite"
         ),
     ),
