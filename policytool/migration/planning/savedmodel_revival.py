@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
 _REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
 REVIVES_ALL: Final = (
-    "TF 2.1 and earlier restore every layer from its traces, so it computes in the old dtype"
+    "TF 2.1 and earlier restore all layers from their traces, which compute in the old dtype"
 )
 """Why older loaders refuse a SavedModel whose dtypes change, however its policies are spelled."""
 
@@ -90,7 +90,7 @@ def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
     return (
         (
             f"the release does not have the activation {unknown[0]}, so it restores the layer "
-            "from its traces, and the layer computes in the old dtype"
+            "from its traces, which compute in the old dtype"
         )
         if unknown
         else None
@@ -271,7 +271,7 @@ def _fed_otherwise(
             now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
             message = (
                 f"{path} {_why(loaded, index)}. Without its code, {path} is restored from its "
-                f"traces for {now}, but it would receive {then}; keep the preceding layers in "
-                f"{now} with --set, or {_RETRACE}"
+                f"traces for {now} inputs, but it would receive {then}; keep the preceding layers "
+                f"in {now} with --set, or {_RETRACE}"
             )
             yield Refusal(code="revived-from-traces", message=message, path=path)

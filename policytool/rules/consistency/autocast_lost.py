@@ -7,8 +7,8 @@ SavedModel; TF 2.9 and older neither write nor read it. The attribute is also lo
 the layer from a config in HDF5, ``.keras`` or JSON. The rule skips Functional and Sequential
 models, op layers, and classes that always disable autocasting.
 
-Sources: a model with ``Dense(autocast=False)``, saved and loaded as a SavedModel and as HDF5 in TF
-2.9, 2.12, 2.15 and tf_keras 2.21; https://github.com/keras-team/tf-keras/issues/328.
+Sources: a model with ``Dense(autocast=False)`` that was saved and loaded as a SavedModel and as
+HDF5 in TF 2.9, 2.12, 2.15 and tf_keras 2.21; https://github.com/keras-team/tf-keras/issues/328.
 """
 
 from __future__ import annotations
