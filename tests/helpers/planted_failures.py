@@ -520,7 +520,7 @@ def large_pooling(kit: Kit, stage: Stage) -> Planted:
     size = int(stage.tensor.shape[1])
     if not kit.in_file:  # with --to, layers with larger windows stay in float32
         kit.variant = "overflow"
-        positive_images(kit, stage, kit.between(400, 800))
+        positive_images(kit, stage, kit.between(2500, 5000))
         place = stage.add(kit.layers.AveragePooling2D(int(kit.pick(36, 45)), name=kit.name()))
         stage.add(kit.layers.Flatten(name=kit.name()))
         return Planted(place, (place,))
