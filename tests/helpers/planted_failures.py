@@ -478,13 +478,12 @@ def cancellation(kit: Kit, stage: Stage) -> Planted:
             bias_initializer=kit.keras.initializers.Constant(large),
         )
         made.append(layer(before))
+    producers = owner(made[0]), owner(made[1])
     if kit.select("layer", "op") == "layer":
         place = stage.end(kit.layers.Subtract(name=kit.name())(made))
-        repair = (owner(made[0]), owner(made[1]), place)
-    else:
-        place = stage.end(kit.op("subtract", *made))
-        repair = (owner(made[0]), owner(made[1]))
-    return Planted(place, repair, (owner(made[0]), owner(made[1])))
+        return Planted(place, (*producers, place), producers)
+    place = stage.end(kit.op("subtract", *made))
+    return Planted(place, producers, producers)
 
 
 def lambda_code(kit: Kit, stage: Stage) -> Planted:
