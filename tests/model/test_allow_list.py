@@ -482,8 +482,8 @@ def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
 
     assert reasons(changed(tmp_path, TABLE, put)) == [
         (
-            "the graph contains the op InitializeTableFromTextFileV2 with a path from the "
-            "model instead of the saver or an asset"
+            "the graph contains the op InitializeTableFromTextFileV2 with a file path that "
+            "comes from neither the saver nor an asset"
         )
     ]
 
@@ -812,8 +812,8 @@ def test_a_table_filled_where_nobody_gives_the_asset_is_found(tmp_path: Path, by
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "the graph contains the op InitializeTableFromTextFileV2 with a path from the "
-            "model instead of the saver or an asset"
+            "the graph contains the op InitializeTableFromTextFileV2 with a file path that "
+            "comes from neither the saver nor an asset"
         )
     ]
 
