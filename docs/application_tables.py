@@ -20,20 +20,21 @@ _TITLE: Final = """# The models of keras.applications
 `make docs` generates this page from `fixtures/applications.json`, which `fixtures/applications.py`
 writes. Each model has random weights, inputs of 96 x 96 pixels, 10 classes, and no final
 activation. As in a trained model, batch normalization layers use small scale factors and the
-statistics of their inputs; otherwise, the deepest models amplify rounding errors to the size of
-their outputs. Each model is saved as HDF5 and as `.keras`. If the release that saved the file can
-load it again with the same predictions, the file is converted for the other library, and this
-library makes predictions with the result.
+statistics of their inputs; otherwise, rounding errors in the deepest models grow as large as the
+outputs. Each model is saved as HDF5 and as `.keras`. If the release that saved the file can load it
+again with the same predictions, the file is converted for the other library, which then makes
+predictions with the result.
 
 The cells show the largest difference between the logits, in [ulp](glossary.md) of the largest
 logit. The column *own* shows the effect of rounding: the difference within one release when oneDNN
-computes in a different order. Loading ResNetRS420 exceeds Python's recursion limit, so
-`sys.setrecursionlimit` raises this limit before the model is loaded; the constructor of the model
-also raises it. A number in parentheses refers to a reason below the table.
+computes in a different order. Loading ResNetRS420 exceeds Python's recursion limit, so the script
+raises the limit with `sys.setrecursionlimit` before it loads the model; the constructor of the
+model does the same. A number in parentheses refers to a reason below the table.
 
-Models marked with a star use their default initial weights and inputs from -1 to 1. If such a model
+Models marked with a star use their default initial weights and inputs from -1 to 1. If one of them
 rescales pixels itself, the inputs become very small and rounding has a larger effect. The column
-*own* does not apply to these models. The normalization layers of Inception have no scale factors.
+*own* does not apply to these models. The normalization layers in the Inception models have no scale
+factors.
 """
 
 

@@ -76,8 +76,8 @@ and `check`. `fixtures/attacks.py --measure` creates the files and records their
 release. Each file attempts one harmful action: it creates a file, removes a directory, reads
 another file into the model or its outputs, or requests too much memory. Each file was loaded in an
 empty directory, in a process with limited memory and time. If the action did not happen, the
-release either detected the attack or could not read the file at all. The table of advisories
-ignores actions that happened only with `safe_mode=False`.
+release either detected the attack or could not read the file. The table of advisories ignores
+actions that happened only with `safe_mode=False`.
 
 Most files without an advisory use TensorFlow functions and ops as designed. According to the
 [TensorFlow security policy](https://github.com/tensorflow/tensorflow/blob/master/SECURITY.md),

@@ -24,7 +24,7 @@ _WORDS: Final = {"loads": "load", "near": "near", "undecided": "open"}
 _TITLE: Final = """# Compatibility of the fixtures before and after conversion
 
 `make docs` generates this page from `fixtures/loads.json` and `fixtures/conversions.json`. Each row
-is a fixture, and each column is a release. The cell shows whether the release loads the original
+is a fixture, and each column is a release. Each cell shows whether the release loads the original
 file and the converted file that `policytool migrate --target` writes for this release.
 
 - `ok`: the release loads both files, with the same predictions and policies.
@@ -36,7 +36,7 @@ file and the converted file that `policytool migrate --target` writes for this r
   because recurrent layers round in a different order in the two libraries.
 - `open` and **open**: the compatibility is unknown, and the file failed to load in this test, for
   example because it contains bytecode from another Python version or layers restored from traces.
-- A number: the conversion is not supported, for the reason with this number below the table.
+- A number: the conversion is not supported; the list below the table gives the reason.
 - A number in parentheses, such as `(1)`: the conversion is not supported, but the release loads the
   original.
 """
@@ -104,9 +104,9 @@ def _kind(after: str | None, before: str | None) -> str:
     now = (
         "the conversion is not supported"
         if after.startswith("refused")
-        else "the result fails to load"
+        else "the converted file fails to load"
         if after.startswith("failed")
-        else "the result loads"
+        else "the converted file loads"
     )
     return f"{was}, and {now}"
 

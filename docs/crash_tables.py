@@ -54,37 +54,38 @@ _TITLES: Final = {
 _INTRODUCTION: Final = """# Faults during writing
 
 `make docs` generates this page from `tests/crash/record.json`, which `make crash` writes. Each run
-executes the real command under strace, which injects one fault into one system call on the
-directory of the model, including calls by libhdf5. A run without faults lists these calls; an
+executes the real command under strace, which injects one fault into one system call that affects
+the directory of the model, including calls by libhdf5. A run without faults records these calls; an
 unknown call is an error. After each run, the directory is compared byte for byte, including file
 modes, with its state before the run and with the result of the run without faults. The content of a
 report depends on the run, so any complete report is accepted. The exit code and the message must
-match the state of the directory. If the command did not finish, it runs again, and this run must
+match the state of the directory. If the command did not finish, it is run again and must then
 succeed.
 
 - SIGKILL, ENOSPC and EIO are injected into every call that writes data, creates or removes a name,
   sets attributes, or flushes data to disk.
-- SIGINT, and EIO in a call and all later ones (including calls that undo earlier ones), are
-  injected into each kind of call on each file. Of the many calls that write one draft, the first,
+- SIGINT, and EIO in one call and all later calls (including those that undo earlier calls), are
+  injected into each kind of call on each file. Of the many calls that write a draft, the first,
   the last and every tenth are tested. The other errors, SIGTERM, and EIO in calls that read are
-  injected at the same points, in turn.
+  distributed over the same calls, so each call is tested with only some of these faults.
 - *Short writes*: a limit on the file size makes the system write only a part of the data.
 - *During the run* and *in parallel*: the run is paused after a call, another process changes the
   same files, and the run continues. A report may replace an older report, but never a model that
-  was saved under its name.
+  was saved under the same name.
 - *In a new interpreter*: the process starts under strace. All other runs are forks of a process
   that has already loaded its modules.
 - Limited file systems: drafts have hidden names, as on systems without `O_TMPFILE`, or creating
   links fails (EPERM), as on FAT.
 
-The columns count the runs by the files that remain in the directory. *Each file is original or
-new*: a backup already has its name, or only some of several files are written. *Only NAME.bak*: the
-run stopped between the two renames of a directory; [migrate.md](migrate.md) explains how to recover
-it. The next run that writes to the directory removes the hidden files of a killed process.
+Each column counts the runs that left the directory in this state. *Each file is original or new*:
+a backup already exists under its final name, or only some of several files were written. *Only
+NAME.bak*: the run stopped between the two renames of a directory; [migrate.md](migrate.md) explains
+how to recover the directory. The next run that writes to the directory removes the hidden files
+that a killed process left.
 
-The last table shows the number of runs for each operation. Runs with two processes that share
-several files were only killed, because the order of their system calls varies. A killed process is
-not a power failure: the behavior of the disk was not tested.
+The last table shows the number of runs for each operation. If two processes write several files,
+SIGKILL is the only fault, because the order of system calls varies. The tests do not simulate power
+failures, so they do not cover the behavior of the disk.
 """
 
 

@@ -18,10 +18,10 @@ KINDS: Final = {
         "valid files with modified structure or bytes, guided by coverage (atheris), in process"
     ),
     "drawn": "models generated and modified by Hypothesis, in process",
-    "hostile": "generated hostile and harmless models, for the guard and `audit`, in process",
+    "hostile": "generated hostile and harmless models, for the allow-list and `audit`, in process",
     "loaded": (
-        "models accepted by the guard, loaded with TensorFlow 2.21, tf_keras 2.21 and Keras 3.15 "
-        "under strace"
+        "models accepted by the allow-list, loaded with TensorFlow 2.21, tf_keras 2.21 and Keras "
+        "3.15 under strace"
     ),
     "process": "end-to-end runs of `python -m policytool`",
     "copied": "end-to-end runs in forks of a process that has loaded the modules",
@@ -55,13 +55,13 @@ def fuzzing_page() -> str:
             "reader, or starts the tool as a separate process. The commands are `inspect`"
         ),
         (
-            "in every format, `audit` with every target, `migrate` to every policy and target, "
+            "in every format, `audit` with every target, `migrate` with every policy and target, "
             "with and without writing, and `diff`."
         ),
         "",
         "Every run must satisfy these conditions:",
         "",
-        "- The exit code is 0, 1, 3 or 4, or 2 for settings, plans and baselines.",
+        "- The exit code is 0, 1, 3 or 4. For modified settings, plans and baselines, it may be 2.",
         (
             "- stderr contains complete messages, no traceback, and no terminal control "
             "characters. JSON reports are valid JSON."
@@ -75,12 +75,12 @@ def fuzzing_page() -> str:
         "  and files of the interpreter and the system.",
         "",
         (
-            "A separate grammar generates models for the guard of `check`, `--verify` and "
-            "`--retrace`. It uses every class and argument that releases write. Wherever"
+            "A separate grammar generates models to test the allow-list of `check`, `--verify` "
+            "and `--retrace`. It uses every class and argument that releases write. Wherever"
         ),
         (
-            "Keras looks up a name, it inserts functions, classes, modules, paths and bytecode "
-            "that are not on any list. It also generates SavedModels with every op"
+            "Keras looks up a name, the grammar inserts functions, classes, modules, paths and "
+            "bytecode that are not on any list. It also generates SavedModels with every op"
         ),
         (
             "that accesses something outside the graph, and every way to write a path. A model "
@@ -116,11 +116,11 @@ def fuzzing_page() -> str:
         "",
         (
             "When HDF5 files are read in the fuzzer process, the only memory limit is an "
-            "address space of 1.5 GiB. Damaged heaps for which the HDF5 library"
+            "address space of 1.5 GiB. Files with damaged heaps therefore count as"
         ),
         (
-            "allocates memory without bound or hangs are therefore counted as damaged files and as "
-            "hangs. The command limits both (`library-bytes` and `call-seconds` in"
+            "damaged files if the HDF5 library allocates too much memory, and as hangs if it does "
+            "not return. The command line limits both (`library-bytes` and `call-seconds` in"
         ),
         "[limits.md](limits.md)), so end-to-end runs satisfy the conditions.",
         "",

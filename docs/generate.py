@@ -116,7 +116,7 @@ def compatibility_page() -> str:
         + ", ".join(map(release_name, LOADERS))
         + ".",
         "",
-        "There are three verdicts for a model and a release:",
+        "A model has one of three verdicts for each release:",
         "",
         (
             "- *incompatible*: the release fails to load the model, for a reason in the tables "
@@ -143,7 +143,7 @@ def compatibility_page() -> str:
             "loads the model may fail to load its optimizer, loss or metrics."
         ),
         (
-            "Reports list such a release under *uncompiled*: it loads the model with "
+            "Reports list these releases under *uncompiled*: they load the model only with "
             "`compile=False`. policytool looks up the names of losses and metrics in"
         ),
         (
@@ -154,8 +154,8 @@ def compatibility_page() -> str:
         "## File formats, policies and graphs",
         "",
         (
-            "Each row was determined by loading the fixtures in real releases with "
-            "`fixtures/loads.py`. `fixtures/loads.json` contains the results."
+            "The rows are based on a test that loads the fixtures in every release "
+            "(`fixtures/loads.py`, with the results in `fixtures/loads.json`)."
         ),
         "",
         "| formats | releases | reason |",
@@ -283,8 +283,8 @@ def migrated_page() -> str:
         "## Remaining incompatibilities",
         "",
         (
-            "This table lists the reasons in the reports for files that fail to load after "
-            "migration."
+            "For files that fail to load after migration, this table lists the reasons given in "
+            "the reports."
         ),
         "",
     ]

@@ -35,9 +35,9 @@ between any two of these releases.
 Keras 3 stores each mask in two places. While a model is built, a layer with a mask argument
 receives a symbolic mask, which is stored in its node. While the model runs, masks are attached to
 tensors. Up to Keras 3.9, every layer with a mask argument has a mask in its node. In Keras 3.10 and
-later, such a layer has one only if it is called with a single argument, a tensor with the dtype of
-the layer. All other layers use the attached masks. "Attached" marks behavior that applies only to
-attached masks.
+later, the node has a mask only if the layer is called with a single argument: a tensor with the
+dtype of the layer. All other layers use the attached masks. "Attached" marks behavior that applies
+only to attached masks.
 
 Ops and slices in a graph drop masks in every release. An op that returns its input unchanged, such
 as a cast to the same dtype, preserves the attached mask.

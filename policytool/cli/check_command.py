@@ -25,6 +25,7 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
+from policytool.numerics.check_results.verdicts import Required
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import target as named_target
@@ -128,6 +129,14 @@ if TYPE_CHECKING:
     help="Allowed relative error, for all outputs and layers or only for those that match PATTERN.",
 )
 @click.option(
+    "--require",
+    "required",
+    type=click.Choice([one.value for one in Required]),
+    default=Required.OUTPUTS.value,
+    show_default=True,
+    help="What must stay within its tolerance for exit code 0.",
+)
+@click.option(
     "--timing", is_flag=True, help="Measure latency, throughput and peak memory of both models."
 )
 @click.option(
@@ -163,6 +172,7 @@ def command(
     tf32: bool,
     deterministic: bool,
     tolerance: tuple[str, ...],
+    required: str,
     timing: bool,
     all_layers: bool,
     tensorflow: TensorFlow,
@@ -213,6 +223,7 @@ def command(
         exponents="html" in {format, *(one.format for one in report)},
         deterministic=deterministic,
         device=device,
+        required=Required(required),
         tolerances=Tolerances(given=tuple(parse_tolerance(text) for text in tolerance)),
     )
     with Worker(tensorflow.interpreter, steps(progress)) as worker:
@@ -233,7 +244,10 @@ def command(
             report, paths, [*read, *([save_inputs] if save_inputs is not None else [])]
         )
         tools = tensorflow.tools(worker)
-        found = _run_checks(paths, wanted, tools, everything=all_layers)
+        found = replace(
+            _run_checks(paths, wanted, tools, everything=all_layers),
+            arguments=click.get_current_context().find_root().obj or (),
+        )
     unwritten = report_option.write_reports(report, CHECK_REPORTERS, found)
     click.echo(
         report_option.render_report(CHECK_REPORTERS, format, found, options.view(color)),

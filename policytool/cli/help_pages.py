@@ -23,7 +23,16 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
     "Input": ("inputs", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
-        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "timing"),
+        *(
+            "reference",
+            "isolated",
+            "gradients",
+            "tf32",
+            "deterministic",
+            "tolerance",
+            "require",
+            "timing",
+        ),
         "values",
     ),
     "TensorFlow": (

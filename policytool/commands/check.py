@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from policytool.commands import check_trials
+from policytool.commands.check_trials import Budget
 from policytool.formats import discovery
-from policytool.migration.planning.options import Options, Outputs
+from policytool.migration.planning.options import Assignment, Options, Outputs
 from policytool.model import custom_classes, untrusted_code
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.check_results.devices import TensorFlowDevice
+from policytool.numerics.check_results.verdicts import Required, Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
-from policytool.numerics.verdicts import answers, recorded_training
+from policytool.numerics.verdicts import answers, origins, recorded_training
+from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases import dtypes
@@ -32,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from policytool.formats.discovery import Input
+    from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_sides import CheckSource, PreparedSide
 
 FLOAT32: Final = "float32"
@@ -69,15 +75,83 @@ class CheckOptions:
     exponents: bool = False
     """Whether the values of each layer are counted by binary exponent, which only HTML shows."""
 
+    diagnosis: bool = False
+    """Whether what enters each call, and what its inputs' rounding costs, is measured as well."""
+
     deterministic: bool = False
     device: str = "auto"
+    required: Required = Required.OUTPUTS
+    """What must stay within its tolerance."""
+
     tolerances: Tolerances = field(default_factory=Tolerances)
 
 
 def check(model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools) -> Check:
     """
     Return how far the candidate is from the reference: a model under another policy, or a second
-    file.
+    file. A check that fails is run again, to find the origin and the layers to keep in float32.
+
+    :raises ModelFileError: for what cannot be read, changed or run.
+    :raises UsageError: for options that contradict the model or each other.
+    :raises WorkerError: where the child process cannot do it.
+    """
+    start = time.monotonic()
+    measured = _measure(model, other, wanted, tools)
+    found = measured.check
+    if found.passed:
+        return found
+    if not _is_explicable(found):
+        return replace(found, runs=tuple(map(origins.with_nan_of_reference, found.runs)))
+    plain = replace(
+        wanted,
+        gradients=False,
+        timing=False,
+        tf32=False,
+        exponents=False,
+        save_inputs=None,
+        isolated=True,
+        diagnosis=True,
+    )
+
+    def trial(kept: frozenset[str]) -> Check:
+        added = tuple(Assignment(pattern=path, policy=FLOAT32) for path in sorted(kept))
+        candidate = replace(plain.candidate, assignments=(*plain.candidate.assignments, *added))
+        return _measure(model, other, replace(plain, candidate=candidate), tools).check
+
+    return check_trials.explain(
+        found,
+        Choices.of(measured.candidate)
+        if other is None and measured.candidate is not None
+        else None,
+        trial,
+        Budget(
+            trials=check_trials.MOST_TRIALS,
+            seconds=check_trials.TIMES * (time.monotonic() - start),
+        ),
+    )
+
+
+def _is_explicable(found: Check) -> bool:
+    """Return whether layers were measured, and something that was required is outside."""
+    return all(run.rewrite is None and not run.missing for run in found.runs) and any(
+        one.ruling is not Ruling.NOTHING for run in found.runs for one in run.verdict.deciding
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Measured:
+    """A check, and its candidate as it ran."""
+
+    check: Check
+    candidate: LoadedModel | None
+    """None for a graph."""
+
+
+def _measure(
+    model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools
+) -> _Measured:
+    """
+    Return what one run of both models shows.
 
     :raises ModelFileError: for what cannot be read, changed or run.
     :raises UsageError: for options that contradict the model or each other.
@@ -116,12 +190,13 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
             _check_differ(model, sides, wanted)
         sides[1] = replace(sides[1], files=(*sides[1].files, *weights))
         found = _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
-        return replace(
+        found = replace(
             found,
             is_alike=other is None
             and not any(run.rewrite for run in found.runs)
             and _same_policies(*sides),
         )
+        return _Measured(check=found, candidate=sides[1].loaded)
 
 
 def check_files(
@@ -266,7 +341,7 @@ def _run(
         if any(found.get("rewrite") is not None for found in answer["runs"])
         else ()
     )
-    runs = answers.runs_from_json(answer["runs"], wanted.tolerances)
+    runs = answers.runs_from_json(answer["runs"], wanted.tolerances, wanted.required)
     return Check(
         reference=_side(inputs[0], sides[0], answer["libraries"][0]),
         candidate=_side(inputs[1], sides[1], answer["libraries"][1]),
@@ -374,6 +449,7 @@ def _job(
         "timing": wanted.timing,
         "tf32": wanted.tf32,
         "exponents": wanted.exponents,
+        "diagnosis": wanted.diagnosis,
         "deterministic": wanted.deterministic,
         "device": wanted.device,
         "custom_objects": list(tools.custom_objects),

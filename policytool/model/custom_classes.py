@@ -16,17 +16,25 @@ if TYPE_CHECKING:
 
     from policytool.model.tree import Site
 
+OP_LAYERS: Final = frozenset(
+    {
+        "TFOpLambda",
+        "SlicingOpLambda",
+        "ClassMethod",
+        "InstanceMethod",
+        "InstanceProperty",
+        "TensorFlowOpLayer",
+    }
+)
+"""
+Classes of Keras 2 that wrap a TensorFlow op: they compute in the dtypes of their inputs, whatever
+their policy (tf_keras 2.21, src/layers/core/tf_op_layer.py).
+"""
+
 OPAQUE_CLASSES: Final = frozenset(
     {
-        *(
-            "Lambda",
-            "TFOpLambda",
-            "SlicingOpLambda",
-            "ClassMethod",
-            "InstanceMethod",
-            "InstanceProperty",
-            "TensorFlowOpLayer",
-        ),
+        "Lambda",
+        *OP_LAYERS,
         *("KerasLayer", "TFSMLayer", "TorchModuleWrapper", "JaxLayer", "FlaxLayer"),
     }
 )

@@ -154,7 +154,7 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
 def _out_of_reach(finding: Finding, *, unsafe: bool) -> str | None:
     remedy = finding.remedy
     if remedy is not None and remedy.retrace:
-        return "it requires TensorFlow, which audit never starts; use migrate --retrace"
+        return "it requires TensorFlow, which audit never runs; use migrate --retrace"
     if remedy is not None and remedy.fix is Fix.UNSAFE and not unsafe:
         return "it changes numerics or training; use --unsafe-fixes to apply it"
     return None

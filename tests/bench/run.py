@@ -506,19 +506,20 @@ times. Output goes to `/dev/null`.
   and prints the policy of each layer. The SavedModel was saved by tf_keras with traces. `inspect`
   reads its graph and shows the compute dtypes of each layer and signature.
 - `tests/bench/shortest.py` reads the same data with the same libraries: the JSON config, and the
-  name, shape and dtype of every variable. For `.keras`, it opens the weights through a window on
-  the raw file. The target is 1.5 times its time plus 100 ms.
-- `migrate` changes the policy of every layer. The write time ends when the new file is on disk
-  (`tests/bench/migrate_once.py`). The baseline is `cp` followed by `sync`. Pending writes from
+  name, shape and dtype of every variable. It reads the weights in a `.keras` file without
+  extracting them. `policytool inspect` may take at most 1.5 times as long as this script plus 100
+  ms.
+- `migrate` changes the policy of every layer. The write time includes flushing the new file to
+  disk (`tests/bench/migrate_once.py`). The baseline is `cp` followed by `sync`. Pending writes from
   earlier runs are flushed first. Reading back compares every tensor.
 - `check` is measured inside the child process (`tests/bench/check_once.py`), after loading and
   tracing. The model is EfficientNetV2-B0 with a batch size of 8. Five runs alternate with two
-  `predict` calls in the same process. The memory is the peak of a process that runs only the
-  comparison, compared with a process that only predicts.
-- The small models are equal numbers of copies of eight fixtures: HDF5 files, `.keras` files,
+  `predict` calls in the same process. The memory ratio compares the peak memory of a process that
+  runs only the comparison with that of a process that runs only `predict`.
+- The small models are copies of eight fixtures, in equal numbers: HDF5 files, `.keras` files,
   SavedModels and architectures. Memory is the peak memory of the largest process.
-- The peak memory of policytool must not depend on the size of the weights. A value up to 10% higher
-  than for the thin network is accepted."""
+- The peak memory of policytool must not depend on the size of the weights: it may be at most 10%
+  higher than for the thin network."""
 
 
 def document(rows: Sequence[Row], facts: Sequence[str], runs: int) -> str:

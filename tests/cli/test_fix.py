@@ -410,5 +410,5 @@ def test_what_needs_tensorflow_is_never_done() -> None:
     assert found.options is None
     assert (
         found.left[0].reason
-        == "it requires TensorFlow, which audit never starts; use migrate --retrace"
+        == "it requires TensorFlow, which audit never runs; use migrate --retrace"
     )

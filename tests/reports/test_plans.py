@@ -250,7 +250,7 @@ def test_a_target_is_named_where_it_helps() -> None:
     Not for loaders that revive every layer from what was traced, whatever its policy's spelling.
     """
     text = table("tf2.1/global_mixed_float16", Options(to="float32"))
-    assert "from its traces" in text
+    assert "from their traces" in text
     assert "--target" not in text
     assert "; use --target tf2.4 to support it" in table(
         "tf2.3/global_mixed_float16", Options(to="mixed_bfloat16")

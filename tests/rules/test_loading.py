@@ -199,8 +199,7 @@ class TestNotJudged(RuleContract):
             "migrate cannot convert the model: net/double (Lambda)"
         )
         assert (
-            advice["tf2.15"]
-            == "to find out, load the model in TF 2.15 with the code of its classes"
+            advice["tf2.15"] == "to check, load the model in TF 2.15 with the code of its classes"
         )
 
 
@@ -230,7 +229,7 @@ class TestComputesOtherwise(RuleContract):
         """The message has what both make of one number."""
         (finding,) = found(self.id, FIXTURES / "tf2.15/rnn.h5", _TODAY)
         assert finding.message == (
-            "Keras 3.15 computes a different hard_sigmoid than the release that wrote the "
+            "Keras 3.15 uses a different formula for hard_sigmoid than the release that wrote the "
             "file: 0.3333 instead of 0.3 for the input -1"
         )
         assert finding.advice is None

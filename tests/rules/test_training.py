@@ -139,7 +139,7 @@ class TestLossScaleInert(RuleContract):
                 "tf2.3/exp_mf16_none.h5",
                 "compiling the model again under mixed_float16 would add loss scaling",
             ),
-            ("tf2.3/exp_per_layer.h5", "only the policy of the model scales losses"),
+            ("tf2.3/exp_per_layer.h5", "only the policy of the model itself scales losses"),
         ],
     )
     def test_why_nothing_changes(self, file: str, says: str) -> None:

@@ -85,7 +85,7 @@ def plan(loaded: LoadedModel, options: Options, container: str | None) -> Plan:
     ) or (container is None and _is_unread(loaded, options))
     if container is not None and options.containers and container not in options.containers:
         raise UsageError(
-            f"conversions for this target cannot write {container} files; choose "
+            f"migrate cannot write {container} files for this target; choose "
             f"{' or '.join(options.containers)}"
         )
     edited = _edit_plan(loaded, options, target) if not elsewhere else None
@@ -243,7 +243,7 @@ def _lacking_weights(loaded: LoadedModel, target: Target) -> str | None:
     if own in _CONFIG_ALONE:
         return (
             f"contains no weights ({TITLES[own]}), but {TITLES[target.container]} requires them; "
-            "name the output NAME.json, or convert a model with weights"
+            "use -o NAME.json, or convert a model with weights"
         )
     lost = (one.message for one in loaded.document.observations if one.code == MISSING_SHARD)
     return next(lost, None)

@@ -185,7 +185,7 @@ class _Writer:
             self._log.refuse(
                 "call",
                 unit,
-                f"{unit.path} uses an ellipsis in a slice, which .keras archives of Keras 2 "
+                f"{unit.path} uses an ellipsis in a slice, which Keras 2 .keras archives "
                 "cannot store; use HDF5 (-o X.h5)",
             )
         try:

@@ -117,7 +117,9 @@ class LossScaleVerdict:
             case Fate.UNCOMPILED:
                 return "the model is not compiled, so the loss scale is lost"
             case Fate.INERT:
-                return "they had no effect because only the policy of the model scales losses"
+                return (
+                    "they had no effect because only the policy of the model itself scales losses"
+                )
 
 
 def model_policy(loaded: LoadedModel) -> Policy | None:

@@ -126,5 +126,5 @@ def cast_edits(
             path=None,
             before=written,
             after=will,
-            reason=f"the cast {node.name} follows the policies of the layers that use it",
+            reason=f"the cast {node.name} uses the dtype of the layers that follow it",
         )

@@ -119,11 +119,7 @@ def checked_policy(name: str, option: str) -> str:
             f"{option} {name} uses a policy name that {life.removed} removed; use "
             f"{life.replacement} instead. {option} supports {valid}"
         )
-    what = (
-        "is not a dtype that layers can be built in"
-        if dtypes.is_float(name)
-        else "is not a float dtype"
-    )
+    what = "is not a dtype that layers support" if dtypes.is_float(name) else "is not a float dtype"
     raise UsageError(f"{option} {name} {what}; {option} supports {valid}")
 
 

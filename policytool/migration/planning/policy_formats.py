@@ -304,11 +304,11 @@ def _needs_word(found: Policy | PolicyMap, path: str | None, place: str) -> Refu
     elif isinstance(found, Policy) and found.compute_dtype is not None:
         how = (
             f"no current policy computes in {found.compute_dtype} with {found.variable_dtype} "
-            f"variables; choose one with --set '{where}=POLICY'"
+            f"variables; choose a policy with --set '{where}=POLICY'"
         )
     else:
         how = (
-            "it uses the dtype of its first input, which the file does not determine; choose one "
-            f"with --set '{where}=float32', or use a pattern for several layers"
+            "it uses the dtype of its first input, which the file does not contain; choose a "
+            f"policy with --set '{where}=float32', or use a pattern for several layers"
         )
     return Refusal(code=_NEEDS_WORD, message=f"{where} has the policy {name!r}: {how}", path=path)

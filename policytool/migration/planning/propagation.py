@@ -17,6 +17,7 @@ from policytool.migration.planning import operation_edits, operations
 from policytool.migration.planning.decisions import FLOAT32, Decision, Decisions
 from policytool.migration.planning.keep.outputs import makers
 from policytool.model import custom_classes
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.model_cache import once_per_model
 from policytool.releases import dtype_support, dtypes
 from policytool.releases.policy import Policy
@@ -27,18 +28,6 @@ if TYPE_CHECKING:
     from policytool.formats.edits import Edit
     from policytool.model.layer_graph import Graph, GraphNode
     from policytool.model.loaded_model import LoadedModel
-
-GRAPH_OPS: Final = frozenset(
-    {
-        "TFOpLambda",
-        "SlicingOpLambda",
-        "ClassMethod",
-        "InstanceMethod",
-        "InstanceProperty",
-        "TensorFlowOpLayer",
-    }
-)
-"""Classes of Keras 2 that wrap a TensorFlow op; they take their tensors as they come."""
 
 _STATEFUL: Final = frozenset(
     {
@@ -95,7 +84,7 @@ class _Dtypes:
         self, node: GraphNode, found: Flow, within: frozenset[int]
     ) -> frozenset[str]:
         taken = frozenset[str]().union(*(found.get(parent, frozenset()) for parent in node.parents))
-        if node.site is None or self.loaded.sites[node.site].class_name in GRAPH_OPS:
+        if node.site is None or self.loaded.sites[node.site].class_name in OP_LAYERS:
             cast_to = operations.cast_target(node)
             if cast_to is not None:
                 return frozenset({cast_to}) & frozenset(dtypes.FLOATS)
@@ -201,7 +190,7 @@ def _joined_parents(loaded: LoadedModel, node: GraphNode) -> tuple[tuple[str, ..
         return operations.parents_of_one_dtype(
             node, is_operation=loaded.is_keras3 and node.site is None
         )
-    if loaded.sites[node.site].class_name in GRAPH_OPS:
+    if loaded.sites[node.site].class_name in OP_LAYERS:
         return node.parents, operations.begins_with_constant(node)
     if _is_strict(loaded, node):
         return (*node.parents, node.name), False
@@ -323,7 +312,7 @@ def _refusal(
         for name in dict.fromkeys(names)
         if (site := graph.nodes[name].site) is not None
     ]
-    own = node.site is not None and loaded.sites[node.site].class_name not in GRAPH_OPS
+    own = node.site is not None and loaded.sites[node.site].class_name not in OP_LAYERS
     suggested = path if own else next(iter(paths), path)
     message = (
         f"{path} does not cast its inputs, which would be {' and '.join(sorted(met))}; set the "

@@ -17,8 +17,8 @@ from policytool.formats.edits import EditKind
 from policytool.migration.plan import Refusal
 from policytool.migration.planning import propagation
 from policytool.migration.planning.decisions import Decisions
-from policytool.migration.planning.propagation import GRAPH_OPS
 from policytool.model import custom_classes, custom_names
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.model import Cause, Obstacle
 from policytool.releases import dtype_support
 from policytool.releases.policy import Policy
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MODELS: Final = frozenset({"_tf_keras_network", "_tf_keras_model", "_tf_keras_sequential"})
 _REVIVING: Final = frozenset({"tf1.15", "tf2.0", "tf2.1"})
 REVIVES_ALL: Final = (
-    "TF 2.1 and earlier restore every layer from its traces, so it computes in the old dtype"
+    "TF 2.1 and earlier restore all layers from their traces, which compute in the old dtype"
 )
 """Why older loaders refuse a SavedModel whose dtypes change, however its policies are spelled."""
 
@@ -90,7 +90,7 @@ def _revives_more(loader: str, later: Mapping[str, str]) -> str | None:
     return (
         (
             f"the release does not have the activation {unknown[0]}, so it restores the layer "
-            "from its traces, and the layer computes in the old dtype"
+            "from its traces, which compute in the old dtype"
         )
         if unknown
         else None
@@ -116,7 +116,7 @@ def _why(loaded: LoadedModel, index: int) -> str | None:
     config.
     """
     site = loaded.sites[index]
-    if site.class_name in GRAPH_OPS or _is_graph_network(loaded, index):
+    if site.class_name in OP_LAYERS or _is_graph_network(loaded, index):
         return None
     if custom_classes.is_opaque(site):
         return f"uses the custom class {site.class_name}"
@@ -271,7 +271,7 @@ def _fed_otherwise(
             now, then = " and ".join(sorted(before.get(index, ()))), " and ".join(sorted(taken))
             message = (
                 f"{path} {_why(loaded, index)}. Without its code, {path} is restored from its "
-                f"traces for {now}, but it would receive {then}; keep the preceding layers in "
-                f"{now} with --set, or {_RETRACE}"
+                f"traces for {now} inputs, but it would receive {then}; keep the preceding layers "
+                f"in {now} with --set, or {_RETRACE}"
             )
             yield Refusal(code="revived-from-traces", message=message, path=path)

@@ -93,7 +93,7 @@ def _cast(
         return None
     rounds = variable != stored and dtypes.itemsize(tensor.dtype) > dtypes.itemsize(stored)
     reason = f"{loaded.layers[owner].path} stores its variables in {variable}" + (
-        f", which releases read from this file only as {stored}" if variable != stored else ""
+        f", which releases can read from this file only as {stored}" if variable != stored else ""
     )
     return Cast(
         tensor=tensor.path,
@@ -117,7 +117,8 @@ def _unreadable(loaded: LoadedModel) -> Iterator[Cast]:
     for tensor in (*(loaded.document.tensors or ()), *loaded.document.state):
         if tensor.dtype == _BFLOAT16:
             reason = (
-                "no release reads bfloat16 from this file format, and float32 preserves the values"
+                "no release can read bfloat16 from this file format, and float32 preserves the "
+                "values"
             )
             yield Cast(
                 tensor=tensor.path,

@@ -31,13 +31,13 @@ def notes(loaded: LoadedModel, edits: Sequence[Edit]) -> Iterator[Note]:
     if any(node.other_part is not None for node in loaded.document.nodes.values()):
         message = (
             "the metadata is stored in two files, and both are rewritten: TF 2.5 and later read "
-            f"{KERAS}, TF 2.4 and earlier read {GRAPH}"
+            f"{KERAS}, and TF 2.4 and earlier read {GRAPH}"
         )
         yield Note(severity=NoteSeverity.NOTE, code="two-files", message=message)
     if loaded.document.format == "keras-metadata":
         message = (
-            f"the file is part of a SavedModel and is only used together with the {GRAPH} and the "
-            "variables that were saved with it"
+            f"the file is part of a SavedModel and works only with the {GRAPH} and the variables "
+            "that were saved with it"
         )
         yield Note(severity=NoteSeverity.NOTE, code="part-of-a-model", message=message)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from policytool.model import nested_calls
-from policytool.model.custom_classes import OPAQUE_CLASSES
+from policytool.model.custom_classes import OP_LAYERS, OPAQUE_CLASSES
 from policytool.model.model import Cause, Obstacle
 from policytool.model.tree import INPUT_CLASS, path_of
 from policytool.releases import known_arguments
@@ -61,17 +61,6 @@ _INNER: Final = frozenset({1, 2, -2})
 Axes that are not the last of most tensors; those beyond mostly are, so that to leave them out
 changes nothing.
 """
-
-_OPS: Final = frozenset(
-    {
-        "TFOpLambda",
-        "SlicingOpLambda",
-        "ClassMethod",
-        "InstanceMethod",
-        "InstanceProperty",
-        "TensorFlowOpLayer",
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -237,7 +226,7 @@ def _axes(document: Document, sites: Sequence[Site]) -> Iterator[Doubt]:
         if axis == _LAST or (isinstance(axis, list) and len(axis) == 1):
             continue
         several = not isinstance(axis, int)
-        if several or (site.class_name not in _OPS and axis in _INNER):
+        if several or (site.class_name not in OP_LAYERS and axis in _INNER):
             reason = (
                 f"the axis {json.dumps(axis)} of {site.class_name} is ignored when the model is "
                 "read from HDF5, and the last axis is used instead"
@@ -275,7 +264,7 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
         yield _class(alike, f"{name} is a custom class, so the result depends on its code")
     elif name == _LAMBDA:
         yield _class(alike, "a Lambda contains bytecode, which depends on the Python version")
-    elif name in _OPS:
+    elif name in OP_LAYERS:
         yield _class(alike, f"{name} calls TensorFlow functions that do not exist in every release")
     elif name in OPAQUE_CLASSES:
         yield _class(alike, f"{name} depends on code or data outside the file")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.graphs import GraphRewrite
     from policytool.numerics.check_results.inputs import CheckInputs
     from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
-    from policytool.numerics.check_results.verdicts import CheckVerdict
+    from policytool.numerics.check_results.verdicts import Advice, CheckVerdict, Origin
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +79,9 @@ class CheckRun:
     unmatched: tuple[str, ...] = ()
     """Layers that one of the two models calls and the other does not."""
 
+    origin: Origin | None = None
+    """What causes the error of a run that fails; None if it passes, or nothing is to blame."""
+
     random: tuple[str, ...] = ()
     """
     Layers that draw random numbers: those of the candidate need not be those of the reference.
@@ -109,6 +112,9 @@ class Check:
     Whether both are one file with the same policies in every layer, so that nothing was put to the
     test.
     """
+
+    advice: Advice | None = None
+    """Which layers stay in float32 so that it passes; None if it passes, or nothing was tried."""
 
     @property
     def passed(self) -> bool:

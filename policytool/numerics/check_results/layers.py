@@ -2,11 +2,61 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from policytool.numerics.check_results.metrics import Metrics
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """The row or the channel of an output with the largest relative error."""
+
+    index: int
+    squared_error: float
+    squared_reference: float
+    """Above 0: what is zero in the reference is not compared."""
+
+    squared_candidate: float
+
+    @property
+    def relative(self) -> float:
+        """The L2 norm of the difference, over that of the reference."""
+        return math.sqrt(self.squared_error / self.squared_reference)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutputParts:
+    """The rows (along the first axis) and channels (along the last) of an output."""
+
+    channel: Part | None
+    """None where no channel differs."""
+
+    row: Part | None
+    range: tuple[float, float] | None
+    """The lowest and the highest finite value of the reference; None where none is finite."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallTrace:
+    """Where a call stands in the candidate; calls are named by their place in the run."""
+
+    begun: int
+    """How many calls began before it."""
+
+    within: int | None
+    """The call that it was made in; None for the model's own."""
+
+    is_op: bool
+    """Whether it is an op, which computes in the dtypes of its inputs whatever its policy."""
+
+    producers: tuple[int, ...]
+    """The calls whose tensors it gets, directly or through code between them."""
+
+    gets_nonfinite: bool
+    """Whether the candidate's inputs have NaN or infinity where the reference's do not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +93,18 @@ class CheckedOutput:
     measured.
     """
 
+    own: Metrics | None = None
+    """
+    In a diagnosis: the candidate's layer against the reference's, both called with the reference's
+    inputs as the candidate's layers round them; None where they are not rounded before the call.
+    """
+
+    rounding: Metrics | None = None
+    """The same of the reference's layer, called with its inputs as they are and rounded."""
+
+    parts: OutputParts | None = None
+    """The rows and channels of the model's own outputs; None where it has none."""
+
     exponents: tuple[tuple[int, int], ...] | None = None
     """
     The reference's binary exponents in ascending order, each with its number of values that are
@@ -78,6 +140,8 @@ class LayerCall:
 
     is_model: bool
     outputs: tuple[CheckedOutput, ...]
+    trace: CallTrace | None = None
+    """None unless the run is a diagnosis."""
 
     @property
     def place(self) -> str:

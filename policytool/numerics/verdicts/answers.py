@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from policytool.numerics.check_results import agreement, devices, gradients, graphs, inputs, metrics
 from policytool.numerics.check_results.checks import CheckRun
-from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+from policytool.numerics.check_results.layers import (
+    CallTrace,
+    CheckedOutput,
+    LayerCall,
+    OutputParts,
+)
+from policytool.numerics.check_results.verdicts import Required
 from policytool.numerics.verdicts import judgements
 from policytool.support.text import codec
 
@@ -17,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def runs_from_json(
-    found: Sequence[Mapping[str, Any]], tolerances: Tolerances
+    found: Sequence[Mapping[str, Any]],
+    tolerances: Tolerances,
+    required: Required = Required.OUTPUTS,
 ) -> tuple[CheckRun, ...]:
     """
     Return what was measured on each device and of each signature, judged.
@@ -36,10 +44,10 @@ def runs_from_json(
                 )
             ]
         )
-    return tuple(_run(one, tolerances) for one in found)
+    return tuple(_run(one, tolerances, required) for one in found)
 
 
-def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
+def _run(found: Mapping[str, Any], tolerances: Tolerances, required: Required) -> CheckRun:
     calls = tuple(_call(call) for call in found["calls"])
     outputs = tuple(_output(output) for output in found["outputs"])
     return CheckRun(
@@ -48,7 +56,7 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances) -> CheckRun:
         inputs=codec.read(inputs.CheckInputs, found["inputs"]),
         calls=calls,
         outputs=outputs,
-        verdict=judgements.judge_run(calls, outputs, tolerances),
+        verdict=judgements.judge_run(calls, outputs, tolerances, required),
         rewrite=codec.read(graphs.GraphRewrite, found["rewrite"])
         if found.get("rewrite") is not None
         else None,
@@ -76,6 +84,7 @@ def _call(found: Mapping[str, Any]) -> LayerCall:
         within=tuple(found.get("within", ())),
         is_model=found["is_model"],
         outputs=tuple(_output(output) for output in found["outputs"]),
+        trace=codec.read(CallTrace, found["trace"]) if "trace" in found else None,
     )
 
 
@@ -92,6 +101,9 @@ def _output(found: Mapping[str, Any]) -> CheckedOutput:
         if found.get("top_1") is not None
         else None,
         tf32=_metrics(found["tf32"], found["dtype_reference"]),
+        own=_metrics(found.get("own"), dtype),
+        rounding=_metrics(found.get("rounding"), dtype),
+        parts=codec.read(OutputParts, found["parts"]) if found.get("parts") is not None else None,
         exponents=tuple((exponent, count) for exponent, count in found["exponents"])
         if found.get("exponents") is not None
         else None,

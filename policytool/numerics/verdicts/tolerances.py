@@ -36,6 +36,10 @@ half are within 0.5 times, 99.9 % within 1.2 times; outputs of deep image classi
 weights are off by up to 4 times what is expected of their layers together.
 """
 
+_PART_SLACK: Final = 8.0
+_PART_LEAST: Final = 0.25
+"""Below this, the error of a single row or channel is no sign of a defect."""
+
 _QUANTISED: Final = {"int8": 2.0**-8, "int4": 2.0**-8, "float8": 2.0**-4}
 """
 Half the distance of two values that a quantised layer of Keras 3 makes of its inputs, over the
@@ -120,6 +124,17 @@ class Tolerances:
                     f"--tolerance {one.pattern!r} matches no output and no layer; run "
                     "`policytool inspect` to list the layer paths"
                 )
+
+
+def part_tolerance(tolerance: float) -> float:
+    """
+    Return how large the relative error of one row or channel of an output may be, given the
+    tolerance of the whole.
+
+    The values of a part are few and may all be near zero, where rounding errors of larger terms
+    that cancel are large in comparison; so more is allowed than for the whole.
+    """
+    return max(_PART_SLACK * tolerance, _PART_LEAST)
 
 
 def layer_tolerance(call: LayerCall) -> float:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.reports._words import failure_facts
+from policytool.reports.checks._advice import command
 from policytool.reports.checks._charts import charts
 from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
 from policytool.reports.checks._verdict import caveats, headline, own, passes, place
 from policytool.reports.page import (
     Block,
+    Command,
     Fact,
     Facts,
     Notes,
@@ -36,12 +38,15 @@ def page(found: Checks, view: View) -> Page:
     """Return the page; an empty one if nothing could be run."""
     if found.check is None:
         return Page(groups=(), failures=failure_facts(found.failures))
-    return Page(groups=(tuple(_blocks(found.check, view, everything=found.everything)),))
+    return Page(groups=(tuple(_blocks(found, found.check, view)),))
 
 
-def _blocks(check: Check, view: View, *, everything: bool) -> Iterator[Block]:
+def _blocks(found: Checks, check: Check, view: View) -> Iterator[Block]:
+    everything = found.everything
     several = len(check.runs) > 1
     yield from _verdict(check)
+    if words := command(found):
+        yield Command(label="to pass", words=words)
     if left_open := caveats(check):
         yield Section(title="caveats", blocks=(Notes(texts=tuple(left_open)),))
     if several:

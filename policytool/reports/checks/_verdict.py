@@ -9,7 +9,12 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.inputs import InputKind
-from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
+from policytool.numerics.check_results.verdicts import (
+    JudgementSubject,
+    NotComparable,
+    Ruling,
+    excess,
+)
 from policytool.reports.checks._figures import figure, many, share, upward
 from policytool.reports.checks._shown import HEADROOM, beyond
 from policytool.support.shorten import join_first
@@ -19,10 +24,15 @@ if TYPE_CHECKING:
 
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.layers import CheckedOutput
-    from policytool.numerics.check_results.verdicts import CheckVerdict, Judgement
+    from policytool.numerics.check_results.verdicts import CheckVerdict, Judgement, Origin
 
 
 _OWN: Final = "its own policies"
+_BLIND: Final = {
+    NotComparable.NOT_FINITE: "NaN or infinite",
+    NotComparable.ZERO: "zero",
+    NotComparable.CONSTANT: "the same",
+}
 _MANY_FLUSHED: Final = 0.1
 """The share of values that become zero from which on the verdict says so."""
 
@@ -128,6 +138,7 @@ def _missing(run: CheckRun) -> Iterator[str]:
 
 
 def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
+    yield from _not_comparable(found)
     outputs, layers = (
         [one for one in _about(found, about) if one.error is not None]
         for about in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
@@ -136,7 +147,13 @@ def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
         worst = max(outputs, key=excess)
         several = f"the worst of {len(outputs)} outputs, {worst.path},"
         yield f"{_name(worst) if len(outputs) == 1 else several} {_error(worst)}"
-    if layers:
+    missed = [one for one in layers if one.is_missed]
+    if missed:
+        yield (
+            f"{len(missed):,} of {many(len(layers), 'layer call')} exceed their tolerance, which "
+            f"--require outputs allows; the worst one, {missed[0].path}, {_error(missed[0])}"
+        )
+    elif layers:
         yield (
             f"{_every(len(layers), 'layer call')} are within their tolerances"
             if len(layers) > 1
@@ -148,11 +165,12 @@ def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
 
 def _fail_sentences(run: CheckRun) -> Iterator[str]:
     found = run.verdict
+    yield from _not_comparable(found)
     for about, several in (
         (JudgementSubject.OUTPUT, "outputs"),
         (JudgementSubject.LAYER, "layer calls"),
     ):
-        missed = [one for one in found.missed if one.about is about]
+        missed = [one for one in found.missed if one.about is about and one.not_comparable is None]
         is_first = (
             about is JudgementSubject.LAYER
             and bool(missed)
@@ -166,7 +184,9 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
             )
         elif missed and not is_first:
             yield f"{_name(missed[0])} {_error(missed[0])}"
-    if found.first_not_finite is not None:
+    if run.origin is not None:
+        yield origin(run, run.origin)
+    elif found.first_not_finite is not None:
         reasons = "; ".join(_overflow_reasons(run, found.first_not_finite))
         where = f"NaN or infinity first appears in layer {found.first_not_finite}"
         yield f"{where} ({reasons})" if reasons else where
@@ -177,6 +197,35 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
         and any(one.about is JudgementSubject.OUTPUT for one in found.missed)
     ):
         yield f"the outputs would pass with a tolerance of {upward(enough)}"
+
+
+def origin(run: CheckRun, found: Origin) -> str:
+    """Return what causes the error of a run that failed."""
+    layer = f"{found.path} ({found.class_name})"
+    if found.in_reference:
+        return f"NaN or infinity originates in layer {layer} of the reference"
+    if found.nonfinite:
+        reasons = "; ".join(_overflow_reasons(run, found.path))
+        where = f"in the code of {layer}" if found.in_code else f"in layer {layer}"
+        return f"NaN or infinity originates {where}{f'; {reasons}' if reasons else ''}"
+    if found.seen_in is not None:
+        return (
+            f"the error originates in the rounding of the output of layer {layer}, which layer "
+            f"{found.seen_in} amplifies"
+        )
+    return f"the error originates in {'the code of' if found.in_code else 'layer'} {layer}"
+
+
+def _not_comparable(found: CheckVerdict) -> Iterator[str]:
+    """Yield the outputs that show nothing, with what makes NaN in the reference."""
+    for kind, what in _BLIND.items():
+        names = [one.path for one in found.judgements if one.not_comparable is kind]
+        if not names:
+            continue
+        yield (
+            f"{'output' if len(names) == 1 else 'outputs'} {join_first(names)} cannot be compared, "
+            f"because every value is {what} in the reference"
+        )
 
 
 def _overflow_reasons(run: CheckRun, path: str) -> Iterator[str]:
@@ -267,6 +316,12 @@ def _error(judgement: Judgement) -> str:
     if judgement.ruling is Ruling.DIFFERING:
         return "computes different values from the same integers, strings or booleans"
     by = ", set by --tolerance" if judgement.given else ""
+    if judgement.part is not None:
+        part = judgement.part
+        return (
+            f"has a relative error of {figure(part.error)} in {part.kind} {part.index} (tolerance "
+            f"{figure(part.tolerance)})"
+        )
     return (
         f"has a relative error of {figure(judgement.error)} (tolerance "
         f"{figure(judgement.tolerance)}{by})"

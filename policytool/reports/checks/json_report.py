@@ -20,7 +20,8 @@ from policytool.numerics.check_results.metrics import Metrics
 from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject
 from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
-from policytool.reports.checks._verdict import passes, run_caveats, verdict
+from policytool.reports.checks._advice import command
+from policytool.reports.checks._verdict import origin, passes, run_caveats, verdict
 from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.reports.reporter import Reporter
 from policytool.support.text.codec import attributes
@@ -41,7 +42,7 @@ def render(found: Checks, view: View) -> str:
     Return the report as JSON text, with every call of every layer whatever the view shows; numbers
     that JSON lacks are strings.
     """
-    values = {"check": found.check and _check(found.check), "failures": found.failures}
+    values = {"check": found.check and _check(found, found.check), "failures": found.failures}
     return json_text(with_version(VERSION, values), _FORMS, unicode=view.unicode)
 
 
@@ -53,6 +54,9 @@ _CALL: Final = attributes(
 )
 _OUTPUT: Final = attributes("shape", "dtype_reference", "dtype_candidate", "accumulated", "tf32")
 _METRICS: Final = attributes(*Metrics.__dataclass_fields__)
+_ORIGIN: Final = attributes(
+    "path", "class_name", "seen_in", "nonfinite", "in_reference", code_of="in_code"
+)
 _GRADIENTS: Final = attributes(
     *("recorded", "outputs", "reference_loss", "variables", "trials", "dynamic", "workable"),
     *("random", "unconnected"),
@@ -61,8 +65,28 @@ _GRADIENTS: Final = attributes(
 )
 
 
-def _check(check: Check) -> dict[str, Any]:
-    return {**_CHECK(check), "runs": [_run(check, run) for run in check.runs]}
+def _check(found: Checks, check: Check) -> dict[str, Any]:
+    return {
+        **_CHECK(check),
+        "advice": _advice(found, check),
+        "runs": [_run(check, run) for run in check.runs],
+    }
+
+
+def _advice(found: Checks, check: Check) -> dict[str, Any] | None:
+    if check.advice is None:
+        return None
+    return {
+        "command": list(command(found)) or None,
+        "layers": check.advice.layers,
+        "trials": check.advice.trials,
+        "verified": bool(check.advice.layers),
+    }
+
+
+def _origin(run: CheckRun) -> dict[str, Any] | None:
+    found = run.origin
+    return None if found is None else {**_ORIGIN(found), "reason": origin(run, found)}
 
 
 def _side(side: CheckSide) -> dict[str, Any]:
@@ -82,7 +106,10 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
             "caveats": list(run_caveats(check, run)),
             "first_not_finite": run.verdict.first_not_finite,
             "would_pass": run.verdict.would_pass,
+            "required": run.verdict.required,
+            "nonfinite_reference": run.verdict.nonfinite_reference,
         },
+        "origin": _origin(run),
         "outputs": [
             {
                 "name": one.name,
@@ -142,7 +169,9 @@ _FORMS: Final[Forms] = {
     Dynamic: loss_scale_values,
     Fixed: loss_scale_values,
     Gradients: _gradients,
-    Judgement: attributes("error", "tolerance", "given", outcome="ruling"),
+    Judgement: attributes(
+        *("error", "tolerance", "given", "part", "not_comparable"), outcome="ruling"
+    ),
     Metrics: _metrics,
     GradientReductions: attributes(*GradientReductions.__dataclass_fields__, "relative_error"),
     CheckSide: _side,

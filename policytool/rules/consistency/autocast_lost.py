@@ -7,14 +7,15 @@ SavedModel; TF 2.9 and older neither write nor read it. The attribute is also lo
 the layer from a config in HDF5, ``.keras`` or JSON. The rule skips Functional and Sequential
 models, op layers, and classes that always disable autocasting.
 
-Sources: a model with ``Dense(autocast=False)``, saved and loaded as a SavedModel and as HDF5 in TF
-2.9, 2.12, 2.15 and tf_keras 2.21; https://github.com/keras-team/tf-keras/issues/328.
+Sources: a model with ``Dense(autocast=False)`` that was saved and loaded as a SavedModel and as
+HDF5 in TF 2.9, 2.12, 2.15 and tf_keras 2.21; https://github.com/keras-team/tf-keras/issues/328.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.rules.base import Rule
 from policytool.rules.finding import Severity
 
@@ -24,22 +25,9 @@ if TYPE_CHECKING:
     from policytool.rules.base import AuditOptions, RuleInput
     from policytool.rules.finding import Finding
 
-_ALWAYS: Final = frozenset(
-    {
-        *("CenterCrop", "Embedding", "RandomCrop"),
-        *(
-            "TFOpLambda",
-            "SlicingOpLambda",
-            "ClassMethod",
-            "InstanceMethod",
-            "InstanceProperty",
-            "TensorFlowOpLayer",
-        ),
-    }
-)
+_ALWAYS: Final = OP_LAYERS | {"CenterCrop", "Embedding", "RandomCrop"}
 """
-Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked;
-tf_keras/src/layers/core/tf_op_layer.py).
+Classes that turn it off in their own constructors (tf_keras 2.21, all of ``keras.layers`` asked).
 """
 
 

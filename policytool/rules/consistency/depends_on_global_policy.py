@@ -4,11 +4,12 @@ Layers with weights have no stored policy, so they use the global policy at load
 A layer without a stored policy (``null``, or a policy map without a default) uses the global policy
 of the process that loads it. The same file can run in float32 in one program and in mixed_float16
 in another, with different results and memory use. The rule reports one note per file. HDF5 and
-``.keras`` files never store the policy of a model itself, so the rule skips models without
-variables.
+``.keras`` files never store the policy of the model itself, so the rule checks only layers with
+weights.
 
-Sources: a ``DTypePolicyMap`` without a default, written and loaded by Keras 3.15.1. Its layers
-computed in float32 under the global policy float32, and in float16 under mixed_float16.
+Sources: a model whose ``DTypePolicyMap`` has no default, written and loaded by Keras 3.15.1. The
+layers of this model computed in float32 under the global policy float32, and in float16 under
+mixed_float16.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 The two copies of the Keras metadata in a SavedModel differ.
 
 TF 2.5 writes the metadata of each layer to both ``keras_metadata.pb`` and ``saved_model.pb``. TF
-2.5 and later read the first file, and TF 2.4 and older read the second, so they build different
-models from the same directory. The rule ignores the ids of shared objects, because sometimes only
-one of the copies contains them.
+2.5 and later read the first file, and TF 2.4 and older read the second, so these releases build
+different models from the same directory. The rule ignores the IDs of shared objects, because some
+files contain these IDs in only one copy.
 
 Sources: keras/saving/saved_model/load.py in TF 2.5.3; SavedModels written by TF 2.5.3.
 """

@@ -3,8 +3,8 @@ File was written by TF 2.0 or older, which does not store mixed policies.
 
 TF 1.14 to 2.0 store the dtype of a layer's variables instead of its policy. A mixed_float16 model
 therefore loads as float32 in every release, runs slower and returns different results. The file
-does not show whether this happened. Standalone Keras 2.2 and 2.3 had no policies, so their files
-lose nothing.
+does not show whether the model used a mixed policy. Standalone Keras 2.2 and 2.3 had no policies,
+so their files are not affected.
 
 Sources: HDF5, JSON and YAML files written by TF 1.15.0 and 2.0.4 under each policy that they
 support.

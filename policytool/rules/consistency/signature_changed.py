@@ -2,13 +2,13 @@
 Signatures differ from the baseline: one is missing, or the names or dtypes of its inputs or outputs
 changed.
 
-Clients of a served model send and expect the dtypes of its signatures. If the last layer has no
-float32 policy, a policy change switches the outputs of the model from float32 to float16 or back,
-and the first symptom is a failing client. The rule reports a new signature as a note, because it
-does not affect existing clients.
+Clients of a served model depend on the dtypes of its signatures. If the last layer does not have
+the policy float32, a new policy can change the dtype of the model's outputs, and the first symptom
+is a failing client. The rule reports a new signature as a note, because it does not affect existing
+clients.
 
-Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420;
-https://www.tensorflow.org/guide/mixed_precision, about float32 outputs.
+Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420; the section on
+float32 outputs in https://www.tensorflow.org/guide/mixed_precision.
 """
 
 from __future__ import annotations

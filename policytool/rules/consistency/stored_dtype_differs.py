@@ -1,15 +1,15 @@
 """
-Dtype of stored variables differs from the dtype that their layer declares.
+Stored variables have a different dtype than their layer declares.
 
 Releases create each variable in the dtype from the config and silently cast the stored values.
-float32 values become float16, or float16 values fill float32 variables without regaining precision.
-The rule checks the float variables of built-in Keras layers whose policy is in the file. It
-accounts for layers that keep their variables in a different dtype, such as BatchNormalization under
-the float16 policy of Keras 2. It accepts bfloat16 variables stored as float32 if no release can
-read bfloat16 from the file format (PT403). The rule skips quantized layers, integers, and
-TensorFlow.js models, which store only float32.
+float32 values lose precision in float16 variables, and float16 values do not regain precision in
+float32 variables. The rule checks the float variables of built-in Keras layers whose policy is in
+the file. It accounts for layers that keep their variables in a different dtype, such as
+BatchNormalization under the Keras 2 float16 policy. It accepts bfloat16 variables stored as float32
+if no release can read bfloat16 from the file format (PT403). The rule skips quantized layers,
+integer variables, and TensorFlow.js models, which store only float32.
 
-Sources: the variables of every class under every policy in tf_keras 2.21 and Keras 3.15
+Sources: the variables of every layer class under every policy in tf_keras 2.21 and Keras 3.15
 (policytool/releases/data/layer_dtypes.json). When tf_keras 2.21 loaded a TF 2.15 file with float16
 or float64 values instead of float32, it silently created float32 variables.
 """

@@ -4,8 +4,8 @@ Traced dtypes of a SavedModel's graph differ from the policies of its layers.
 A SavedModel contains the policies of its layers and the graph that was traced when the model was
 saved. Signatures run the graph and ignore the policies, whereas Keras rebuilds the layers from the
 policies. If only the metadata was edited, serving and training use different models. The rule
-compares only the matrix products, convolutions and RNN kernels of each layer. Other ops prove
-nothing: by design, a float16 BatchNormalization computes in float32 between casts.
+compares only the matrix products, convolutions and RNN kernels of each layer. Other ops are not
+reliable evidence: for example, a float16 BatchNormalization layer computes in float32 by design.
 
 Sources: tensorflow/core/grappler/optimizers/auto_mixed_precision_lists.h for the ops; graphs saved
 by TF 2.1 to tf_keras 2.21, all of which match their metadata.

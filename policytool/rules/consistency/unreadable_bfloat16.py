@@ -7,8 +7,9 @@ Keras 2 ``.keras`` files, not even the release that wrote the file (``No cast fu
 ``data type 'bfloat16' not understood``). ``migrate`` stores the same values as float32, which every
 release reads under a bfloat16 policy.
 
-Sources: files written by TF 2.3 and 2.15, and loaded in all releases from TF 2.3 to Keras 3.15
-before and after ``migrate`` (fixtures/loads.json, fixtures/loads_migrated.json).
+Sources: files written by TF 2.3 and 2.15, which were loaded in all releases from TF 2.3 to Keras
+3.15 before and after ``migrate`` converted them (fixtures/loads.json,
+fixtures/loads_migrated.json).
 """
 
 from __future__ import annotations

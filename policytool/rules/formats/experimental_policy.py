@@ -1,13 +1,13 @@
 """
-Layers use a policy from the experimental API in TF 2.0 to 2.8.
+Layers use a policy created with the experimental API of TF 2.0 to 2.8.
 
-TF 2.1 to 2.3 wrote ``Policy`` with a ``loss_scale``, and TF 2.4 to 2.8 wrote ``PolicyV1`` for every
-policy created with that API. Current releases write neither. TF 2.1 to 2.3 cannot read PolicyV1,
-Keras 3 cannot read either format, and TF 2.4 and later silently drop the loss scale. ``migrate``
-writes only the policy name, which keeps predictions unchanged. The rules loss-scale-dropped and
+For these policies, TF 2.1 to 2.3 wrote ``Policy`` with a ``loss_scale``, and TF 2.4 to 2.8 wrote
+``PolicyV1``. Current releases write neither format. TF 2.1 to 2.3 cannot read PolicyV1, Keras 3
+cannot read either format, and TF 2.4 and later silently drop the loss scale. ``migrate`` writes
+only the policy name, which keeps predictions unchanged. The rules loss-scale-dropped and
 ineffective-loss-scale report how the dropped loss scale affects training.
 
-Sources: tensorflow/python/keras/mixed_precision/policy.py in TF 2.3.4 and 2.5.3; the measured table
+Sources: tensorflow/python/keras/mixed_precision/policy.py in TF 2.3.4 and 2.5.3; the measurements
 in docs/compatibility.md.
 """
 

@@ -3,8 +3,8 @@ Layers infer their dtype from their first input (policies ``infer`` and ``_infer
 
 The file does not contain the compute dtype of such a layer: with a float64 input, the layer
 computes in float64. TF 2.3 to tf_keras 2.21 read ``_infer`` in a ``Policy`` or ``PolicyV1`` dict;
-TF 2.1 and 2.2 read ``infer`` in a ``Policy`` dict. No release reads any other form, and Keras 3
-reads none of these forms.
+TF 2.1 and 2.2 read ``infer`` in a ``Policy`` dict. No release can read these policies in any other
+format, and Keras 3 cannot read them in any format.
 
 Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py in TF 2.2.3 and 2.3.4;
 measured with ``Dense.from_config`` in TF 2.0 to 2.15, tf_keras 2.21 and Keras 3.0 to 3.15.

@@ -1,12 +1,12 @@
 """
-File mixes the policy formats of different releases.
+File mixes policy formats from different releases.
 
-A release writes all policies in one format. If a file contains both Keras 2 and Keras 3 dicts, or a
-version number that does not match the format of its config, the config was edited, merged or
-converted. Such a file may fail to load in every release: Keras 2 cannot read one of the formats,
-and Keras 3 cannot read the other. The rule does not report mixed formats if a single release reads
-them all. For example, it accepts files written by ``migrate``, which omits keys with default values
-and writes policies as names.
+Each release writes all policies in a single format. If a file contains both Keras 2 and Keras 3
+dicts, or a version number that does not match the format of its config, the config was edited,
+merged or converted. Such a file may fail to load in every release: Keras 2 cannot read one of the
+formats, and Keras 3 cannot read the other. The rule does not report mixed formats if a single
+release reads them all. For example, it accepts files written by ``migrate``, which omits keys with
+default values and writes policies as names.
 
 Sources: the policy formats in files written by TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to
 3.15.

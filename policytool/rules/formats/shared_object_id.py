@@ -1,19 +1,19 @@
 """
 Different objects have the same ``shared_object_id``.
 
-TF 2.5 and later number the objects in a config and write a shared object in full at each use. TF
-2.5 to tf_keras 2.21 silently use the first object with a given number everywhere, even if the other
-objects have different values or classes. If only one of several shared policies was edited, the
-edit therefore has no effect. Likewise, releases replace an initializer that has the same number as
-another object with that object.
+TF 2.5 and later assign numbers to the objects in a config, and repeat the config of a shared object
+wherever it is used. If several objects have the same number, TF 2.5 to tf_keras 2.21 silently
+replace all of them with the first one, even if their values or classes differ. Editing any copy of
+a shared policy except the first therefore has no effect. Likewise, an initializer is replaced if an
+earlier object has the same number.
 
 Sources: tensorflow/python/keras/utils/generic_utils.py in TF 2.5.3 (``SharedObjectLoadingScope``);
 measured with files written by TF 2.5 to 2.15 and loaded in TF 2.5 to 2.15 and tf_keras 2.21. In
-these files, the policy of one layer was changed, or initializers of two classes were given the same
-number. Releases use the first object in HDF5 files, SavedModels and ``.keras`` files written by TF
-2.12. In JSON, releases up to TF 2.12 do so for all objects, and later releases do so for all
-objects except policies. In ``.keras`` files written by TF 2.13 and later or by Keras 3, releases
-use each object as written, so this rule does not check these files.
+these files, the policy of one layer was changed, or initializers of two different classes were
+given the same number. Objects are replaced in HDF5 files, SavedModels, and ``.keras`` files written
+by TF 2.12. In JSON, TF 2.12 and earlier replace all objects, and later releases replace all objects
+except policies. In ``.keras`` files written by TF 2.13 and later or by Keras 3, no objects are
+replaced, so this rule does not check these files.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _finding(loaded: LoadedModel, first: Found, others: list[Found]) -> Finding:
     more, have = (f" and {len(others) - 1} more", "have") if len(others) > 1 else ("", "has")
     message = (
         f"{_describe(other[1])} at {where(loaded, other[0])}{more} {have} the same {_ID} "
-        f"({first[1][_ID]}) as {_describe(first[1])} at {place}, which releases use instead"
+        f"({first[1][_ID]}) as {_describe(first[1])} at {place}, and releases use only the latter"
     )
     policies = all(text_at(found[1], "class_name") in _POLICIES for found in (first, *others))
     remedy = Remedy(fix=Fix.UNSAFE) if policies else None

@@ -2,13 +2,13 @@
 Activation function has a different formula in the target release.
 
 ``hard_sigmoid`` is 0.2 x + 0.5 in Keras 2 and x / 6 + 0.5 in Keras 3, clipped to the range from 0
-to 1. In an LSTM or ConvLSTM2D with this activation, the gates change, and outputs differ by about
-10%. If a release loads the file directly, the name of the activation stays the same, but its
-formula silently changes. ``migrate --target`` keeps predictions unchanged: it scales the input of
-the activation with an additional layer or, in recurrent layers with ``--allow-weight-rewrite``,
+to 1. In an LSTM or ConvLSTM2D with this activation, the gates return different values, and outputs
+differ by about 10%. If the file is loaded without conversion, the activation keeps its name, but
+its formula silently changes. ``migrate --target`` keeps predictions unchanged: it scales the input
+of the activation with an additional layer or, in recurrent layers with ``--allow-weight-rewrite``,
 rescales the weights. The rule does not check custom functions with the same name.
 
-Sources: every activation function of every release, called with the same numbers
+Sources: every activation function of every release, called with the same inputs
 (fixtures/layer_arguments.py).
 """
 
@@ -44,7 +44,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
             if written is not None and computed is not None and written != computed:
                 place = Cause(kind=Obstacle.CLASS, reason="", layers=layers)
                 yield RULE.finding(
-                    f"{release_name(target)} computes a different {name} than the release "
+                    f"{release_name(target)} uses a different formula for {name} than the release "
                     f"that wrote the file: {computed[_AT]:g} instead of {written[_AT]:g} "
                     f"for the input -1{_targets.also(place)}",
                     path=layers[0],

@@ -1,17 +1,17 @@
 """
 Model fails to load in the target release.
 
-The target release lacks a class or an op, or has no kernel for a dtype; one of its classes does not
-support or requires a config key; or it does not support the file format. Each cause is a separate
-finding, and the PT1 rules report incompatible policy formats. If ``migrate`` without ``--target``
-fixes the model, the finding contains that command. If ``migrate --target`` can convert the model to
-a new file, the finding contains that command; otherwise, it contains the reason. ``audit`` uses the
-same plan as ``migrate``, but ``--fix`` never converts a model. The release that wrote the file can
-still load it.
+The target release does not support a class, op, config key or file format that the model uses, has
+no kernel for a dtype, or requires a config key that the file does not contain. Each cause is a
+separate finding. The PT1 rules report incompatible policy formats. If ``migrate`` without
+``--target`` fixes the model, the finding contains that command. If ``migrate --target`` can convert
+the model to a new file, the finding contains that command; otherwise, it states the reason.
+``audit`` uses the same plan as ``migrate``, but ``--fix`` never converts a model. The release that
+wrote the file can still load it.
 
-Sources: every class and key (fixtures/layer_arguments.py) and every dtype
-(fixtures/layer_dtypes.py) tried in every release, and the fixtures loaded in every release
-(fixtures/loads.py; docs/compatibility.md).
+Sources: tests of every class and key (fixtures/layer_arguments.py) and of every dtype
+(fixtures/layer_dtypes.py) in every release, and the results of loading the fixtures in every
+release (fixtures/loads.py; docs/compatibility.md).
 """
 
 from __future__ import annotations

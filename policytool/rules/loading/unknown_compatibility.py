@@ -1,13 +1,13 @@
 """
 Compatibility of the model with the target release is unknown.
 
-The model contains a custom class, a Lambda, an op that is called by name, or a key that no known
-release writes. To find out whether the target supports it, you must load the model. If ``migrate
---target`` can convert the model, the finding contains the command and the parts that remain
-unknown; otherwise, it contains the reason.
+The model contains a custom class, a Lambda layer, an op that is called by name, or a key that no
+known release writes. Only loading the model in the target release shows whether it is compatible.
+If ``migrate --target`` can convert the model, the finding contains the command and the parts that
+remain unknown; otherwise, it states the reason.
 
-Sources: docs/compatibility.md, which lists the checks and shows how the real releases loaded the
-fixtures.
+Sources: docs/compatibility.md, which lists the checks and the results of loading the fixtures in
+real releases.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
 def _otherwise(loader: str, doubt: Cause) -> str:
     """Return what to do where migrate does not convert the file."""
     if doubt.kind is Obstacle.CONTAINER:
-        return "use its signatures, which tf.saved_model.load returns"
-    return f"to find out, load the model in {release_name(loader)} with the code of its classes"
+        return "load the model with tf.saved_model.load and use its signatures"
+    return f"to check, load the model in {release_name(loader)} with the code of its classes"
 
 
 RULE: Final = Rule(

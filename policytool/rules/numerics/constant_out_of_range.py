@@ -4,12 +4,14 @@ Config of a float16 layer contains a number outside the range of float16.
 Layers cast such numbers to their compute dtype. In float16, values beyond 65504 become infinite,
 and values below 0.00000003 become 0. A Rescaling layer returns infinity and NaN for a scale of 1e6,
 and zeros for a scale of 1e-8. A Masking layer with the value -1e9 does not mask in Keras 3 and
-returns NaN in tf_keras. A Normalization layer divides by infinity. The rule checks only keys for
-which float16 changes the results. It skips bfloat16, which has the same range as float32.
+returns NaN in tf_keras. A Normalization layer divides by infinity. The rule checks only config keys
+whose conversion to float16 affects the results. It skips bfloat16, which has the same range as
+float32.
 
-Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, each key with 1e6 and 1e-8 under float32
-and mixed_float16. Apple's coremltools keeps an op in float32 if one of its constants is beyond
-65504 (mil/passes/defs/quantization.py), and OpenVINO does so if an epsilon is below 6.1e-05.
+Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, with each key set to 1e6 and to 1e-8,
+under float32 and mixed_float16. Apple's coremltools keeps an op in float32 if one of its constants
+is beyond 65504 (mil/passes/defs/quantization.py), and OpenVINO keeps an op in float32 if its
+epsilon is below 6.1e-05.
 """
 
 from __future__ import annotations

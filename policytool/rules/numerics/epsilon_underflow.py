@@ -10,9 +10,9 @@ LayerNormalization layer under mixed_float16. If a custom class has an epsilon i
 rule reports a note, because the file does not show how the class uses it.
 
 An optimizer applies its epsilon in the dtype of the model's variables. With float16 variables, an
-epsilon of 1e-8 produces NaN for every zero gradient; with Adamax, 1e-7 does so as well. With the
-default epsilon of 1e-7 and a learning rate of 0.01, three Adam steps moved a weight with a gradient
-of 1e-4 from 1 to -0.5 instead of 0.97.
+epsilon of 1e-8 produces NaN for every zero gradient; with Adamax, so does an epsilon of 1e-7. With
+the default epsilon of 1e-7 and a learning rate of 0.01, three Adam steps moved a weight with a
+gradient of 1e-4 from 1 to -0.5 instead of 0.97.
 
 Sources: measured on CPU with tf_keras 2.21 and Keras 3.15, whose optimizers return the same
 results; https://github.com/keras-team/keras/issues/22586.

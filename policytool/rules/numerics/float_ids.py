@@ -1,12 +1,12 @@
 """
 Integer IDs are rounded to 16-bit floats before a lookup or an embedding.
 
-Layers cast float inputs to their compute dtype, and even Reshape and Concatenate do so. float16
+Layers cast float inputs to their compute dtype; even Reshape and Concatenate do this. float16
 represents all integers up to 2048, and bfloat16 all integers up to 256. For example, the ID 2909
 becomes 2908 in float16 and 2912 in bfloat16, and 65535 becomes infinite in float16. The model then
 silently looks up the wrong row. Layers do not cast integer inputs, but an input layer with a 16-bit
-float dtype rounds its inputs. The rule skips embeddings with no more rows than the dtype can
-distinguish. It also skips IDs that reach an Embedding directly from a float32 input, because
+float dtype rounds its inputs. The rule skips an embedding if the dtype can represent all its row
+numbers exactly. It also skips IDs that reach an Embedding directly from a float32 input, because
 Embedding does not cast its inputs.
 
 Sources: https://github.com/keras-team/keras/issues/19332; measured with Keras 3.15.1 and tf_keras
@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.migration.planning.keep import identifiers
-from policytool.migration.planning.propagation import GRAPH_OPS
+from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.rounded_weights import compute_dtype
 from policytool.releases.dtypes import HALVES
 from policytool.rules.base import Rule
@@ -50,7 +50,7 @@ def check(case: RuleInput, options: AuditOptions) -> Iterator[Finding]:
         dtype = compute_dtype(loaded, index) or ""
         casts = (
             dtype in HALVES
-            and loaded.sites[index].class_name not in GRAPH_OPS
+            and loaded.sites[index].class_name not in OP_LAYERS
             and loaded.layers[index].autocast is not False
         )
         if casts and index not in told and _ids(loaded, lookup) > _EXACT[dtype]:

@@ -1,15 +1,15 @@
 """
 Model computes in float16, which is slower than float32 on a CPU.
 
-Few CPUs compute in float16, so TensorFlow converts values to float32 and back for each op. The rule
-runs only with ``--device cpu`` and reports one note per model. It does not report bfloat16, because
-newer CPUs have instructions for it.
+Few CPUs have float16 instructions, so TensorFlow converts values to float32 and back for each op.
+The rule runs only with ``--device cpu`` and reports one note per model. It does not report
+bfloat16, because newer CPUs have bfloat16 instructions.
 
 Sources: TensorFlow's guide to mixed precision, which states that mixed_float16 runs significantly
 slower on CPUs, https://www.tensorflow.org/guide/mixed_precision. Times were measured with
 TensorFlow 2.21 and Keras 3.15 on an AMD EPYC with AVX512-BF16 but without AVX512-FP16. Under
-mixed_float16, three Dense layers took 1.3 times as long as in float32, and two Conv2D layers took
-1.7 times as long. Under mixed_bfloat16, both took 0.7 times as long.
+mixed_float16, three Dense layers took 30% more time than in float32, and two Conv2D layers took 70%
+more time. Under mixed_bfloat16, both took 30% less time.
 """
 
 from __future__ import annotations

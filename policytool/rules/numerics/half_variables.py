@@ -2,10 +2,10 @@
 Trainable variables of a model with an optimizer are stored in 16 bits.
 
 A training step is often much smaller than the weight that it changes. float16 has no number between
-1 and 1.00098, and bfloat16 has no number between 1 and 1.0078, so smaller updates are lost in every
-step. The mixed policies also compute in 16 bits, but keep variables in float32. The rule checks
-only models with an optimizer: in other models, 16-bit variables are a way to halve the file size.
-It skips layers that are not trainable.
+1 and 1.00098, and bfloat16 has no number between 1 and 1.0078, so smaller updates are lost. The
+mixed policies also compute in 16 bits, but keep variables in float32. The rule checks only models
+with an optimizer: in other models, 16-bit variables are a way to halve the file size. It skips
+layers that are not trainable.
 
 Sources: https://www.tensorflow.org/guide/mixed_precision; "Mixed Precision Training", section 3.1,
 https://arxiv.org/abs/1710.03740.

@@ -2,15 +2,15 @@
 Layer or graph needs an op that has no kernel for its dtype on the chosen device.
 
 On a CPU, such a layer fails when it is called: "Could not find device for node". On a GPU,
-TensorFlow silently runs the op on the CPU if the CPU has a kernel, and copies the data there and
-back. The rule reports this as a warning, or as an error if the CPU has no kernel either. The cause
-is always the policy, because a float32 kernel exists. The rule checks the ops of each Keras layer
-and, for a SavedModel, also the ops of its graph.
+TensorFlow silently runs the op on the CPU if a CPU kernel exists, and copies the data between the
+devices. The rule reports this as a warning, or as an error if the CPU has no kernel either. The
+cause is always the policy, because a float32 kernel exists. The rule checks the ops of each Keras
+layer and, for a SavedModel, also the ops of its graph.
 
-Source: the TensorFlow 2.21 kernel registry, and layers traced with tf_keras 2.21 and Keras 3.15.
-For the CPU, the registry matches the layers that failed when they were called. For GPUs, only the
-registry was used; no layer was called on a GPU. Kernels that oneDNN adds on some CPUs are not
-included.
+Source: the TensorFlow 2.21 kernel registry, and layers traced with tf_keras 2.21 and Keras 3.15. On
+a CPU, the registry predicted exactly which layers failed when they were called. For GPUs, only the
+registry was used; no layer was called on a GPU. The registry does not include the kernels that
+oneDNN adds on some CPUs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 Stored weights contain NaN or infinity.
 
-In every dtype, a single NaN or infinity turns most results into NaN. The usual cause is that
-training diverged; with mixed_float16, this often happens because losses were not scaled. The rule
-also checks the variables of the optimizer, but not those of metrics. It requires ``--weights``,
-because it reads the stored values. A note lists the values that could not be read.
+In every dtype, a single NaN or infinity turns most results into NaN. NaN or infinity usually means
+that training diverged. With mixed_float16, training often diverges because losses are not scaled.
+The rule also checks the variables of the optimizer, but not the variables of metrics. It requires
+``--weights``, because it reads the stored values. A note lists the values that could not be read.
 
 Sources: IEEE 754; the section on gradient overflow in TensorFlow's guide to mixed precision,
 https://www.tensorflow.org/guide/mixed_precision.
@@ -48,7 +48,7 @@ def check(case: RuleInput, _options: AuditOptions) -> Iterator[Finding]:
                 path=where,
                 address=address,
                 detail=name,
-                advice="return to a checkpoint from before training diverged",
+                advice="use a checkpoint that was saved before training diverged",
             )
     if case.unread:
         yield _unread(case)

@@ -2,15 +2,15 @@
 Output layer computes in 16 bits.
 
 The layers that produce a model's outputs should compute in float32, regardless of the other layers.
-Losses and metrics are computed from the outputs, and clients that expect float32 from a signature
-receive a different dtype. float16 has a precision of about 3 decimal digits, and bfloat16 slightly
-less. The rule detects outputs in the graph of a functional or sequential model; the outputs of a
-subclassed model are unknown. ``migrate --set`` sets the layer to float32. The signatures of a
-SavedModel keep their traced dtypes until ``--retrace`` re-exports the model.
+In 16 bits, losses and metrics are less accurate, and clients that expect float32 from a signature
+receive a different dtype. float16 has a precision of about 3 decimal digits, and bfloat16 has
+slightly less. The rule detects outputs in the graph of a functional or sequential model; the
+outputs of a subclassed model are unknown. ``migrate --set`` sets the layer to float32. The
+signatures of a SavedModel keep their traced dtypes until ``--retrace`` re-exports the model.
 
 Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision,
-https://www.tensorflow.org/guide/mixed_precision; with TF 2.21 and tf_keras 2.21, a model with only
-mixed layers exports a signature with float32 inputs and float16 outputs.
+https://www.tensorflow.org/guide/mixed_precision; with TF 2.21 and tf_keras 2.21, a model whose
+layers all use mixed_float16 exports a signature with float32 inputs and float16 outputs.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@ Softmax before the output computes in 16 bits.
 
 A softmax between the last layer with weights and an output computes the model's probabilities.
 float16 rounds probabilities below 0.00000006 to zero and represents probabilities below 0.00006
-with few digits. As a result, the sum of the probabilities is no longer 1, and logarithms become
-infinite. For 1,000 logits with a standard deviation of 20, the error in the probabilities was 3% in
-float16 and 17% in bfloat16. Layers between the softmax and the output also round the probabilities.
-The rule does not report a softmax in the middle of a model, such as in attention. If the softmax is
-the output layer, the rule output-not-float32 reports it.
+with reduced precision. As a result, the sum of the probabilities is no longer 1, and logarithms
+become infinite. For 1,000 logits with a standard deviation of 20, the error in the probabilities
+was 3% in float16 and 17% in bfloat16. Layers between the softmax and the output also round the
+probabilities. The rule does not report a softmax in the middle of a model, such as in attention. If
+the softmax is the output layer, the rule output-not-float32 reports it.
 
 Sources: "Ensure the output is float32" in TensorFlow's guide to mixed precision,
 https://www.tensorflow.org/guide/mixed_precision; measured on CPU with Keras 3.15.1 and tf_keras

@@ -3,17 +3,18 @@ Stored weights of a variable are too small for float16.
 
 A layer casts its variables to its compute dtype before it uses them. In float16, values up to
 0.00000003 become 0, and values below 0.00006 lose precision. A few small values are harmless,
-although TensorRT warns about them: next to larger values in the same kernel, they add nothing to a
-sum. The rule reports a variable if all of its values are too small for float16. The finding is a
-warning if most values become 0, and a note otherwise. The variance of a Normalization has one value
-per feature, so the rule reports it if any value becomes 0. The rule skips biases, which are added
-to larger values, and variables that a layer uses in their stored dtype. It requires ``--weights``,
-because it reads the stored values.
+although TensorRT warns about them: if the same kernel also contains larger values, the small values
+do not affect its sums. The rule reports a variable if all of its values are too small for float16.
+The finding is a warning if most values become 0, and a note otherwise. The variance of a
+Normalization layer has one value per feature, so the rule reports it if any value becomes 0. The
+rule skips biases, which are added to larger values, and variables that a layer uses in their stored
+dtype. It requires ``--weights``, because it reads the stored values.
 
-Sources: IEEE 754, binary16; the variables that layers cast, determined with tf_keras 2.21 and Keras
-3.15. Of 261 variables in 14 published models, 45 contain such values, and three consist mostly of
-them. In one regularized kernel, they make up 90% of the values, but the sums come from the other
-10%. No variable consists only of such values.
+Sources: IEEE 754, binary16; the list of variables that layers cast, measured with tf_keras 2.21 and
+Keras 3.15. Of 261 variables in 14 published models, 45 contain values that are too small for
+float16, and in three of them, most values are too small. In one regularized kernel, 90% of the
+values are too small, but the other 10% determine the sums. Every variable also contains larger
+values.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@ Stored weights overflow to infinity in the compute dtype of their layer.
 
 A layer casts its variables to its compute dtype before it uses them. Under mixed_float16, values of
 65520 and above become infinite, and results become infinite or NaN. The rule requires
-``--weights``, because it reads the stored values. It skips layers of custom classes, and variables
-that a layer uses in their stored dtype, such as those of BatchNormalization.
+``--weights``, because it reads the stored values. It skips custom layers, and variables that a
+layer uses in their stored dtype, such as the variables of BatchNormalization.
 
-Sources: IEEE 754, binary16; the variables that layers cast, determined with tf_keras 2.21 and Keras
-3.15 by changing each variable by less than the precision of float16. NVIDIA's Model Optimizer keeps
-a node in float32 if an initializer exceeds 65504 (modelopt/onnx/autocast).
+Sources: IEEE 754, binary16; the list of variables that layers cast, measured with tf_keras 2.21 and
+Keras 3.15 by changing each variable by less than the precision of float16. NVIDIA's Model Optimizer
+keeps a node in float32 if an initializer exceeds 65504 (modelopt/onnx/autocast).
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 """
-Layer class has known errors in its 16-bit compute dtype.
+Layer class is known to return wrong results in its 16-bit compute dtype.
 
 The affected classes depend on the library: tf_keras averages and normalizes in the compute dtype,
 whereas Keras 3 casts to float32 and back. The rule checks the library that wrote the file and, with
 ``--target``, the target library as well. Most of these errors produce neither NaN nor a warning: in
-float16, the tf_keras GlobalAveragePooling2D layer returns 2 for 128x128 values that are all 10. A
-config contains neither the size of pooled images nor the learned values of a Normalization layer,
-so the rule reports findings for these classes as notes. If the config of a Normalization layer
-contains its mean and variance, the rule checks these values. ``migrate --to`` keeps all these
-layers in float32.
+float16, the tf_keras GlobalAveragePooling2D layer returns 2 instead of 10 if all 128x128 values are
+10. A config does not contain the size of pooled images or the learned values of a Normalization
+layer, so findings for these classes are notes. If the config of a Normalization layer contains its
+mean and variance, the rule checks these values. ``migrate --to`` keeps all these layers in float32.
 
-Sources: each class was measured on CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0, and
-compared with the same layer in float32 with equal weights; the message contains the result. The
+Sources: each class was run on a CPU with TensorFlow 2.21, Keras 3.15.1 and tf_keras 2.21.0, and
+compared with a float32 layer that had the same weights; the finding contains the result. The
 results agree with the lists of ops that automatic mixed precision in TensorFlow and PyTorch keeps
 in float32, except for classes that upcast their inputs themselves.
 """

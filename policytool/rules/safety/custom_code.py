@@ -3,9 +3,9 @@ Model uses custom classes or functions, whose code is not in the file.
 
 The file contains the configs of these classes and functions, but not their code. To load the model,
 import the package that defines them or pass them in ``custom_objects``; loading runs their code. A
-custom layer can compute in any dtype, so its policy proves little. The rule reports one note for
-each class or function, with the number of layers, losses and metrics that use it. A SavedModel with
-traces loads without the code, at least in Keras 2, because its graph replaces the code.
+custom layer can compute in any dtype, regardless of its policy. The rule reports one note for each
+class or function, with the number of layers, losses and metrics that use it. A SavedModel with
+traces loads without the code, at least in Keras 2, because the graph contains the computation.
 
 Sources: keras/src/saving/serialization_lib.py in Keras 3.15.1, ``_retrieve_class_or_fn``; the layer
 classes that each release exports.

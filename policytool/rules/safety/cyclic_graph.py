@@ -1,11 +1,11 @@
 """
-Layers depend on each other in a cycle, so loading never ends.
+Layers depend on each other in a cycle, so loading never finishes.
 
 The config of a functional model lists the inputs of each layer call. No build order exists if two
 layers use each other's output, a layer uses its own output, or an input refers to a missing call.
-Releases retry a layer whose inputs are missing. Keras 2 retries forever, and so does Keras 3 up to
-3.14 for HDF5 files and for nodes in the Keras 2 format. The process that loads the file then runs
-until it is killed. No release writes such a graph.
+If the inputs of a layer do not exist yet, Keras retries the layer later. Keras 2 retries forever,
+and so does Keras 3 up to 3.14 for HDF5 files and for nodes in the Keras 2 format. The process that
+loads the file then runs until it is killed. No release writes such a graph.
 
 Sources: ``endless_graph.h5`` and ``endless_graph.keras`` in docs/attacks.md;
 ``reconstruct_from_config`` in keras/engine/functional.py in Keras 2.

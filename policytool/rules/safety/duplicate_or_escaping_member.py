@@ -1,15 +1,16 @@
 """
-Archive contains duplicate members, members that escape its directory, or duplicate keys.
+Archive contains duplicate members, members with paths outside the archive, or duplicate keys.
 
-If an archive is extracted carelessly, a member such as ``../../x`` is written outside the target
-directory. If two members or keys have the same name, some readers use the first and others the
-last, so a scanner may approve different content than Keras loads. Python and Keras use the last.
-The same applies to two functions with the same name in a graph, and to a directory that contains a
-SavedModel and another model. Keras writes none of these. An archive with an extreme compression
-ratio causes an error (exit code 3), not a finding.
+If an archive is extracted without path checks, a member such as ``../../x`` is written outside the
+target directory. If two members or keys have the same name, some readers use the first and others
+the last, so a scanner may approve different content than Keras loads. Python and Keras use the
+last. The same applies to two functions with the same name in a graph, and to a directory that
+contains a SavedModel and another model. Keras writes none of these. An archive with an extreme
+compression ratio causes an error (exit code 3), not a finding.
 
-Sources: CVE-2025-12060 and CVE-2025-12638 for members that escape; ``_reject_zip_bomb`` in
-keras/src/saving/saving_lib.py in Keras 3.15.1 for the rest.
+Sources: CVE-2025-12060 and CVE-2025-12638 for members with paths outside the archive;
+``_reject_zip_bomb`` in keras/src/saving/saving_lib.py in Keras 3.15.1 for extreme compression
+ratios.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """
-Model refers to weights or assets in other files, through HDF5 links, external storage or file
-paths.
+Model refers to weights or assets in other files through HDF5 links, external storage or file paths.
 
 HDF5 can store the values of a dataset in any file on the machine, and a link can point to an object
 in another file. A release that follows such a reference copies the other file into the weights, so
-anyone with access to the model can read it. Keras never writes such references. A soft link stays
-inside the file, so the rule reports it as a warning. Releases append the name of a SavedModel asset
-to the directory of the model, and a name such as ``../../secret`` leaves that directory. policytool
-does not follow any of these references.
+anyone with access to the model can read that file. Keras never writes such references. A soft link
+points to an object in the same file, so the rule reports it as a warning. TensorFlow joins the name
+of a SavedModel asset to the path of the model directory, so a name such as ``../../secret`` refers
+to a file outside that directory. policytool does not follow any of these references.
 
 Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py in
-Keras 3.15.1. According to the advisory, 3.12.1 and 3.13.2 contain the fix. Keras 3.14.0 rejected
-external storage in ``.keras`` files. From HDF5 files, it read another file through external
-storage, an external link and a virtual dataset, as earlier releases do. Keras 3.15.1 rejected all
-three, and soft links.
+Keras 3.15.1. According to the advisory, Keras 3.12.1 and 3.13.2 contain the fix. Keras 3.14.0
+rejected external storage in ``.keras`` files. In HDF5 files, Keras 3.14.0 and earlier releases
+followed external storage, external links and virtual datasets to another file. Keras 3.15.1
+rejected all three, as well as soft links.
 """
 
 from __future__ import annotations

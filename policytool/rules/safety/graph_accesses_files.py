@@ -1,16 +1,16 @@
 """
 Graph of a SavedModel contains ops that access files or the network, or call Python.
 
-A graph is a program: TensorFlow runs its ops when a function is called or, if the op is in an
+A graph is a program: TensorFlow runs its ops when their function is called or, for ops in an
 initializer, when the model is loaded. The rule checks all functions of all graphs, including those
 that are never called. It reports the ops of TensorFlow's own savers and tables (SaveV2, RestoreV2,
 MergeV2Checkpoints, InitializeTableFromTextFile) unless their paths come from the placeholder of the
-saver or from an asset. ``tf.print`` is a note, or an error if it prints to a file. PT612 reports
-ops that are not on the reviewed lists.
+saver or from an asset. ``tf.print`` is reported as a note, or as an error if it prints to a file.
+PT612 reports ops that are not on the reviewed lists.
 
-Sources: TensorFlow's SECURITY.md, about untrusted models; the TensorFlow 2.21.0 op registry,
-searched by argument name; ``saved_model_cli scan`` in the same release, which looks for PrintV2,
-ReadFile and WriteFile.
+Sources: the section on untrusted models in TensorFlow's SECURITY.md; the TensorFlow 2.21.0 op
+registry, searched by argument name; ``saved_model_cli scan`` in the same release, which looks for
+PrintV2, ReadFile and WriteFile.
 """
 
 from __future__ import annotations

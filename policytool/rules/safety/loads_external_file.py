@@ -3,17 +3,17 @@ Layers open or download other files when the model is loaded.
 
 ``TFSMLayer`` loads a SavedModel from a path in the config and runs its graph.
 ``TorchModuleWrapper`` unpickles a module, which can execute arbitrary code. TensorFlow Hub's
-``KerasLayer`` downloads the model that its handle refers to. ``StringLookup``, ``IntegerLookup``
-and ``TextVectorization`` read the file or URL in ``vocabulary`` unless it is a list. A feature
-column reads the checkpoint in ``ckpt_to_load_from``. All paths are resolved on the machine that
-loads the model. The content of the file becomes part of the model, so anyone with access to the
-model can read it.
+``KerasLayer`` downloads the model that its handle refers to. If ``vocabulary`` is not a list,
+``StringLookup``, ``IntegerLookup`` and ``TextVectorization`` read it as a file path or URL. A
+feature column reads the checkpoint in ``ckpt_to_load_from``. All paths are resolved on the machine
+that loads the model. The content of the file becomes part of the model, so anyone with access to
+the model can read this content.
 
 Sources: CVE-2026-1462 (TFSMLayer), CVE-2025-49655 (TorchModuleWrapper), CVE-2025-12058
 (vocabulary); keras/src/export/tfsm_layer.py, keras/src/utils/torch_utils.py and
-keras/src/layers/preprocessing/index_lookup.py in Keras 3.15.1. If ``vocabulary`` is a path,
-tf_keras 2.21.0 filled the ``StringLookup`` layer with the content of that file when it loaded the
-model. Keras 3.6.0 and 3.15.1 did so when they built the layer with safe mode disabled.
+keras/src/layers/preprocessing/index_lookup.py in Keras 3.15.1. With a path in ``vocabulary``,
+tf_keras 2.21.0 read that file into the ``StringLookup`` layer when it loaded the model. Keras 3.6.0
+and 3.15.1 did so when they built the layer with safe mode disabled.
 """
 
 from __future__ import annotations

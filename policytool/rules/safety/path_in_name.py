@@ -2,9 +2,9 @@
 Layer name is a path that leads outside the model directory.
 
 Keras 3 uses layer names as paths when it saves and loads data other than weights, such as
-vocabularies. If a name contains ``../``, an absolute path or a NUL character, Keras 3 reads or
-writes files elsewhere on the machine. A plain slash is harmless: layers of DenseNet have names such
-as ``conv1/bn``.
+vocabularies. If a name is an absolute path or contains ``../`` or a NUL character, Keras 3 reads or
+writes files elsewhere on the machine. A plain slash is harmless: DenseNet layers have names such as
+``conv1/bn``.
 
 Sources: CVE-2026-12479; ``DiskIOStore._full_path`` in keras/src/saving/saving_lib.py in Keras
 3.15.1, which rejects such paths.

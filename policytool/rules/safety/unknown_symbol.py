@@ -1,11 +1,11 @@
 """
 Model uses functions, ops, classes or arguments that were never reviewed.
 
-policytool contains reviewed lists of symbols that only compute: the classes of every Keras release,
-and about a thousand functions and a thousand ops of TensorFlow. ``check``, ``migrate --verify`` and
-``migrate --retrace`` load a model without ``--trust`` only if all of its symbols are on these
-lists. This rule reports symbols that are neither on these lists nor known to be harmful. Such a
-symbol may affect more than tensors, be new in a later release, or be misspelled.
+policytool includes reviewed lists of symbols that only compute values: the classes of every Keras
+release, about 1,000 TensorFlow functions and about 1,000 TensorFlow ops. ``check``, ``migrate
+--verify`` and ``migrate --retrace`` load a model without ``--trust`` only if all of its symbols are
+on these lists. This rule reports symbols that are neither on these lists nor known to be harmful.
+Such a symbol may have side effects, be new in a later release, or be misspelled.
 
 Sources: data/pure_classes.json, data/pure_functions.json and data/pure_ops.json, reviewed against
 TensorFlow 2.21.0, tf_keras 2.21.0 and Keras 3.15.1.

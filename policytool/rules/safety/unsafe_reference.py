@@ -2,19 +2,20 @@
 Config refers to harmful functions or classes that no model needs.
 
 A config refers to classes and functions by module and name. Keras 3.0 to 3.8 import any module that
-a config names, and Keras 3.9 and 3.10 import any function inside Keras. The rule reports references
-that have no legitimate use in a model: Python's standard library; packages that unpickle data or
-install software; Keras functions that load or download files, draw models, unpack archives or
-disable safe mode; TensorFlow functions that access files, load libraries or call Python; and
-classes from the copy of Keras inside TensorFlow, which has no safe mode. The list contains only
-known cases, so a file without a finding may still refer to another harmful package.
+a config names, and Keras 3.9 and 3.10 import any function from the Keras package. The rule reports
+references that have no legitimate use in a model: Python's standard library; packages that unpickle
+data or install software; Keras functions that load or download files, draw models, unpack archives
+or disable safe mode; TensorFlow functions that access files, load libraries or call Python; and
+classes from the copy of Keras that TensorFlow includes, which has no safe mode. The rule detects
+only known cases, so a file without a finding may still refer to another harmful package.
 
 Sources: CVE-2025-1550, CVE-2025-8747, CVE-2025-9906, CVE-2025-12060 and CVE-2025-12638
 (``get_file``), GHSA-pwq7-2gvj-vg9v (classes). The Keras functions are those that Keras 3.15.1
 itself rejects (NON_MODELING_APIS in keras/src/saving/serialization_lib.py) and those in modules
-unrelated to modeling. The standard library modules are Python 3.11's ``sys.stdlib_module_names``.
-For ten of these references, from ``os.system`` to ``tensorflow.python.ops.gen_io_ops.read_file``,
-Keras 3.0.5, 3.3.3 and 3.6.0 return the function, and Keras 3.12.0 and 3.15.1 raise an error.
+unrelated to modeling. The standard library modules come from ``sys.stdlib_module_names`` in Python
+3.11. For ten of these references, from ``os.system`` to
+``tensorflow.python.ops.gen_io_ops.read_file``, Keras 3.0.5, 3.3.3 and 3.6.0 return the function,
+and Keras 3.12.0 and 3.15.1 raise an error.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@ Training configuration fails to load in the target release.
 
 The model itself loads, but ``load_model`` fails unless you pass ``compile=False``. Keras renamed
 the loss-scaling wrapper four times and its arguments twice. The optimizers in TF 2.11 and later
-have different names and arguments than those in earlier releases. Keras 3 cannot read the loss
-``'mse'`` from HDF5 files, not even from files that it wrote. The rule does not check custom losses
-and metrics; PT603 lists them.
+have different names and arguments than in earlier releases. Keras 3 cannot read the loss ``'mse'``
+from HDF5 files, not even from files that it wrote. The rule does not check custom losses and
+metrics; PT603 lists them.
 
-Sources: measured with 83 compiled models, written by 17 releases and loaded in 15 releases with
-``compile=True`` and ``compile=False``; GantMan/nsfw_model issue 164.
+Sources: measured with 83 compiled models that were written by 17 releases and loaded in 15 releases
+with ``compile=True`` and ``compile=False``; GantMan/nsfw_model issue 164.
 """
 
 from __future__ import annotations

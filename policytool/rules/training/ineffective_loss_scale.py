@@ -1,10 +1,10 @@
 """
-Policies have a loss scale that releases drop, but training does not change.
+Policies have a loss scale that later releases drop, but training does not change.
 
 Training does not change if the saved optimizer has the same loss scale, if ``compile()`` sets the
-loss scale again, or if only the policies of layers contain a loss scale. In every
-release, only the policy of the model scales losses. Compiling the model again replaces the saved
-optimizer and its loss scale.
+loss scale again, or if only the policies of layers contain a loss scale. In every release, only the
+loss scale in the policy of the model itself affects training. Compiling the model again replaces
+the saved optimizer and its loss scale.
 
 Sources: tensorflow/python/keras/engine/training.py in TF 2.3.4 (``_get_optimizer``); measured by
 saving with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.

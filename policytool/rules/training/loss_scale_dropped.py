@@ -1,11 +1,11 @@
 """
-Model's policy has a loss scale that releases silently drop, which changes training.
+Model's policy has a loss scale that later releases silently drop, which changes training.
 
 In TF 2.0 to 2.8, policies could contain a loss scale. TF 2.4 and later ignore it, even in files
 that they wrote themselves. The model then trains with a different loss scale or without one; under
 mixed_float16, small gradients become zero. A compiled model also stores the loss scale in its
-optimizer, and releases preserve that copy. This rule reports models whose optimizer has no loss
-scale or a different one.
+optimizer, and later releases preserve that copy. This rule reports models whose optimizer has no
+loss scale or a different one.
 
 Sources: tensorflow/python/keras/mixed_precision/policy.py in TF 2.3.4 and 2.5.3; measured by saving
 with TF 2.1 to 2.6 and loading with TF 2.4 to 2.15, tf_keras 2.21 and Keras 3.

@@ -6,9 +6,9 @@ optimizer state. The running averages that Adam and other optimizers store for e
 From HDF5, Keras 3 restores the number of steps but not the averages, so the first steps also lack
 the bias correction.
 
-Sources: measured with 76 compiled models, written by 16 releases and loaded in the releases that
-support them, by comparing the loaded state with the stored state; keras-team/keras issues 15709 and
-18112.
+Sources: measured with 76 compiled models written by 16 releases: each model was loaded in the
+releases that support it, and the loaded state was compared with the stored state; keras-team/keras
+issues 15709 and 18112.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
-Saved optimizer has a format that no release of Keras writes.
+Saved optimizer has a format that no Keras release writes.
 
 The loss scale of this optimizer is unknown, and ``migrate`` leaves the optimizer unchanged. The
-model fails to load unless you pass ``compile=False``. Such a file was edited or converted by hand.
+model fails to load unless you pass ``compile=False``. Such a file was edited or converted after it
+was saved.
 
 Source: the optimizer configs in files written by TF 1.15 to 2.15, tf_keras 2.21 and Keras 3.0 to
 3.15.

@@ -1,9 +1,9 @@
 """
 Optimizer scales losses, but no layer computes in float16.
 
-float32, float64 and bfloat16 represent gradients down to 1e-38, so loss scaling has no benefit. It
-slows each step down a little, and dynamic loss scaling skips a step after each overflow. It is
-usually left over from an experiment with mixed_float16.
+float32, float64 and bfloat16 represent gradients down to 1e-38, so loss scaling has no benefit.
+Loss scaling slows down each step slightly, and dynamic loss scaling skips a step after each
+overflow. The setting is usually left over from an experiment with mixed_float16.
 
 Sources: https://www.tensorflow.org/guide/mixed_precision, "Loss scaling";
 keras/src/optimizers/loss_scale_optimizer.py in Keras 3.15.

@@ -1,18 +1,18 @@
 """
 Model computes in mixed_float16, but its saved optimizer does not scale losses.
 
-In float16, gradients below 6e-8 become zero. Loss scaling multiplies the loss before the gradients
-are computed, and then divides the gradients by the same factor. ``compile()`` enables it if the
-model's policy is mixed_float16. However, a functional or sequential model uses the global policy at
-load time, which is float32 by default. ``.keras`` files store the optimizer that was passed to
-``compile()``, without the wrapper that ``compile()`` adds. Under the default policy, the layers
-therefore compute in float16, but losses are not scaled. In Keras 3, such a file also loses the
-optimizer state, because the state belongs to the wrapper.
+In float16, gradients below 6e-8 become zero. Loss scaling multiplies the loss by a factor before
+the gradients are computed, and then divides the gradients by the same factor. ``compile()`` enables
+loss scaling if the model's policy is mixed_float16. However, a functional or sequential model uses
+the global policy at load time, which is float32 by default. ``.keras`` files store the optimizer
+that was passed to ``compile()``, without the wrapper that ``compile()`` adds. Under the default
+policy, the layers therefore compute in float16, but losses are not scaled. In Keras 3, the
+optimizer state in such a file is lost as well, because it belongs to the wrapper.
 
 Sources: https://www.tensorflow.org/guide/mixed_precision; measured with TF 2.12, TF 2.15, tf_keras
-2.21 and Keras 3.0 to 3.15. Each of these releases saved such a model as a ``.keras`` file
-and loaded it again: under the default policy, the optimizer is not wrapped; under mixed_float16, it
-is wrapped and keeps its state.
+2.21 and Keras 3.0 to 3.15. Each of these releases saved such a model as a ``.keras`` file and
+loaded it again: under the default policy, the loaded optimizer is not wrapped; under mixed_float16,
+it is wrapped and keeps its state.
 """
 
 from __future__ import annotations

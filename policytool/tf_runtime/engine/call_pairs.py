@@ -17,13 +17,16 @@ from .. import model_calls
 from ..library import Refused
 from . import exponents, isolated_calls, tensor_errors
 from .comparisons import Comparisons
+from .diagnosis import Diagnosis, is_op
 from .layer_hooks import Tape, named
+from .output_parts import Parts
 from .steps import Steps
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
     from ..library import Library
+    from .diagnosis import Trace
     from .layer_hooks import Call
 
 
@@ -47,17 +50,23 @@ class Row:
         self.exponents: list[int | None] = []
         """For each output, the number of its histogram; None for what has none."""
 
+        self.trace: Trace | None = None
+        """None unless the run is a diagnosis."""
+
 
 class Measured:
     """
     The numbers of one run: a row for each comparison, one for each of the model's outputs that may
-    hold scores of classes, and one for each histogram.
+    hold scores of classes, one for each histogram, and the rows and channels of each output.
     """
 
-    def __init__(self, vectors: Any, agreements: Any, histograms: Any) -> None:
+    def __init__(
+        self, vectors: Any, agreements: Any, histograms: Any, parts: Sequence[Parts | None]
+    ) -> None:
         self.vectors = vectors
         self.agreements = agreements
         self.histograms = histograms
+        self.parts = parts
 
     def merged(self, other: Measured) -> Measured:
         """Return the numbers over the examples of both."""
@@ -65,6 +74,10 @@ class Measured:
             np.stack([tensor_errors.merge(*pair) for pair in zip(self.vectors, other.vectors)]),
             self.agreements + other.agreements,
             self.histograms + other.histograms,
+            [
+                one.merged(more) if one is not None and more is not None else None
+                for one, more in zip(self.parts, other.parts)
+            ],
         )
 
 
@@ -79,6 +92,7 @@ class Pair:
         *,
         isolated: bool,
         counts_exponents: bool,
+        diagnosed: bool = False,
     ) -> None:
         """
         ``policies`` are the global ones that each is called under: layers that a class makes in its
@@ -99,6 +113,7 @@ class Pair:
 
         self.graph: Any = None
         self._comparisons = Comparisons(self.tf)
+        self._diagnosis = Diagnosis(self.tf, self._comparisons) if diagnosed else None
         self._histograms: list[Any] = []
         self._steps = Steps()
         self._function: Any = None
@@ -121,7 +136,14 @@ class Pair:
         total: Measured | None = None
         for number, batch in enumerate(batches):
             step("batch {} of {}".format(number + 1, len(batches)))
-            found = Measured(*(part.numpy() for part in self._function(batch)))
+            *numbers, parts = self._function(batch)
+            vectors, agreements, histograms = (one.numpy() for one in numbers)
+            found = Measured(
+                vectors,
+                agreements,
+                histograms,
+                [None if one is None else Parts(*one) for one in parts],
+            )
             total = found if total is None else total.merged(found)
         if total is None:
             raise Refused("inputs", "there are no inputs")
@@ -155,6 +177,27 @@ class Pair:
             if call.start <= place < call.stop
         ]
         return max(around, key=lambda call: call.start).path if around else None
+
+    def traces(self) -> list[dict[str, Any]]:
+        """
+        Return, for each row of a diagnosis, when its call began, in which row's call, whether it
+        is that of an op, and its trace.
+        """
+        candidate = self._tapes[1]
+        begun = {key: place for place, key in enumerate(candidate.calls)}
+        rows = {row.candidate.key: number for number, row in enumerate(self.rows)}
+        return [
+            {
+                "begun": begun[row.candidate.key],
+                "within": rows.get(row.candidate.parent.key)
+                if row.candidate.parent is not None
+                else None,
+                "is_op": is_op(candidate, row.candidate),
+                "producers": row.trace.producers,
+            }
+            for row in self.rows
+            if row.trace is not None
+        ]
 
     def output_names(self) -> list[str]:
         """
@@ -194,6 +237,7 @@ class Pair:
             self.tf.stack(self._histograms)
             if self._histograms
             else self.tf.zeros([0, exponents.BINS], self.tf.float64),
+            self._comparisons.parts(last.reference.outputs, last.candidate.outputs),
         )
 
     def _compared(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:
@@ -206,6 +250,8 @@ class Pair:
         ):
             return second.made(call, make)
         row = Row(other, call)
+        if self._diagnosis is not None:
+            row.trace = self._diagnosis.entering(row)
         with self.tf.control_dependencies(self._steps.awaited(other)):
             made = second.made(call, make)
             self._describe(row)
@@ -217,6 +263,8 @@ class Pair:
             if self.isolated and isolated_calls.can_be_called_again(second, call):
                 row.isolated = self._alone(second, row, make)
         self.rows.append(row)
+        if self._diagnosis is not None:
+            self._diagnosis.made(row, len(self.rows) - 1)
         measured = [
             number for number in (*row.accumulated, *(row.isolated or [])) if number is not None
         ]
@@ -233,6 +281,9 @@ class Pair:
                 if made is None
                 else self._comparisons.each(row.reference.outputs, made, full=False)
             )
+            if self._diagnosis is not None and row.trace is not None and made is not None:
+                with self.libraries[0].under(self.policies[0]):
+                    self._diagnosis.split(row.trace, row, made)
         self._again.update(range(start, tape.size()))
         return found
 

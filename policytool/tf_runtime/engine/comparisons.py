@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import tensor_errors, top1_agreement
+from . import output_parts, tensor_errors, top1_agreement
 
 if TYPE_CHECKING:
     from typing import Any, Sequence
@@ -47,6 +47,14 @@ class Comparisons:
             else []
         )
 
+    def known(self, one: Any, other: Any) -> int | None:
+        """
+        Return the number of the comparison of two tensors: the full one if there is one; None for
+        two shapes.
+        """
+        full = self._known.get((id(one), id(other), True))
+        return full if full is not None else self._number(one, other, full=False)
+
     def agreements(self, reference: Any, candidate: Any) -> Any:
         """
         Return, for each tensor of the models' own outputs, in how many rows both find the same
@@ -62,6 +70,16 @@ class Comparisons:
                 for pair in pairs
             ]
         )
+
+    def parts(self, reference: Any, candidate: Any) -> list[Any]:
+        """
+        Return the sums of the rows and channels of each tensor of the models' own outputs; None
+        where it has none.
+        """
+        return [
+            output_parts.compare(self.tf, *pair) if output_parts.applies(*pair) else None
+            for pair in zip(self.tensors(reference), self.tensors(candidate))
+        ]
 
     def _number(self, one: Any, other: Any, *, full: bool) -> int | None:
         if not one.shape.is_compatible_with(other.shape):

@@ -31,6 +31,36 @@ def again(tf: Any, given: Call, own: Call, make: Callable[..., Any]) -> Any:
     return make(*args, **kwargs)
 
 
+def again_rounded(tf: Any, given: Call, own: Call) -> Any:
+    """
+    Return what a reference's layer gives for its own inputs, rounded to the dtypes that another
+    call gets; None if nothing is rounded, or the calls get other numbers of tensors.
+    """
+    nest, is_tensor = tf.nest, tf.is_tensor
+    flat = nest.flatten((given.args, given.kwargs))
+    others = [one for one in nest.flatten((own.args, own.kwargs)) if is_tensor(one)]
+    if given.make is None or len(others) != sum(map(is_tensor, flat)):
+        return None
+    narrow = iter(others)
+    pairs = [(one, next(narrow) if is_tensor(one) else one) for one in flat]
+    rounded = [
+        _through(tf, one, other.dtype, given.masks) if is_rounded(one, other) else one
+        for one, other in pairs
+    ]
+    if all(after is before for after, before in zip(rounded, flat)):
+        return None
+    args, kwargs = nest.pack_sequence_as((given.args, given.kwargs), rounded)
+    return given.make(*args, **kwargs)
+
+
+def is_rounded(one: Any, other: Any) -> bool:
+    """Return whether a tensor loses digits in the dtype of another."""
+    first, second = (getattr(tensor, "dtype", None) for tensor in (one, other))
+    if not (getattr(first, "is_floating", False) and getattr(second, "is_floating", False)):
+        return False
+    return bool(getattr(second, "size", 0) < getattr(first, "size", 0))
+
+
 def can_be_called_again(tape: Tape, call: Call) -> bool:
     """
     Return whether a second call of a layer tells something, and changes nothing.
@@ -50,6 +80,15 @@ def _like(tf: Any, given: Any, own: Any, masks: Mapping[int, Any]) -> Any:
     Return a tensor in another's dtype, with the mask that it had when a layer was called with it.
     """
     like = given if given.dtype == own.dtype else tf.cast(given, own.dtype)
+    return _masked(like, given, masks)
+
+
+def _through(tf: Any, given: Any, dtype: Any, masks: Mapping[int, Any]) -> Any:
+    """Return a tensor that was rounded to a dtype, in its own dtype."""
+    return _masked(tf.cast(tf.cast(given, dtype), given.dtype), given, masks)
+
+
+def _masked(like: Any, given: Any, masks: Mapping[int, Any]) -> Any:
     mask = masks.get(id(given))
     if mask is not None:
         setattr(like, MASK, mask)

@@ -55,6 +55,11 @@ class Call:
 
         self.outputs: Any = None
         self.children: list[Call] = []
+        self.parent: Call | None = None
+        """The call that it was made within; None for the model's own."""
+
+        self.make: Callable[..., Any] | None = None
+        """What calls the layer, with no tap."""
 
     @property
     def path(self) -> str:
@@ -153,7 +158,7 @@ class Tape:
         number = self.counts.get(path, 0)
         self.counts[path] = number + 1
         call = Call(layer, (path, number), self.size())
-        call.args, call.kwargs = args, kwargs
+        call.args, call.kwargs, call.make = args, kwargs, make
         call.masks = {
             id(one): getattr(one, MASK)
             for one in self.library.tf.nest.flatten((args, kwargs))
@@ -161,7 +166,8 @@ class Tape:
         }
         self.calls[call.key] = call
         if self.stack:
-            self.stack[-1].children.append(call)
+            call.parent = self.stack[-1]
+            call.parent.children.append(call)
         self.stack.append(call)
         try:
             return self.around(call, make) if self.around is not None else self.made(call, make)

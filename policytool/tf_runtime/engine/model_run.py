@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
     from .call_pairs import Measured, Row
+    from .diagnosis import Trace
     from .sides import Sides
 
 REPEATS = 20
@@ -56,6 +57,7 @@ class Running:
             sides.policies,
             isolated=self.job["isolated"],
             counts_exponents=self.job["exponents"],
+            diagnosed=self.job["diagnosis"],
         )
         try:
             self.pair.trace(self.fed.specs)
@@ -125,6 +127,9 @@ class Running:
         with self.tf.device(self.device):
             finer = self._tf32(about)
             calls = [self._call(row, found, finer) for row in self.pair.rows]
+            traces = self.pair.traces()
+            for call, row, trace in zip(calls, self.pair.rows, traces):
+                call["trace"] = {**trace, **_spoiled(row.trace, found)}
             return {
                 **told,
                 "calls": calls,
@@ -151,6 +156,7 @@ class Running:
                     "accumulated": _told(found, row.accumulated[place]),
                     "isolated": _told(found, isolated),
                     "tf32": finer.get((row.reference.key, place)),
+                    **_split(row.trace, place, found),
                     "exponents": _histogram(
                         found, row.exponents[place] if place < len(row.exponents) else None
                     ),
@@ -182,8 +188,13 @@ class Running:
         names = self.pair.output_names()
         rows = [top1_agreement.to_json(vector) for vector in found.agreements]
         return [
-            {**output, "name": name, "top_1": row if row["rows"] else None}
-            for output, name, row in zip(call["outputs"], names, rows)
+            {
+                **output,
+                "name": name,
+                "top_1": row if row["rows"] else None,
+                "parts": parts.to_json() if parts is not None else None,
+            }
+            for output, name, row, parts in zip(call["outputs"], names, rows, found.parts)
         ]
 
     def _share_weights(self) -> None:
@@ -264,6 +275,27 @@ def _told(found: Measured, number: int | None) -> Any:
 
 def _histogram(found: Measured, number: int | None) -> Any:
     return None if number is None else exponents.to_json(found.histograms[number])
+
+
+def _split(trace: Trace | None, place: int, found: Measured) -> dict[str, Any]:
+    """Return the two parts of an isolated error, in a diagnosis."""
+    if trace is None:
+        return {}
+    return {
+        name: _told(found, numbers[place]) if numbers is not None and place < len(numbers) else None
+        for name, numbers in (("own", trace.own), ("rounding", trace.rounding))
+    }
+
+
+def _spoiled(trace: Trace | None, found: Measured) -> dict[str, bool]:
+    """Return whether the candidate's inputs have NaN or infinity where the reference's do not."""
+    entering = trace.entering if trace is not None else []
+    return {
+        "gets_nonfinite": any(
+            (tensor_errors.to_json(found.vectors[number])["overflowed"] or 0) > 0
+            for number in entering
+        )
+    }
 
 
 def _computed(layer: Any) -> list[str]:

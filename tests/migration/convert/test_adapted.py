@@ -96,7 +96,7 @@ def test_bins_that_keras2_does_not_load_are_told(tmp_path: Path) -> None:
         archive.write(weights, weights.name)
     done = policytool.migrate(path, target="keras3", output=tmp_path / "result.keras")
     assert done.status is Status.WRITTEN
-    assert ["predicts as it did before it was saved" in one.message for one in done.plan.notes] == [
+    assert ["its predictions match the model before" in one.message for one in done.plan.notes] == [
         True
     ]
 

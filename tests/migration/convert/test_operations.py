@@ -184,7 +184,11 @@ def test_an_op_layer_becomes_operations(
             "channels_first",
         ),
         ("norm", ["in0", 0, 0, {"ord": 1, "axis": [1, 2]}], "matrix norm"),
-        ("zeros_like", ["in0", 0, 0, {"dtype": "half-open"}], "a dtype that Keras 3 does not have"),
+        (
+            "zeros_like",
+            ["in0", 0, 0, {"dtype": "half-open"}],
+            "a dtype that Keras 3 does not support",
+        ),
     ],
 )
 def test_what_keras3_cannot_be_told_is_refused(

@@ -344,7 +344,7 @@ def test_tf21_revives_every_layer() -> None:
         for verdicts in (made.loaders_before, made.loaders_after)
     )
     assert before["tf2.1"] is None
-    assert "from its traces" in str(after["tf2.1"])
+    assert "from their traces" in str(after["tf2.1"])
     assert after["tf2.9"] is None
     refused = plan(FIXTURES / "tf2.1/global_mixed_float16", "float32", target="tf2.1")
     assert [refusal.code for refusal in refused.refusals] == ["incompatible-with-target"]

@@ -120,9 +120,7 @@ def compile_config(
     ):
         # LossScaleOptimizerV3 has no name, which load_own_variables looks for to say that an
         # archive lacks its variables (AttributeError; TF 2.12, 2.15, tf_keras 2.21)
-        reason = (
-            f"{target.name} cannot load a loss-scaling optimizer from an archive without its state"
-        )
+        reason = f"{target.name} cannot load a loss-scaling optimizer without state from an archive"
         told.caution(
             "loss-scale-lost",
             None,

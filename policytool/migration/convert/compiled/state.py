@@ -27,7 +27,7 @@ _SCHEDULES_APART: Final = {
     frozenset({Style.OLD, Style.NEW}): "its momentum schedule changed in TF 2.11",
     frozenset({Style.OLD, Style.KERAS3}): "its momentum schedule is different in Keras 3",
     frozenset({Style.NEW, Style.KERAS3}): (
-        "Keras 2 updates the momentum product once for each weight, Keras 3 once for each step"
+        "Keras 2 updates the momentum product once per weight, and Keras 3 once per step"
     ),
 }
 """Why no state of Nadam means the same in two styles."""

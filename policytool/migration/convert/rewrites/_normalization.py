@@ -76,7 +76,7 @@ def _in_floatx(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.change(
             "dtype",
             unit,
-            f"{policy.name} of Normalization becomes float32, its compute dtype in "
+            f"{policy.name} becomes float32, the compute dtype of Normalization in "
             f"{release_name(situation.source_release)}",
         )
         return unit.with_config(dtype=generations.parse("float32", situation.loaded.generation))

@@ -1,5 +1,5 @@
 """
-Replaces activations that only Keras 3 has with operations after the layer, which later steps
+Replaces activations that exist only in Keras 3 with operations after the layer, which later steps
 convert to TensorFlow functions.
 
 Where a Sequential holds such a layer, or one whose activation becomes layers that join again
@@ -73,7 +73,7 @@ def _split(unit: Unit, situation: ConversionContext) -> Split | None:
     situation.log.change(
         "activation-layer",
         unit,
-        (f"activation {name}, which {situation.target.name} does not have, becomes an operation"),
+        f"activation {name} becomes an operation because {situation.target.name} does not have it",
     )
     operation = Unit(
         class_name=_OPERATIONS[name],
@@ -104,7 +104,7 @@ def _as_graph(unit: Unit, joins: Callable[[Unit], bool], situation: ConversionCo
     situation.log.change(
         "functional",
         unit,
-        "the Sequential model becomes functional because one activation becomes several "
+        "the Sequential model becomes a functional model because an activation becomes several "
         "connected layers",
     )
     calls = [(), *((Call(args=(Reference(layer=one.name),)),) for one in network.units[:-1])]

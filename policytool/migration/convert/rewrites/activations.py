@@ -110,7 +110,7 @@ def _hard_sigmoid(unit: Unit, situation: ConversionContext, *, masks: bool) -> S
     situation.log.change(
         "hard-sigmoid",
         unit,
-        f"hard_sigmoid is a different function in {situation.target.name}, so its "
+        f"hard_sigmoid has a different formula in {situation.target.name}, so its "
         f"input is multiplied by {factor:.4g}",
     )
     plain = unit.with_config(activation="linear")
@@ -161,8 +161,8 @@ def _other_layer(
     situation.log.change(
         "activation-layer",
         unit,
-        f"activation {name}, which {situation.target.name} does not have, becomes "
-        f"{' and '.join(one.class_name for one in layers)}",
+        f"activation {name} becomes {' and '.join(one.class_name for one in layers)} because "
+        f"{situation.target.name} does not have it",
     )
     return Split(
         unit=unit.with_config(activation="linear"),
@@ -220,12 +220,12 @@ def _scale_gates(unit: Unit, gates: str, hard: list[str], situation: ConversionC
         situation.log.refuse(
             "activation",
             unit,
-            f"{_what(unit)} applies hard_sigmoid to its cell state, but hard_sigmoid is a "
-            f"different function in {situation.target.name}",
+            f"{_what(unit)} applies hard_sigmoid to its cell state, but hard_sigmoid has a "
+            f"different formula in {situation.target.name}",
         )
         return unit
     message = (
-        f"{_what(unit)} sets {hard[0]} to hard_sigmoid, which is a different function in "
+        f"{_what(unit)} sets {hard[0]} to hard_sigmoid, which has a different formula in "
         f"{situation.target.name}"
     )
     if situation.loaded.document.tensors is None:

@@ -109,7 +109,7 @@ def _sums(network: Network, situation: ConversionContext) -> Network:
         situation.log.change(
             "unexported-class",
             unit,
-            f"{_SCALED_SUM}, which no release exports, becomes Rescaling and Add",
+            f"{_SCALED_SUM} becomes Rescaling and Add because no release exports this class",
         )
         units.append(plain)
     return replace(network, units=tuple(units))
@@ -122,7 +122,9 @@ def _is_channels(unit: Unit) -> bool:
 def _channels(unit: Unit, situation: ConversionContext) -> Unit:
     """Return a scale of channels as an EinsumDense."""
     situation.log.change(
-        "unexported-class", unit, f"{_CHANNELS}, which no release exports, becomes EinsumDense"
+        "unexported-class",
+        unit,
+        f"{_CHANNELS} becomes EinsumDense because no release exports this class",
     )
     plain = unit.without("init_values", _SIZE).with_config(
         equation="abcd,d->abcd", output_shape=[None, None, unit.config[_SIZE]], bias_axes=None

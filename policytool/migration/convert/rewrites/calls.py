@@ -1,5 +1,5 @@
 """
-Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, Keras 2
+Converts the arguments of layer calls: Keras 3 stores positional and keyword arguments, and Keras 2
 stores the first argument by position and all others by name.
 
 Keras 2 does not tell how a call was written, so the ``value`` of a MultiHeadAttention, which has no
@@ -82,7 +82,7 @@ def _to_keras3(unit: Unit, call: Call, situation: ConversionContext) -> Call:
     if len(first) == 1:
         return Call(args=(first[0],), kwargs=kwargs)
     situation.log.change(
-        "call", unit, f"the states in the first argument become the argument {STATE}"
+        "call", unit, f"the states move from the first argument to the argument {STATE}"
     )
     states: Argument = list(first[1:]) if unit.class_name not in _ONE_STATE else first[1]
     return Call(args=(first[0],), kwargs={STATE: states, **kwargs})

@@ -1,5 +1,5 @@
 """
-Reports Cropping layers that remove their entire input: Keras 2 returns an empty tensor, Keras 3
+Reports Cropping layers that remove their entire input: Keras 2 returns an empty tensor, but Keras 3
 raises an error (``compute_output_shape`` in keras/src/layers/reshaping/cropping3d.py).
 """
 

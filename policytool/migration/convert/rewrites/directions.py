@@ -96,10 +96,7 @@ def _roll_up(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "unroll",
         unit,
-        (
-            "unrolling is disabled because the number of steps may be unknown, which Keras 2 "
-            "does not support"
-        ),
+        "unrolling is disabled because Keras 2 supports it only for a known number of steps",
     )
     return unit.with_config(unroll=False)
 
@@ -139,7 +136,7 @@ def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> 
         situation.log.change(
             "backward-layer",
             unit,
-            "the backward layer is added as Keras 2 builds it, running forwards",
+            "a backward layer that runs forwards is added because Keras 2 builds such a layer",
         )
     return twin.with_config(go_backwards=not backwards)
 
@@ -155,7 +152,7 @@ def _name_directions(unit: Unit, situation: ConversionContext) -> Unit:
             "renamed",
             unit,
             "the prefixes forward_ and backward_ are removed from the names of its layers "
-            "because Keras 2 adds them",
+            "because Keras 2 adds them again",
         )
     return unit.with_config(**found)
 

@@ -1,6 +1,6 @@
 """
-Converts the input shapes of a model: Keras 3 stores ``batch_shape`` in input layers, Keras 2 stores
-``batch_input_shape``, which the first layer of a Sequential model may also contain.
+Converts the input shapes of a model: Keras 3 stores ``batch_shape`` in input layers, and Keras 2
+stores ``batch_input_shape``, which the first layer of a Sequential model may also contain.
 """
 
 from __future__ import annotations

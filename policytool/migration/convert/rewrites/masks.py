@@ -220,8 +220,8 @@ def _refusal(unit: Unit, had: Used, has: Used, situation: ConversionContext) -> 
 
 def _refusal_of_rows(unit: Unit, situation: ConversionContext) -> str:
     return (
-        f"{unit.path} ({unit.class_name}) may have fully masked steps whose values reach an "
-        f"output and differ between {release_name(situation.source_release)} and "
+        f"{unit.path} ({unit.class_name}) may have fully masked steps that affect an output "
+        f"and have different values in {release_name(situation.source_release)} and "
         f"{release_name(situation.target.release)}; set dropout to 0 and do not return attention "
         "scores, or remove the padding from its output"
     )

@@ -88,7 +88,7 @@ def _without_default(unit: Unit, situation: ConversionContext) -> Unit:
         "key-dropped",
         unit,
         f"{_QUANTISATION} of {unit.class_name} is omitted: {situation.target.name} "
-        "always quantizes in this way",
+        "always uses this quantization",
     )
     return unit.without(_QUANTISATION)
 
@@ -111,7 +111,7 @@ def _refuse_quantized(unit: Unit, policy: Policy, situation: ConversionContext) 
     """
     text = (
         f"{unit.path} ({unit.class_name}) has the quantized policy {policy.name}, which "
-        f"{_reader(situation)} does not support; use a copy of the model from before quantize()"
+        f"{_reader(situation)} does not support; convert a copy that was saved before quantize()"
     )
     situation.log.refuse("policy", unit, text)
     return unit.without("dtype", _QUANTISATION)

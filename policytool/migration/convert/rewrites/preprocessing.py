@@ -175,7 +175,8 @@ def _discretization(unit: Unit, situation: ConversionContext) -> Unit:
                 "bins",
                 unit,
                 f"{unit.path} (Discretization) loses its bins when TF 2.15 or tf_keras loads this "
-                "archive; the converted model has them and predicts as it did before it was saved",
+                "archive; the converted model keeps the bins, so its predictions match the model "
+                "before it was saved",
             )
         return unit.with_config(bin_boundaries=found, num_bins=None)
     if situation.loaded.document.tensors is not None:
@@ -264,7 +265,7 @@ def _without_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "dtype",
         unit,
-        f"the dtype of {unit.class_name} is omitted: its output does not depend on it",
+        f"the dtype of {unit.class_name} is omitted because it does not affect the output",
     )
     return unit.without("dtype")
 
@@ -285,7 +286,7 @@ def _in_stored_dtype(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "dtype",
         unit,
-        (f"{policy.name} becomes {policy.variable_dtype}, the output dtype in {unit.class_name}"),
+        (f"{policy.name} becomes {policy.variable_dtype}, the output dtype of {unit.class_name}"),
     )
     return unit.with_config(dtype=policy_from_name(str(policy.variable_dtype)))
 

@@ -38,7 +38,7 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
             unit,
             f"{unit.path} ({_CLASS}) is replaced with its inner layer ({inner.class_name}) "
             f"because {situation.target.name} cannot load the wrapper. Predictions are unchanged, "
-            "but training no longer normalizes its weights",
+            "but training no longer normalizes the weights of this layer",
         )
         return replace(inner, name=unit.name, path=unit.path, calls=unit.calls)
 

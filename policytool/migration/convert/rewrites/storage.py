@@ -68,14 +68,14 @@ def _apply(root: Unit, situation: ConversionContext) -> Unit:
                 "model",
                 root,
                 f"{what} is a subclassed model, which HDF5 does not support; use a .keras "
-                "archive and keep its class available",
+                "archive, and make its class available when you load it",
             )
         elif target.loader == _OTHERWISE and situation.source_release != _OTHERWISE:
             log.refuse(
                 "model",
                 root,
                 f"{what} is a subclassed model, and {target.name} expects its layers at different "
-                "places in an archive; choose a later release",
+                "paths in an archive; choose a later release",
             )
         elif situation.crosses and any(situation.loaded.document.tensors or ()):
             _judge_build(root, situation, what)

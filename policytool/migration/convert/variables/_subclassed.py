@@ -94,9 +94,9 @@ def objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | Non
     if reason is None:
         return None
     return (
-        "is a model with layers in attributes, which Keras 2 and Keras 3 store under "
-        f"different names that this file does not contain ({reason}); build the model "
-        "from its class in the target and set the weights layer by layer"
+        "is a model with layers in attributes, whose names in the target cannot be derived from "
+        f"this file ({reason}); build the model from its class in the target and set the "
+        "weights layer by layer"
     )
 
 

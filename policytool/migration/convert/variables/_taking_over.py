@@ -74,7 +74,7 @@ def _objection(unit: Unit, pool: Pool, situation: ConversionContext) -> str | No
         )
     if target.container == "keras" and not numbered and len(pool) > 1:
         return (
-            "has variables of unknown order; save it again as a .keras archive with the release "
+            "has variables in an unknown order; save it again as a .keras archive with the release "
             "that wrote it"
         )
     reads_otherwise = target.loader in _READ_OTHERWISE and target.loader != situation.source_release

@@ -66,8 +66,8 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         _BOTH,
         _HALF,
         (
-            "its squares exceed the range of float16: zero vectors become NaN, and values of "
-            "1e-4 become infinite"
+            "the squares of its inputs do not fit in float16: zero vectors become NaN, and "
+            "values of 1e-4 become infinite"
         ),
     ),
     # tf_keras/src/layers/normalization/group_normalization.py does not upcast, Keras 3's does
@@ -75,7 +75,7 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         "GroupNormalization",
         _KERAS2,
         _HALF,
-        ("tf_keras sums its squares in float16, so results are wrong for values around 300"),
+        ("tf_keras sums squares in float16, so results are wrong for values around 300"),
     ),
     # tf_keras reduces in the compute dtype; keras/src/ops/numpy.py, mean, upcasts
     _row(

@@ -47,7 +47,7 @@ def _matmul(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference 
         or call.kwargs.get("output_type") is not None
     ):
         raise UnsayableError(
-            "multiplies matrices that are not both tensors of the graph, which "
+            "multiplies a matrix that is not a tensor in the graph, which "
             "policytool does not convert"
         )
     swapped = {"axis1": -1, "axis2": -2}
@@ -161,7 +161,7 @@ def _resize(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference:
         )
     if not isinstance(size, list) or not all(isinstance(item, int) for item in size):
         raise UnsayableError(
-            "resizes images to a size that is a tensor; policytool does not convert this"
+            "uses a tensor as the new size of images; policytool does not convert this"
         )
     if dtype != "float32" and method != "nearest":
         x = builder.operation("core.Cast", (x,), {"dtype": "float32"})
@@ -181,7 +181,7 @@ def _clip(builder: OperationBuilder, call: Call, dtypes: Dtypes) -> Reference | 
     x = _floats(call, dtypes)
     if not all(isinstance(bound, Reference | int | float) for bound in (low, high)):
         raise UnsayableError(
-            "clips values to bounds that are arrays; policytool does not convert this"
+            "uses arrays as the bounds of a clip; policytool does not convert this"
         )
     return builder.operation("numpy.Maximum", (builder.operation("numpy.Minimum", (x, high)), low))
 
@@ -198,7 +198,7 @@ def _like(op: str) -> Compose:
         if dtype is None:
             return None
         if not isinstance(dtype, str) or dtype not in names_of_dtypes.NAMES:
-            raise UnsayableError("fills a tensor with a dtype that Keras 3 does not have")
+            raise UnsayableError("creates a tensor with a dtype that Keras 3 does not support")
         filled = builder.operation(f"numpy.{op}", (call.args[0],))
         return builder.operation("core.Cast", (filled,), {"dtype": dtype})
 

@@ -81,7 +81,8 @@ def _product(builder: OperationBuilder, terms: Sequence[_Term], result: str) -> 
         return _matrices(builder, (first, second), (batch, left, gone, right))
     if batch:
         raise UnsayableError(
-            "is an Einsum over several axes and shared axes; policytool does not convert this"
+            "is an Einsum with batch axes that is not a plain matrix product; policytool does not "
+            "convert this"
         )
     axes: list[Argument] = [[term.letters.index(one) for one in gone] for term in (first, second)]
     found = builder.function("tensordot", first.tensor, {"b": second.tensor, "axes": axes})

@@ -32,7 +32,7 @@ def put3(builder: OperationBuilder, call: Call) -> Reference:
     spec = call.kwargs[_SPEC]
     if any(True for _ in references(spec)):
         raise UnsayableError(
-            "slices a tensor with an index that is a tensor, which Keras 3 configs cannot represent"
+            "uses a tensor as the index of a slice, which Keras 3 configs cannot represent"
         )
     key: Argument = (
         [_index3(item) for item in spec]
@@ -75,7 +75,7 @@ def put2(builder: OperationBuilder, call: Call, *, ellipsis: bool) -> Reference:
     key = arguments[1]
     if any(True for _ in references(key)):
         raise UnsayableError(
-            "slices a tensor with an index that is a tensor; policytool does not convert this"
+            "uses a tensor as the index of a slice; policytool does not convert this"
         )
     if not ellipsis and any(
         isinstance(item, Slice) and item.ellipsis

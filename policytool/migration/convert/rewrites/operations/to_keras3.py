@@ -111,7 +111,9 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Value:
     if pair.kind is ParameterKind.DTYPE and not (
         isinstance(value, str) and value in names_of_dtypes.NAMES
     ):
-        raise UnsayableError(f"calls tf.{row.functions[0]} with a dtype that Keras 3 does not have")
+        raise UnsayableError(
+            f"calls tf.{row.functions[0]} with a dtype that Keras 3 does not support"
+        )
     return value  # type: ignore[return-value]  # no tensors in it, and JSON otherwise
 
 

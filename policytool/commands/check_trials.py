@@ -1,0 +1,222 @@
+"""
+Why a check failed, and which layers have to stay in float32 for it to pass: found by running it
+again, first as a diagnosis, then with sets of layers in float32.
+
+A set counts only if the whole check passes with it, built as ``migrate`` would build it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.check_results.verdicts import Advice
+from policytool.numerics.verdicts import kept_layers, origins
+from policytool.numerics.verdicts.origins import Blame, Charge
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.verdicts.kept_layers import Choices
+
+    Trial = Callable[[frozenset[str]], Check]
+    """Runs the check as a diagnosis, with these layers in float32 as well."""
+
+MOST_TRIALS: Final = 16
+
+TIMES: Final = 3.5
+"""
+How many times the time of the check itself its trials may take: the whole then stays within five
+times a check that passes.
+"""
+
+
+_LEAST_SECONDS: Final = 15.0
+"""What trials may take in any case: TensorFlow may have been imported for an earlier check."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """How much the trials of one check may take."""
+
+    trials: int
+    seconds: float
+
+
+def explain(failed: Check, choices: Choices | None, trial: Trial, budget: Budget) -> Check:
+    """
+    Return a failed check with the origin of the error in each of its runs, and with advice.
+
+    :param choices: the layers that can be kept in float32; None if none of them may be changed,
+        because the candidate is a file of its own
+    """
+    search = _Search(trial, budget)
+    diagnosis = search.run(frozenset())
+    if diagnosis is None:
+        return failed
+    kept = _find(search, diagnosis, choices) if choices is not None else None
+    runs = [
+        _with_origin(run, found, choices, kept)
+        for run, found in zip(failed.runs, diagnosis.runs, strict=True)
+    ]
+    if choices is None or diagnosis.passed:
+        return replace(failed, runs=tuple(runs))
+    advice = Advice(
+        layers=tuple(path for path in choices.paths if kept is not None and path in kept),
+        trials=search.count,
+        exhausted=kept is None and search.is_exhausted,
+    )
+    return replace(failed, runs=tuple(runs), advice=advice)
+
+
+def _with_origin(
+    run: CheckRun, diagnosis: CheckRun, choices: Choices | None, kept: frozenset[str] | None
+) -> CheckRun:
+    """Return a run with its origin: the first charge that the layers to keep answer for."""
+    if run.verdict.passed:
+        return run
+    charges = origins.charges(diagnosis)
+    helped = [
+        one
+        for one in charges
+        if choices is not None and kept and kept_layers.units(diagnosis, one.call, choices) & kept
+    ]
+    first = next(iter([*helped, *charges]), None) or _first_kept(diagnosis, choices, kept)
+    return replace(run, origin=origins.origin(diagnosis, first) if first is not None else None)
+
+
+def _first_kept(
+    run: CheckRun, choices: Choices | None, kept: frozenset[str] | None
+) -> Charge | None:
+    """Return the first call of a layer that has to be kept although nothing charges it."""
+    if choices is None or not kept:
+        return None
+    for place, call in enumerate(run.calls):
+        unit = kept_layers.units(run, place, choices, producers=False)
+        if unit and unit <= kept and not call.is_model:
+            return Charge(call=place, blame=Blame.ERROR)
+    return None
+
+
+class _Search:
+    """Runs trials, each set of layers once, within a budget."""
+
+    def __init__(self, trial: Trial, budget: Budget) -> None:
+        self._trial = trial
+        self._budget = budget
+        self._end = time.monotonic() + max(budget.seconds, _LEAST_SECONDS)
+        self._known: dict[frozenset[str], Check | None] = {}
+        self.is_exhausted = False
+
+    @property
+    def count(self) -> int:
+        """How many trials were run."""
+        return len(self._known)
+
+    def run(self, kept: frozenset[str]) -> Check | None:
+        """Return the check with these layers in float32; None if it cannot be run so."""
+        if kept in self._known:
+            return self._known[kept]
+        if self.count >= self._budget.trials or (self._known and time.monotonic() > self._end):
+            self.is_exhausted = True
+            return None
+        try:
+            found: Check | None = self._trial(kept)
+        except WorkerError as error:
+            if error.ended:
+                self.is_exhausted = True
+            found = None  # such as an op of Keras 2, whose inputs now differ in their dtypes
+        except (ModelFileError, UsageError):
+            found = None
+        self._known[kept] = found
+        return found
+
+    def passes(self, kept: frozenset[str]) -> bool:
+        """Return whether the check passes with these layers in float32."""
+        found = self.run(kept)
+        return found is not None and found.passed
+
+
+def _find(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
+    """Return a set of layers with which the check passes; None if none was found."""
+    everything = frozenset(choices.paths)
+    found = _follow_charges(search, diagnosis, choices)
+    if found is None and search.passes(everything):
+        found = _follow_losses(search, diagnosis, choices) or everything
+    return _shrink(search, found, _failed(diagnosis), choices) if found is not None else None
+
+
+def _follow_charges(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
+    """Keep what is to blame, then what is to blame once that is kept, until the check passes."""
+    kept: frozenset[str] = frozenset()
+    check: Check | None = diagnosis
+    run = _failed(diagnosis)
+    while not search.is_exhausted:
+        run = _failed(check) if check is not None else run
+        more = kept_layers.propose(run, choices) - kept if check is not None else frozenset()
+        if not more and kept:
+            more = kept_layers.neighbours(run, kept, choices)
+        if not more or kept | more == frozenset(choices.paths):
+            return None
+        kept |= more
+        check = search.run(kept)
+        if check is not None and check.passed:
+            return kept
+    return None
+
+
+def _follow_losses(search: _Search, diagnosis: Check, choices: Choices) -> frozenset[str] | None:
+    """Keep the layers that lose most: one, then twice as many each time."""
+    ranked = kept_layers.by_loss(_failed(diagnosis), choices)
+    count = 1
+    while count < len(ranked) and not search.is_exhausted:
+        kept = frozenset().union(*ranked[:count])
+        if search.passes(kept):
+            return kept
+        count *= 2
+    return None
+
+
+def _shrink(
+    search: _Search, kept: frozenset[str], run: CheckRun, choices: Choices
+) -> frozenset[str]:
+    """
+    Return a smaller set with which the check passes, as far as the budget goes: parts of it are
+    left out, halves first (delta debugging, Zeller and Hildebrandt 2002).
+    """
+    units = _grouped(kept, run, choices)
+    parts = 2
+    while len(units) > 1 and not search.is_exhausted:
+        size = -(-len(units) // parts)
+        chunks = [units[start : start + size] for start in range(0, len(units), size)]
+        for chunk in chunks:
+            rest = [unit for unit in units if unit not in chunk]
+            if rest and search.passes(frozenset().union(*rest)):
+                units, parts = rest, max(parts - 1, 2)
+                break
+        else:
+            if parts >= len(units):
+                break
+            parts = min(2 * parts, len(units))
+    return frozenset().union(*units)
+
+
+def _grouped(kept: frozenset[str], run: CheckRun, choices: Choices) -> list[frozenset[str]]:
+    """Return the layers in units that are kept or left out together, in the order of the model."""
+    left = set(kept)
+    found: list[frozenset[str]] = []
+    for place, call in enumerate(run.calls):
+        unit = kept_layers.units(run, place, choices, producers=False) & left
+        if unit and not call.is_model:
+            found.append(frozenset(unit))
+            left -= unit
+    return [*found, *(frozenset({path}) for path in choices.paths if path in left)]
+
+
+def _failed(check: Check) -> CheckRun:
+    """Return the first run that failed, or the first one."""
+    failed: Sequence[CheckRun] = [run for run in check.runs if not run.verdict.passed]
+    return (failed or check.runs)[0]

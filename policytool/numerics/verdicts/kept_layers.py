@@ -1,0 +1,122 @@
+"""
+Which layers of the file stay in float32 so that a check passes: the pure part of the search, whose
+trials :mod:`policytool.commands.check_trials` runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from policytool.model.custom_classes import OP_LAYERS
+from policytool.numerics.verdicts import origins
+from policytool.releases.dtypes import HALVES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.layers import LayerCall
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choices:
+    """The layers of a candidate whose policy the file holds and that compute in 16 bits."""
+
+    paths: tuple[str, ...]
+
+    @classmethod
+    def of(cls, loaded: LoadedModel) -> Choices:
+        """Return the choices among a file's layers."""
+        return cls(
+            paths=tuple(
+                layer.path
+                for index, layer in enumerate(loaded.layers)
+                if layer.compute_dtype in HALVES
+                and loaded.can_say(index)
+                and not loaded.is_input(index)
+                and layer.class_name not in OP_LAYERS
+            )
+        )
+
+    def unit(self, path: str) -> frozenset[str]:
+        """Return a layer with all layers below it that can be chosen."""
+        below = f"{path}/"
+        return frozenset(one for one in self.paths if one == path or one.startswith(below))
+
+
+def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
+    """
+    Return the layers to keep in float32, by what a diagnosis charges: each charged layer as a
+    whole, for ops the layers that make their inputs, and what shows the rounding of others.
+    """
+    found: set[str] = set()
+    for charge in origins.charges(run):
+        found |= units(run, charge.call, choices)
+        if charge.seen_in is not None:
+            found |= units(run, charge.seen_in, choices, producers=False)
+    return frozenset(found)
+
+
+def units(run: CheckRun, place: int, choices: Choices, *, producers: bool = True) -> frozenset[str]:
+    """
+    Return the layers of the file that decide in which dtype a call computes: the layer, or the
+    outermost one that is no model and calls it; for an op, the layers that make its inputs.
+    """
+    found: set[str] = set()
+    seen: set[int] = set()
+    pending = [place]
+    while pending:
+        number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        call = run.calls[number]
+        owner = _owner(run.calls, call)
+        chosen = choices.unit(owner.path)
+        if chosen and not owner.is_model:
+            found |= chosen
+        elif producers and call.trace is not None:
+            pending += call.trace.producers
+    return frozenset(found)
+
+
+def _owner(calls: Sequence[LayerCall], call: LayerCall) -> LayerCall:
+    """Return the outermost layer around a call that is no model, or the call itself."""
+    owner = call
+    while owner.trace is not None and owner.trace.within is not None:
+        outer = calls[owner.trace.within]
+        if outer.is_model:
+            return owner
+        owner = outer
+    return owner
+
+
+def neighbours(run: CheckRun, kept: Iterable[str], choices: Choices) -> frozenset[str]:
+    """Return the layers that make the inputs of kept ones, or get their outputs."""
+    inside = set(kept)
+    member = [bool(units(run, place, choices) & inside) for place in range(len(run.calls))]
+    found: set[str] = set()
+    for place, call in enumerate(run.calls):
+        for producer in call.trace.producers if call.trace is not None else ():
+            if member[place] and not call.is_model:
+                found |= units(run, producer, choices)
+            if member[producer]:
+                found |= units(run, place, choices)
+    return frozenset(found - inside)
+
+
+def by_loss(run: CheckRun, choices: Choices) -> list[frozenset[str]]:
+    """
+    Return the units of all calls, those that lose most first: by the error of their own, or by the
+    share of their values that become zero.
+    """
+    losses: dict[frozenset[str], float] = {}
+    for place, call in enumerate(run.calls):
+        unit = units(run, place, choices) if not call.is_model else frozenset()
+        if unit:
+            flushed = [one.accumulated.flushed for one in call.outputs if one.accumulated]
+            loss = max(origins.own_error(call), *(share or 0.0 for share in flushed), 0.0)
+            losses[unit] = max(losses.get(unit, 0.0), loss)
+    return sorted(losses, key=lambda unit: -losses[unit])
