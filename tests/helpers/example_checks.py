@@ -309,7 +309,7 @@ def _failing() -> Checks:
     )
     found = check(run(*_layers(), pool, *shared, lost, outputs=(given,), origin=origin))
     assert found.check is not None  # for the type
-    advice = Advice(layers=(pool.path, "net/encoder/it's after"), trials=4)
+    advice = Advice(layers=(pool.path, "net/encoder/logits"), trials=4)
     return replace(
         found,
         check=replace(found.check, advice=advice),
