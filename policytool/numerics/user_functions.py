@@ -16,6 +16,10 @@ class UserFunction:
     def __str__(self) -> str:
         return f"{self.module}:{self.name}"
 
+    def toml(self) -> str:
+        """Return it as it is written in a settings file."""
+        return f'"{self}"'
+
 
 def file_or_function(text: str) -> Path | UserFunction:
     """

@@ -369,7 +369,9 @@ def test_inputs_come_from_a_function(
     (tmp_path / "own_feed.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     one, named, few = (
-        the_run(checked(worker, MIXED_KERAS, inputs=user_functions.file_or_function(name), batches=n))
+        the_run(
+            checked(worker, MIXED_KERAS, inputs=user_functions.file_or_function(name), batches=n)
+        )
         for name, n in (("own_feed:one", None), ("own_feed:by_name", None), ("own_feed:endless", 2))
     )
     assert one.inputs == named.inputs
