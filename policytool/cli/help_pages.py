@@ -80,6 +80,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool check model.keras --to mixed_float16", "compare mixed_float16 with float32"),
         ("policytool check old.h5 new.keras", "compare two models"),
         ("policytool check model.h5 --inputs batch.npz --timing", "use your own inputs"),
+        ("policytool check model.h5 --inputs my_data:batches", "use batches from a function"),
     ),
     "diff": (
         ("policytool diff old.h5 new.keras", "compare policies, configs and values"),
