@@ -30,7 +30,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
             "tf32",
             "deterministic",
             "tolerance",
-            "require",
+            "required",
             "timing",
         ),
         "values",
