@@ -173,8 +173,8 @@ class CheckVerdict:
         return tuple(one for one in self.missed if self.requires(one))
 
     @property
-    def is_blind(self) -> bool:
-        """Whether outputs are required, and none of them shows anything."""
+    def is_inconclusive(self) -> bool:
+        """Whether outputs are required, and none of them shows anything of the candidate."""
         outputs = [one for one in self.judgements if one.about is JudgementSubject.OUTPUT]
         return (
             self.required is not Required.LAYERS
@@ -184,8 +184,8 @@ class CheckVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing fails the check, and something was compared."""
-        return not self.deciding and not self.is_blind
+        """Whether nothing fails the check."""
+        return not self.deciding
 
     @property
     def would_pass(self) -> float | None:

@@ -54,7 +54,8 @@ def outcome(run: CheckRun) -> list[str]:
         return ["not run", *_missing(run)]
     measured = [*_margins(run), *_unequal(run), *_agreement(run)]
     if run.verdict.passed:
-        return ["passed", *_pass_sentences(run.verdict), *measured]
+        word = "inconclusive" if run.verdict.is_inconclusive else "passed"
+        return [word, *_pass_sentences(run.verdict), *measured]
     return ["failed", *_fail_sentences(run), *measured]
 
 
@@ -140,7 +141,11 @@ def _missing(run: CheckRun) -> Iterator[str]:
 def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
     yield from _not_comparable(found)
     outputs, layers = (
-        [one for one in _about(found, about) if one.error is not None]
+        [
+            one
+            for one in _about(found, about)
+            if one.error is not None and one.not_comparable is None
+        ]
         for about in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
     )
     if outputs:
