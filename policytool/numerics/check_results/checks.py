@@ -37,8 +37,20 @@ class CheckSide:
     library: str = ""
     """What it was loaded with, such as ``tf_keras 2.21.0``."""
 
+    backend: str = "tensorflow"
+    """The backend of Keras that it ran with."""
+
+    written_with: str | None = None
+    """The backend that wrote the file; None if the file does not say."""
+
     weights: str = "file"
     """Where its weights are from: ``file``, or ``random`` for an architecture without any."""
+
+    dequantized: tuple[str, ...] = ()
+    """
+    The modes of quantisation of layers that compute in the reference as if they were not quantised,
+    such as ``int8``.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -82,6 +82,7 @@ def _call(found: Mapping[str, Any]) -> LayerCall:
         depth=found["depth"],
         children=found["children"],
         within=tuple(found.get("within", ())),
+        weight_rounding=found.get("weight_rounding", 0.0),
         is_model=found["is_model"],
         outputs=tuple(_output(output) for output in found["outputs"]),
         trace=codec.read(CallTrace, found["trace"]) if "trace" in found else None,

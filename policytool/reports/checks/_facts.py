@@ -44,7 +44,8 @@ def sides(check: Check) -> Iterator[tuple[str, str]]:
         for library in libraries
         if len(libraries) == 1 and library.lower() not in [one.lower() for one in release]
     ]
-    yield "versions", " · ".join([*release, *alike])
+    backends = list(dict.fromkeys(f"{side.backend} backend" for side in both if side.library))
+    yield "versions", " · ".join([*release, *alike, *backends])
 
 
 def around(run: CheckRun) -> Iterator[tuple[str, str]]:
@@ -76,6 +77,8 @@ def _side(side: CheckSide) -> Iterator[str]:
         )
     if side.weights == "random":
         yield "random weights"
+    if side.dequantized:
+        yield f"{' and '.join(side.dequantized)} layers dequantized"
 
 
 def _kept_layers(side: CheckSide) -> str:

@@ -47,7 +47,9 @@ def render(found: Checks, view: View) -> str:
 
 
 _CHECK: Final = attributes("passed", "reference", "candidate", "versions", "runs", "notes")
-_SIDE: Final = attributes("path", "policy", "policies", "kept", "library", "weights")
+_SIDE: Final = attributes(
+    *("path", "policy", "policies", "kept", "library", "backend", "weights", "dequantized"),
+)
 _CALL: Final = attributes(
     *("path", "number", "class_name", "compute_reference", "compute_candidate", "inputs", "depth"),
     *("children", "is_model"),
