@@ -94,6 +94,9 @@ class CheckRun:
     origin: Origin | None = None
     """What causes the error of a run that fails; None if it passes, or nothing is to blame."""
 
+    aliases: tuple[str, ...] = ()
+    """Other signatures with the same graph, which were not run again."""
+
     random: tuple[str, ...] = ()
     """
     Layers that draw random numbers: those of the candidate need not be those of the reference.

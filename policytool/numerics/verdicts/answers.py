@@ -68,6 +68,7 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances, required: Required) -
         timings={name: codec.read(devices.Timing, one) for name, one in found["timings"].items()},
         unmatched=tuple(found["unmatched"]),
         random=tuple(found.get("random", ())),
+        aliases=tuple(found.get("aliases", ())),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.inputs import InputKind
 from policytool.reports._words import bytes_words
+from policytool.reports.checks import _kept_scopes as kept_scopes
 from policytool.reports.checks._figures import many
 from policytool.support.shorten import join_first
 
@@ -54,6 +55,9 @@ def around(run: CheckRun) -> Iterator[tuple[str, str]]:
     yield "inputs", inputs(run.inputs)
     if run.rewrite is not None:
         yield "rewrite", rewrite(run.rewrite)
+        yield from kept_scopes.facts(run.rewrite)
+    if run.aliases:
+        yield "same graph", f"{join_first(run.aliases)}, which did not run again"
     if run.unmatched:
         yield (
             "unmatched",
