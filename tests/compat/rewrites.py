@@ -156,6 +156,31 @@ def save(module: Any, path: Path, *specs: Any, signatures: bool = True) -> None:
     )
 
 
+def save_twins(path: Path) -> None:
+    """
+    Save signatures with the same graph, and others that differ from them in a variable, an op, the
+    output or the input.
+    """
+    module = Dense()
+    other = tf.Variable(module.first + 1.0)
+    module.other = other
+
+    def product(weight: Any, output: str, *, name: str = "x", then: Any = tf.nn.relu) -> Any:
+        return tf.function(
+            lambda **given: {output: then(tf.matmul(given[name], weight))}, autograph=False
+        ).get_concrete_function(**{name: spec(None, 8, name=name)})
+
+    signatures = {
+        "a_twin": product(module.first, "y"),
+        "serving_default": product(module.first, "y"),
+        "variable": product(other, "y"),
+        "op": product(module.first, "y", then=tf.nn.tanh),
+        "output": product(module.first, "z"),
+        "input": product(module.first, "y", name="other"),
+    }
+    tf.saved_model.save(module, str(path), signatures=signatures)
+
+
 def save_old_loop(path: Path) -> None:
     """Save a graph of TF 1 with a loop, a branch, and variables of its kind."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -208,6 +233,7 @@ def made(scratch: Path) -> dict[str, Path]:
         "nothing",
         "old_loop",
         "unknown_class",
+        "twins",
     )
     paths = {name: scratch / name for name in names}
     save(Dense(), paths["dense"], spec(None, 8))
@@ -216,6 +242,7 @@ def made(scratch: Path) -> dict[str, Path]:
     save(Pooled(), paths["pooled"], spec(None, None, None, 1))
     save(Stateful(words), paths["stateful"], spec(None, 8), spec(None, name="word", dtype="string"))
     save(Nothing(), paths["nothing"], spec(None, 8))
+    save_twins(paths["twins"])
     save_old_loop(paths["old_loop"])
     save_unknown_class(paths["unknown_class"])
     return paths

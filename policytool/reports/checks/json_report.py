@@ -20,8 +20,8 @@ from policytool.numerics.check_results.metrics import Metrics
 from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject
 from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
-from policytool.reports.checks._advice import command
 from policytool.reports.checks import _kept_scopes as kept_scopes
+from policytool.reports.checks._advice import command
 from policytool.reports.checks._verdict import origin, passes, run_caveats, verdict
 from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.reports.reporter import Reporter

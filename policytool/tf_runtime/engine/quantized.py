@@ -74,7 +74,7 @@ def _integers(layer: Any) -> list[Any]:
     for _, one in paths(layer):
         mode = getattr(one, "quantization_mode", None)
         for name in _STORED if mode is not None else ():
-            variable = getattr(one, name, None)
+            variable: Any = getattr(one, name, None)
             if str(getattr(variable, "dtype", "")) == "int8":
                 array = np.asarray(variable.numpy())
                 found.append(_unpacked(array) if mode == _INT4 else array)

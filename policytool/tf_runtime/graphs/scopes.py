@@ -143,9 +143,7 @@ class Changes:
         return {**found, "by_type": dict(sorted(self.by_type.items())), "unchanged": self.unchanged}
 
 
-def kept(
-    graph_def: Any, given: Iterable[str], changed: AbstractSet[str]
-) -> list[dict[str, Any]]:
+def kept(graph_def: Any, given: Iterable[str], changed: AbstractSet[str]) -> list[dict[str, Any]]:
     """
     Return the scopes with ops that a rewrite left float32, in the order of the graph, each with
     these ops by type, and whether it changed none of the scope's.
