@@ -23,7 +23,16 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
     "Input": ("inputs", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
-        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "timing"),
+        *(
+            "reference",
+            "isolated",
+            "gradients",
+            "tf32",
+            "deterministic",
+            "tolerance",
+            "required",
+            "timing",
+        ),
         "values",
     ),
     "TensorFlow": (
@@ -59,7 +68,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool audit models/ --write-baseline known.json", "record the current findings"),
         (
             "git ls-files | policytool audit - --skip-unrecognized",
-            "audit the models among the files of a repository",
+            "audit the models tracked in a Git repository",
         ),
     ),
     "migrate": (
@@ -71,6 +80,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool check model.keras --to mixed_float16", "compare mixed_float16 with float32"),
         ("policytool check old.h5 new.keras", "compare two models"),
         ("policytool check model.h5 --inputs batch.npz --timing", "use your own inputs"),
+        ("policytool check model.h5 --inputs my_data:batches", "use batches from a function"),
     ),
     "diff": (
         ("policytool diff old.h5 new.keras", "compare policies, configs and values"),
@@ -97,7 +107,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 """Command to example calls, each with its purpose."""
 
 _OK, _USAGE = ("0", "success"), ("2", "invalid usage")
-_FAILURE = ("3", "a file could not be read or written, or an extra is not installed")
+_FAILURE = ("3", "a file could not be read or written, or a required extra is not installed")
 _NO_MODEL = ("4", "no model found")
 
 _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {

@@ -22,12 +22,14 @@ from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Required, Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.numerics.user_functions import UserFunction
 from policytool.numerics.verdicts import answers, origins, recorded_training
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases import dtypes
 from policytool.releases.releases import KERAS2
+from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
 from policytool.support.processes import crash_guard
@@ -64,9 +66,13 @@ class CheckOptions:
     """The policy of the reference; None for float32, or for the first of two files as it is."""
 
     weights: Path | None = None
-    inputs: Path | None = None
+    inputs: Path | UserFunction | None = None
+    """A file of arrays, or a function that returns batches of them; None for synthetic ones."""
+
     save_inputs: Path | None = None
-    batches: int = 1
+    batches: int | None = None
+    """How many batches are drawn, one for None, or how many of a function's are used at most."""
+
     batch_size: int | None = None
     seed: int = 1
     isolated: bool = True
@@ -243,13 +249,18 @@ def _check_readable(wanted: CheckOptions) -> None:
         would wait for.
     """
     for option, path in (("--inputs", wanted.inputs), ("--weights", wanted.weights)):
-        if path is None or path.is_dir() or path.with_name(f"{path.name}.index").is_file():
+        if (
+            not isinstance(path, Path)
+            or path.is_dir()
+            or path.with_name(f"{path.name}.index").is_file()
+        ):
             continue
         try:
             os.close(opening.open_regular(path))
         except FileNotFoundError as error:
+            form = " or MODULE:FUNCTION" if option == "--inputs" and ":" in str(path) else ""
             raise ModelFileError(
-                str(path), "not-found", f"does not exist; check the path in {option}"
+                str(path), "not-found", f"does not exist; check the path{form} in {option}"
             ) from error
         except OSError as error:
             raise ModelFileError(
@@ -448,13 +459,7 @@ def _job(
         "job": "check",
         "reference": sides[0].job,
         "candidate": sides[1].job,
-        "inputs": {
-            "file": str(wanted.inputs.resolve()) if wanted.inputs is not None else None,
-            "save": str(wanted.save_inputs.absolute()) if wanted.save_inputs is not None else None,
-            "batches": wanted.batches,
-            "batch_size": wanted.batch_size,
-            "seed": wanted.seed,
-        },
+        "inputs": _inputs_job(wanted),
         "isolated": wanted.isolated,
         "gradients": {**recorded_training.recorded_training(original.loaded), "seed": wanted.seed}
         if wanted.gradients and original.loaded is not None
@@ -466,7 +471,7 @@ def _job(
         "deterministic": wanted.deterministic,
         "device": wanted.device,
         "custom_objects": list(tools.custom_objects),
-        "path": list(tools.path),
+        "path": _module_path(wanted, tools),
         "registered": custom_classes.names(sites),
         "needed": []
         if tools.trust
@@ -483,6 +488,36 @@ def _job(
             list(one) for one in dict.fromkeys(file for side in sides for file in side.files)
         ],
     }
+
+
+def _inputs_job(wanted: CheckOptions) -> dict[str, Any]:
+    """Return what a job says of the inputs."""
+    is_function = isinstance(wanted.inputs, UserFunction)
+    bounds = {"batches": limits.INPUT_BATCHES, "bytes": limits.INPUT_BYTES}
+    return {
+        "file": str(wanted.inputs.resolve()) if isinstance(wanted.inputs, Path) else None,
+        "function": str(wanted.inputs) if is_function else None,
+        "directory": str(Path.cwd()),
+        "most": {
+            **{name: bound.value for name, bound in bounds.items()},
+            **{
+                f"beyond_{name}": f"{bound.exceeded_message(bound.value + 1, counting=True)}, or "
+                "use fewer batches with --batches"
+                for name, bound in bounds.items()
+            },
+        },
+        "extremes": wanted.inputs is None,
+        "save": str(wanted.save_inputs.absolute()) if wanted.save_inputs is not None else None,
+        "batches": wanted.batches,
+        "batch_size": wanted.batch_size,
+        "seed": wanted.seed,
+    }
+
+
+def _module_path(wanted: CheckOptions, tools: TensorFlowTools) -> list[str]:
+    """Return the directories in which the child finds the user's modules."""
+    own = [str(Path.cwd())] if isinstance(wanted.inputs, UserFunction) else []
+    return [*dict.fromkeys([*tools.path, *own])]
 
 
 def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:

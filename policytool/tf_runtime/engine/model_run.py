@@ -92,7 +92,7 @@ class Running:
             return None
         with self.tf.device(self.device):
             try:
-                return self.pair.measure(self.fed.batches, self.step)
+                return self.pair.measure(self.fed, self.step)
             except self.tf.errors.ResourceExhaustedError:
                 raise
             except self.tf.errors.OpError as error:
