@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from policytool.numerics.check_results.checks import Check as CheckValue
     from policytool.numerics.check_results.checks import CheckNote, CheckRun, CheckSide
+    from policytool.numerics.check_results.verdicts import Advice
     from policytool.reports.checks import Checks
 
 _RUN: Final = ("device.name", "signature")
@@ -62,6 +63,14 @@ class Check(Result):
     def notes(self) -> tuple[CheckNote, ...]:
         """Notes about the check, each with a ``code`` and a ``message``."""
         return self._value.notes
+
+    @property
+    def advice(self) -> Advice | None:
+        """
+        The ``layers`` that have to stay in float32 for the check to pass, found in ``trials`` runs;
+        None if it passed or nothing could be tried. The origin of the error is in each run.
+        """
+        return self._value.advice
 
     def _report(self) -> Report[Checks]:
         from policytool.reports.checks import CHECK_REPORTERS, Checks, page

@@ -22,7 +22,10 @@ import pytest
 from policytool.commands import check as checks
 from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
-from policytool.migration.planning.options import Assignment, Options
+from policytool.migration.planning.options import Options
+from policytool.numerics.check_results.verdicts import Required
+from policytool.reports.checks import Checks, json_report
+from policytool.reports.layout import View
 from tests.compat.asking import ENVIRONMENT
 from tests.helpers.paths import ROOT
 from tests.helpers.planted_failures import HARMLESS, LIBRARIES, WEAK
@@ -109,17 +112,30 @@ def find(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Find:
 
 
 @pytest.fixture(scope="module")
-def checked(compat_python: Path, find: Find) -> Checked:
-    """Return a function that runs ``check`` on a planted model, once for the same options."""
+def checked(tools: TensorFlowTools, find: Find) -> Checked:
+    """Return a function that checks a planted model, once for the same requirement."""
 
     @cache
-    def check(library: str, name: str, seed: int, *options: str) -> Answer:
+    def check(library: str, name: str, seed: int, required: str = "outputs") -> Answer:
         planted = find(library, name, seed)
         case = planted.case
+        (model,) = discovery.inputs([str(planted.directory / case["model"])])
+        allowed = replace(
+            tools,
+            trust="--trust" in case["arguments"],
+            custom_objects=tuple(case["arguments"][1:]),
+            path=(str(planted.directory),),
+        )
+        wanted = CheckOptions(
+            candidate=Options(to=case["to"]),
+            inputs=planted.directory / case["inputs"],
+            required=Required(required),
+        )
         policy = () if case["to"] is None else ("--to", case["to"])
         given = ("check", case["model"], *policy, "--inputs", case["inputs"], *case["arguments"])
-        usual = ("--python", str(compat_python), "--format", "json")
-        return run(planted.directory, (*given, *usual, *options))
+        found = checks.check(model, None, wanted, allowed)
+        report = json_report.render(Checks(check=found, arguments=given), View())
+        return Answer(code=FAILED - found.passed, check=json.loads(report)["check"], stderr="")
 
     return check
 
@@ -163,33 +179,6 @@ def path_of(place: str) -> str:
     return re.sub(r" \(call \d+\)$", "", place)
 
 
-@cases(*WEAK, without=BY_NATURE)
-def test_only_the_planted_weakness_fails(
-    find: Find, tools: TensorFlowTools, library: str, name: str, seed: int
-) -> None:
-    """With the layers in float32 that were chosen by hand, the check passes."""
-    planted = find(library, name, seed)
-    case = planted.case
-    (model,) = discovery.inputs([str(planted.directory / case["model"])])
-    allowed = replace(
-        tools,
-        trust="--trust" in case["arguments"],
-        custom_objects=tuple(case["arguments"][1:]),
-        path=(str(planted.directory),),
-    )
-    kept = tuple(Assignment(pattern=re.escape(one), policy="float32") for one in case["repair"])
-    found = checks.check(
-        model,
-        None,
-        CheckOptions(
-            candidate=Options(to=case["to"], assignments=kept),
-            inputs=planted.directory / case["inputs"],
-        ),
-        allowed,
-    )
-    assert found.passed, [one for run in found.runs for one in run.verdict.missed]
-
-
 @cases(*WEAK)
 def test_planted_weakness_fails_the_check(
     checked: Checked, library: str, name: str, seed: int
@@ -216,22 +205,31 @@ def test_origin_is_the_planted_place(
 
 
 @cases(*WEAK, without=BY_NATURE)
-def test_printed_command_makes_the_check_pass(
-    checked: Checked, find: Find, library: str, name: str, seed: int
-) -> None:
-    """The advice is a command that the tool accepts and that exits with 0."""
-    planted = find(library, name, seed)
+def test_layers_to_keep_are_found(checked: Checked, library: str, name: str, seed: int) -> None:
+    """With these in float32 the check passed, and the command names all of them."""
     advice = checked(library, name, seed).advice
     assert advice is not None
     assert advice["verified"] is True
     assert advice["layers"]
     assert advice["trials"] >= 1
+    assert [f"{path}=float32" in advice["command"] for path in advice["layers"]] == [
+        True for _ in advice["layers"]
+    ]
+
+
+@cases("subclassed-block", "drifting-cumsum", "float-ids")
+def test_printed_command_makes_the_check_pass(
+    compat_python: Path, checked: Checked, find: Find, *, library: str, name: str, seed: int
+) -> None:
+    """The tool accepts it, and exits with 0."""
+    advice = checked(library, name, seed).advice
+    assert advice is not None
     program, *arguments = advice["command"]
     assert program == "policytool"
-    repaired = run(planted.directory, tuple(arguments))
+    usual = ("--python", str(compat_python), "--format", "json")
+    repaired = run(find(library, name, seed).directory, (*arguments, *usual))
     assert repaired.code == PASSED, repaired.stderr[-1000:]
-    if repaired.check:
-        assert repaired.check["passed"] is True
+    assert repaired.check["passed"] is True
 
 
 @cases(*BY_NATURE)
@@ -289,7 +287,7 @@ def test_required_layers_fail_on_a_harmless_mask(
     checked: Checked, library: str, name: str, seed: int
 ) -> None:
     """Scores of minus infinity are outside the tolerance of their layer, which can be required."""
-    assert checked(library, name, seed, "--require", "layers").code == FAILED
+    assert checked(library, name, seed, "layers").code == FAILED
 
 
 @cases(*WEAK, without=BY_NATURE)

@@ -534,7 +534,7 @@ def large_pooling(kit: Kit, stage: Stage) -> Planted:
 
 def group_normalization(kit: Kit, stage: Stage) -> Planted:
     """Normalize groups whose variance exceeds float16, in which tf_keras holds it."""
-    positive_images(kit, stage, kit.between(5000, 10000))
+    positive_images(kit, stage, kit.between(12000, 16000))
     place = stage.add(kit.layers.GroupNormalization(kit.pick(1, 2), name=kit.name()))
     stage.add(kit.layers.MaxPooling2D(16, name=kit.name()))
     stage.add(kit.layers.Flatten(name=kit.name()))
