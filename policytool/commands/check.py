@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from policytool.formats.discovery import Input
     from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Layer
     from policytool.numerics.check_sides import CheckSource, PreparedSide
 
 FLOAT32: Final = "float32"
@@ -186,7 +187,11 @@ def _measure(
         reference = _reference_options(first, wanted, two=other is not None)
         sides = [
             check_sides.prepare_side(
-                first, reference, _make_directory(scratch, "reference"), wanted.weights
+                first,
+                reference,
+                _make_directory(scratch, "reference"),
+                wanted.weights,
+                dequantize=other is None,
             ),
             check_sides.prepare_side(
                 second, wanted.candidate, _make_directory(scratch, "candidate"), wanted.weights
@@ -198,7 +203,8 @@ def _measure(
         found = _run((model, other or model), (sides[0], sides[1]), second, wanted, tools)
         found = replace(
             found,
-            is_alike=other is None
+            is_alike=found.is_alike
+            and other is None
             and not any(run.rewrite for run in found.runs)
             and _same_policies(*sides),
         )
@@ -289,7 +295,7 @@ def _make_directory(scratch: Path, name: str) -> Path:
 def _check_differ(model: Input, sides: list[PreparedSide], wanted: CheckOptions) -> None:
     """Make sure that there is something to compare."""
     one, other = sides
-    if one.is_graph or not _same_policies(one, other):
+    if one.is_graph or one.dequantized or not _same_policies(one, other):
         return
     if wanted.candidate.to is None and not wanted.candidate.assignments:
         message = (
@@ -353,12 +359,19 @@ def _run(
         else ()
     )
     runs = answers.runs_from_json(answer["runs"], wanted.tolerances, wanted.required)
+    reference, candidate = (
+        replace(_side(found, side, library), backend=backend)
+        for found, side, library, backend in zip(
+            inputs, sides, answer["libraries"], answer["backends"], strict=True
+        )
+    )
     return Check(
-        reference=_side(inputs[0], sides[0], answer["libraries"][0]),
-        candidate=_side(inputs[1], sides[1], answer["libraries"][1]),
+        reference=reference,
+        candidate=candidate,
         versions=answer["versions"],
         runs=runs,
         notes=tuple(notes),
+        is_alike=not answer["unquantized"],
     )
 
 
@@ -518,8 +531,17 @@ def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:
     return CheckSide(
         path=found.display_path,
         policy=side.policy,
-        policies=dict(Counter(layer.policy or "(global)" for layer in floating)),
+        policies=dict(Counter(_shown_policy(side, layer) for layer in floating)),
         kept={kept.path: kept.reason for kept in plan.kept} if plan is not None else {},
         library=library,
         weights="random" if side.job.get("weights", "") is None else "file",
+        written_with=side.loaded.document.writer.backend if side.loaded is not None else None,
+        dequantized=side.dequantized,
     )
+
+
+def _shown_policy(side: PreparedSide, layer: Layer) -> str:
+    """Return the policy that a layer runs under."""
+    if side.dequantized and layer.quantization is not None:
+        return layer.quantization.source
+    return layer.policy or "(global)"

@@ -40,6 +40,12 @@ GRAPH: Final = "graph"
 _SUFFIXES: Final = {"h5": ".h5", "keras": ".keras"}
 """Keras picks the reader by the suffix; that of an unpacked model is the one without."""
 
+_ROUNDING: Final = ("int8", "int4", "float8")
+"""
+Modes in which quantised layers of Keras 3 may round their inputs; in others they dequantise their
+weights and compute in floats.
+"""
+
 _NOT_RUN: Final = {
     "weights": (
         "contains only weights; check the architecture of the model and specify this file with "
@@ -82,6 +88,9 @@ class PreparedSide:
 
     files: tuple[Identity, ...] = ()
     """What the model was read from, which the child compares with what it loads."""
+
+    dequantized: tuple[str, ...] = ()
+    """The modes of quantised layers that run as if they were not quantised."""
 
     @property
     def is_graph(self) -> bool:
@@ -139,11 +148,17 @@ def check_weights(weights: Path | None, *sources: CheckSource, trust: bool) -> t
 
 
 def prepare_side(
-    source: CheckSource, options: Options, scratch: Path, weights: Path | None = None
+    source: CheckSource,
+    options: Options,
+    scratch: Path,
+    weights: Path | None = None,
+    *,
+    dequantize: bool = False,
 ) -> PreparedSide:
     """
     Return a side of the check: the model with its policies changed as the options say.
 
+    :param dequantize: whether quantised layers compute in floats with dequantised weights
     :param scratch: a directory of this side's own, in which changed copies are made
     :param weights: where the weights of an architecture are
     :raises ModelFileError: for what cannot be changed so, and what cannot be written.
@@ -180,9 +195,24 @@ def prepare_side(
             }
         case _:
             job |= {"how": "saved", "path": str(_copy_changed(found, plan, scratch))}
+    modes = _rounding_modes(wanted) if dequantize else ()
     return PreparedSide(
-        job=job, loaded=wanted, plan=plan, policy=options.to, files=source.document.files
+        job={**job, "dequantize": bool(modes)},
+        loaded=wanted,
+        plan=plan,
+        policy=options.to,
+        files=source.document.files,
+        dequantized=modes,
     )
+
+
+def _rounding_modes(loaded: LoadedModel) -> tuple[str, ...]:
+    found = {
+        layer.quantization.mode.partition("/")[0]
+        for layer in loaded.layers
+        if layer.quantization is not None
+    }
+    return tuple(mode for mode in _ROUNDING if mode in found)
 
 
 def _without_compile_config(config: Json) -> Json:

@@ -45,8 +45,15 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
             else _run_models(sides, chosen, there, step)
         )
     notes += [note for one in runs for note in one["notes"]]
-    names = [sides.library(job[name]["family"]).name for name in ("reference", "candidate")]
-    return {"versions": sides.versions(), "libraries": names, "runs": runs, "notes": notes}
+    libraries = [sides.library(job[name]["family"]) for name in ("reference", "candidate")]
+    return {
+        "versions": sides.versions(),
+        "libraries": [library.name for library in libraries],
+        "backends": [library.backend for library in libraries],
+        "unquantized": sides.unquantized,
+        "runs": runs,
+        "notes": notes,
+    }
 
 
 def _run_models(

@@ -73,6 +73,11 @@ class Library:
         """The library with its release, such as ``tf_keras 2.21.0``."""
         return "{library} {keras}".format(**self.versions)
 
+    @property
+    def backend(self) -> str:
+        """What the library computes with; Keras 2 has TensorFlow alone."""
+        return str(self.keras.backend.backend()) if self.family == KERAS3 else "tensorflow"
+
     def register(
         self, names: Sequence[str], wanted: Sequence[str], needed: Sequence[str] = ()
     ) -> None:

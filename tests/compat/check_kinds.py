@@ -153,17 +153,28 @@ def write(keras: Any, directory: Path) -> None:
     keras.mixed_precision.set_global_policy("float32")
     if keras.__name__ == "keras":
         clean(keras).export(str(directory / "export"), verbose=False)
-        quantised = keras.Sequential(
-            [
-                keras.layers.Input((8,), name="inputs"),
-                keras.layers.Dense(6, name="hidden"),
-                keras.layers.Dense(2, name="scores"),
-            ]
-        )
-        quantised.quantize("int8")
-        quantised.save(str(directory / "int8.keras"))
+        clean(keras).save(str(directory / "clean-float32.h5"))
+        _write_quantised(keras, directory)
     else:
         _write_module(directory)
+
+
+def _write_quantised(keras: Any, directory: Path) -> None:
+    """Write a model as it is, and quantised in each mode."""
+    for mode in ("original", "int8", "int4", "float8"):
+        keras.utils.set_random_seed(5)
+        layers = keras.layers
+        model = keras.Sequential(
+            [
+                layers.Input((6, 8), name="inputs"),
+                layers.EinsumDense("abc,cd->abd", (None, 16), activation="relu", name="hidden"),
+                layers.LayerNormalization(name="norm"),
+                layers.Dense(2, name="scores"),
+            ]
+        )
+        if mode != "original":
+            model.quantize(mode)
+        model.save(str(directory / f"{mode}.keras"))
 
 
 def _write_others(model: Any, name: str, directory: Path) -> None:

@@ -156,6 +156,31 @@ def save(module: Any, path: Path, *specs: Any, signatures: bool = True) -> None:
     )
 
 
+def save_twins(path: Path) -> None:
+    """
+    Save signatures with the same graph, and others that differ from them in a variable, an op, the
+    output or the input.
+    """
+    module = Dense()
+    other = tf.Variable(module.first + 1.0)
+    module.other = other
+
+    def product(weight: Any, output: str, *, name: str = "x", then: Any = tf.nn.relu) -> Any:
+        return tf.function(
+            lambda **given: {output: then(tf.matmul(given[name], weight))}, autograph=False
+        ).get_concrete_function(**{name: spec(None, 8, name=name)})
+
+    signatures = {
+        "a_twin": product(module.first, "y"),
+        "serving_default": product(module.first, "y"),
+        "variable": product(other, "y"),
+        "op": product(module.first, "y", then=tf.nn.tanh),
+        "output": product(module.first, "z"),
+        "input": product(module.first, "y", name="other"),
+    }
+    tf.saved_model.save(module, str(path), signatures=signatures)
+
+
 def save_old_loop(path: Path) -> None:
     """Save a graph of TF 1 with a loop, a branch, and variables of its kind."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -208,6 +233,7 @@ def made(scratch: Path) -> dict[str, Path]:
         "nothing",
         "old_loop",
         "unknown_class",
+        "twins",
     )
     paths = {name: scratch / name for name in names}
     save(Dense(), paths["dense"], spec(None, 8))
@@ -216,6 +242,7 @@ def made(scratch: Path) -> dict[str, Path]:
     save(Pooled(), paths["pooled"], spec(None, None, None, 1))
     save(Stateful(words), paths["stateful"], spec(None, 8), spec(None, name="word", dtype="string"))
     save(Nothing(), paths["nothing"], spec(None, 8))
+    save_twins(paths["twins"])
     save_old_loop(paths["old_loop"])
     save_unknown_class(paths["unknown_class"])
     return paths
@@ -229,6 +256,11 @@ def fed(library: Any) -> Callable[[Any, Any], Any]:
     )
 
 
+def only(batches: list[Any], told: dict[str, Any]) -> Any:
+    """Return what feeds these batches and no others."""
+    return runtime("feeding.batches").FedInputs(batches, None, ROWS, told)
+
+
 def tens(_: Any, __: Any) -> Any:
     """Return one batch of images of one value."""
     told: dict[str, Any] = {
@@ -238,7 +270,7 @@ def tens(_: Any, __: Any) -> Any:
         "batch_size": ROWS,
         "inputs": [],
     }
-    return SimpleNamespace(batches=[{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}], told=told)
+    return only([{"x": tf.fill([ROWS, SIDE, SIDE, 1], VALUE)}], told)
 
 
 def words(library: Any) -> Callable[[Any, Any], Any]:
@@ -250,9 +282,7 @@ def words(library: Any) -> Callable[[Any, Any], Any]:
     def batches(signature: Any, root: Any) -> Any:
         drawn = fed(library)(signature, root)
         known = tf.constant(["red", "green", "blue"])
-        return SimpleNamespace(
-            batches=[{**batch, "word": known} for batch in drawn.batches], told=drawn.told
-        )
+        return only([{**batch, "word": known} for batch in drawn.batches], drawn.told)
 
     return batches
 

@@ -5,16 +5,24 @@ names, and what is refused.
 
 from __future__ import annotations
 
+import io
+import shutil
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import h5py
 import pytest
 
 from policytool.commands import check as checks
 from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
+from policytool.numerics.check_results.verdicts import Required
 from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.reports import View
+from policytool.reports.checks import CHECK_REPORTERS, Checks
+from policytool.reports.checks._verdict import caveats
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:
@@ -221,3 +229,132 @@ def test_a_quantised_model(checked: Checked, to: str) -> None:
             checked("keras/int8.keras", to)
     else:
         assert checked("keras/int8.keras", to).passed
+
+
+@pytest.mark.parametrize(
+    ("mode", "least", "most"), [("int8", 1e-3, 0.05), ("int4", 0.0, 0.0), ("float8", 0.01, 0.2)]
+)
+def test_a_quantised_model_is_compared_with_floats(
+    checked: Checked, mode: str, least: float, most: float
+) -> None:
+    """
+    The reference has the weights of the file and rounds nothing; int4 layers of Keras 3.15 quantise
+    only their weights, so that such a run shows nothing, which is said.
+    """
+    found = checked(f"keras/{mode}.keras")
+    error = output_error(found)
+    assert found.passed
+    assert found.reference.dequantized == (mode,)
+    assert set(found.reference.policies) == {"float32"}
+    assert any(mode in policy for policy in found.candidate.policies)
+    assert least <= error <= most
+    assert found.is_alike == (mode == "int4")
+    text = "; ".join(caveats(found))
+    assert ("policytool check ORIGINAL" in text) == (mode != "float8")
+    assert ("does not test the quantization" in text) == found.is_alike
+
+
+@pytest.mark.parametrize(
+    ("mode", "least", "most"),
+    [("int8", 2.0**-9, 0.1), ("int4", 2.0**-5, 0.6), ("float8", 2.0**-7, 0.5)],
+)
+def test_a_quantised_file_is_compared_with_the_original(
+    models: Path, tools: TensorFlowTools, mode: str, least: float, most: float
+) -> None:
+    """
+    Each layer is off by the rounding of its weights and inputs, and its tolerance is derived from
+    the step; other layers are not off at all.
+    """
+    found = compared(models, tools, "original", mode)
+    assert found.passed, the_run(found).verdict.missed
+    assert not found.reference.dequantized
+    tolerances = {one.path: one for one in the_run(found).verdict.judgements}
+    for name in ("hidden", "scores"):
+        judged = next(one for path, one in tolerances.items() if path.endswith(name))
+        assert judged.error is not None
+        assert judged.tolerance is not None
+        assert least < judged.error < judged.tolerance < most
+    norm = next(one for path, one in tolerances.items() if path.endswith("norm"))
+    assert norm.error == 0
+
+
+def test_a_quantised_file_with_other_weights_fails(models: Path, tools: TensorFlowTools) -> None:
+    """A scale that is too large by a third is no rounding to 8 bits."""
+    with zipfile.ZipFile(models / "keras" / "int8.keras") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with h5py.File(io.BytesIO(parts["model.weights.h5"]), "r") as file:
+        paths: list[str] = []
+        file.visit(paths.append)
+        hidden = next(path for path in paths if "einsum_dense" in path and path.endswith("vars/1"))
+    held = io.BytesIO(parts["model.weights.h5"])
+    with h5py.File(held, "r+") as file:
+        file[hidden][...] = file[hidden][...] / 1.33
+    parts["model.weights.h5"] = held.getvalue()
+    with zipfile.ZipFile(models / "keras" / "broken.keras", "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    found = compared(models, tools, "original", "broken", required=Required.BOTH)
+    assert not found.passed
+    origin = the_run(found).origin
+    assert origin is not None
+    assert origin.path.endswith("hidden")
+
+
+def compared(models: Path, tools: TensorFlowTools, first: str, second: str, **wanted: Any) -> Check:
+    """Return the check of two models of Keras 3."""
+    (one,) = discovery.inputs([str(models / f"keras/{first}.keras")])
+    (other,) = discovery.inputs([str(models / f"keras/{second}.keras")])
+    return checks.check(one, other, CheckOptions(**wanted), tools)
+
+
+def output_error(found: Check) -> float:
+    """Return the relative error of the one output."""
+    (output,) = the_run(found).outputs
+    assert output.accumulated is not None
+    assert output.accumulated.relative is not None
+    return output.accumulated.relative
+
+
+@pytest.mark.parametrize("file", ["tf_keras/clean.h5", "keras/clean.keras"])
+def test_the_backend_is_named(checked: Checked, file: str) -> None:
+    """Of both models, whichever library runs them."""
+    found = checked(file)
+    assert (found.reference.backend, found.candidate.backend) == ("tensorflow", "tensorflow")
+    assert "backend" not in "; ".join(caveats(found))
+
+
+def test_a_model_of_another_backend(checked: Checked, models: Path) -> None:
+    """HDF5 files say which backend wrote them."""
+    shutil.copy(models / "keras" / "clean-float32.h5", models / "keras" / "clean-jax.h5")
+    with h5py.File(models / "keras" / "clean-jax.h5", "r+") as file:
+        file.attrs["backend"] = "jax"
+    found = checked("keras/clean-jax.h5", "mixed_bfloat16")
+    assert found.candidate.written_with == "jax"
+    (caveat,) = [text for text in caveats(found) if "jax" in text]
+    assert caveat == (
+        f"{found.candidate.path} was written with the jax backend and ran with the tensorflow "
+        "backend, whose kernels may round differently"
+    )
+    plain = checked("keras/clean-float32.h5", "mixed_bfloat16")
+    assert not [text for text in caveats(plain) if "backend" in text]
+
+
+def test_an_export_runs_each_graph_once(checked: Checked) -> None:
+    """Keras 3 exports the same graph as ``serve`` and as ``serving_default``."""
+    run = the_run(checked("keras/export", "mixed_bfloat16"))
+    assert (run.signature, run.aliases) == ("serving_default", ("serve",))
+
+
+def test_a_graph_says_what_stays_in_float32(checked: Checked) -> None:
+    """With the list of TensorFlow's that keeps it."""
+    found = checked("keras/export", "mixed_float16")
+    rewrite = the_run(found).rewrite
+    assert rewrite is not None
+    kept = {one.scope.rpartition("/")[2]: one for one in rewrite.kept}
+    assert kept["average_1"].is_whole
+    assert kept["average_1"].ops == {"Mean": 1}
+    assert not any(scope.startswith("conv") for scope in kept)
+    text = next(one for one in CHECK_REPORTERS if one.name == "table").render(
+        Checks(check=found), View(width=300)
+    )
+    assert "average_1 (Mean is on TensorFlow's deny list)" in text

@@ -176,6 +176,34 @@ def test_emulated_float16(answers: Answers) -> None:
     )
 
 
+def test_twins_run_once(answers: Answers) -> None:
+    """Signatures run by themselves unless graph, inputs, variables and outputs are the same."""
+    assert {
+        one["signature"]: one["aliases"] for one in answers["twins"]["mixed_float16"]["signatures"]
+    } == {
+        "serving_default": ["a_twin"],
+        **{name: [] for name in ("input", "op", "output", "variable")},
+    }
+    assert signature(answers, EXPORTED, "mixed_float16")["aliases"] == ["serve"]
+    assert signature(answers, LOOPS, "mixed_float16")["aliases"] == ["serve"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", RUNNING, ids=lambda case: Path(case).name)
+def test_kept(answers: Answers, case: str, policy: str) -> None:
+    """What is kept computes in float32, and with what was changed is no more than all ops."""
+    found = signature(answers, case, policy)
+    rewrite = codec.read(graphs.GraphRewrite, found["rewrite"])
+    assert rewrite.dtype == policy.removeprefix("mixed_")
+    assert sum(sum(one.ops.values()) for one in rewrite.kept) + rewrite.ops <= rewrite.total
+    whole = {one.scope for one in rewrite.kept if one.is_whole}
+    assert all(
+        one["compute_candidate"] == one["compute_reference"]
+        for one in found["calls"]
+        if one["path"] in whole
+    )
+
+
 def test_mean(answers: Answers) -> None:
     """
     A mean over many tens is denied in float16, and stays ten; in bfloat16 it is not, and is what
@@ -187,11 +215,13 @@ def test_mean(answers: Answers) -> None:
     )
     wide = signature(answers, "pooled", "mixed_float16")
     assert "Mean" not in wide["rewrite"]["by_type"]
+    assert wide["rewrite"]["kept"] == [{"scope": "pool", "ops": {"Mean": 1}, "is_whole": True}]
     assert call(wide, "conv")["compute_candidate"] == "float16"
     assert call(wide, "pool")["compute_candidate"] == "float32"
     assert reductions(call(wide, "pool"))["largest_error"] == 0
     narrow = signature(answers, "pooled", "mixed_bfloat16")
     assert narrow["rewrite"]["by_type"]["Mean"] == 1
+    assert not narrow["rewrite"]["kept"]
     assert call(narrow, "pool")["compute_candidate"] == "bfloat16"
     assert (
         reductions(call(narrow, "pool"))["largest_candidate"]

@@ -9,7 +9,7 @@ from policytool.commands.inspect import Failure
 from policytool.numerics.check_results import gradients, metrics
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckRun, CheckSide
 from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
-from policytool.numerics.check_results.graphs import GraphRewrite
+from policytool.numerics.check_results.graphs import GraphRewrite, KeptScope
 from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, ExtraBatch, InputKind
 from policytool.numerics.check_results.layers import (
     CheckedOutput,
@@ -555,6 +555,11 @@ def _graph() -> Checks:
         casts=6,
         narrow_before=2,
         by_type={"MatMul": 3, "BiasAdd": 3, "Relu": 2, "AddV2": 4, "Mul": 2},
+        kept=(
+            KeptScope(scope="scale", ops={"Exp": 1, "Mul": 2}, is_whole=True),
+            KeptScope(scope="flat", ops={"Reshape": 1}, is_whole=True),
+            KeptScope(scope="dense_1", ops={"Igamma": 1, "AddV2": 1}, is_whole=False),
+        ),
         unchanged=None,
     )
     nothing = replace(
@@ -563,6 +568,7 @@ def _graph() -> Checks:
         casts=0,
         narrow_before=0,
         by_type={},
+        kept=(),
         unchanged="the rewrite changes nothing: this graph has no matrix products",
     )
     numbers = CheckInput(name="x", shape=(32, 16), dtype="float32", how="normal values")
@@ -574,6 +580,7 @@ def _graph() -> Checks:
             outputs=(output("scores", 0.004), ids),
             rewrite=changed,
             signature="serving_default",
+            aliases=("serve",),
             inputs=inputs,
         ),
         run(

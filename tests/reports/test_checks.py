@@ -241,6 +241,67 @@ def test_a_rewrite_that_changed_nothing_proves_nothing() -> None:
     )
 
 
+def test_layers_of_a_graph_that_stay_in_float32_are_listed() -> None:
+    """By scopes, with the list that keeps them; those that only pass values on are not listed."""
+    first, second = report(CASES["graph"])["check"]["runs"]
+    assert [(one["scope"], one["whole"], one["reason"]) for one in first["rewrite"]["kept"]] == [
+        ("scale", True, "Exp is on TensorFlow's deny list"),
+        ("dense_1", False, "Igamma is on none of TensorFlow's lists"),
+    ]
+    assert not second["rewrite"]["kept"]
+    assert (first["aliases"], second["aliases"]) == (["serve"], [])
+
+
+@pytest.mark.parametrize(
+    ("modes", "is_alike", "told"),
+    [
+        (("int8",), False, ["uses the dequantized weights of the int8 layers"]),
+        (("float8",), False, ["stores the weights of float8 layers unquantized"]),
+        (
+            ("int8", "float8"),
+            False,
+            ["weights of the int8 layers", "weights of float8 layers unquantized"],
+        ),
+        (("int4",), True, ["quantize only their weights", "weights of the int4 layers"]),
+    ],
+)
+def test_a_quantized_model_says_what_the_reference_is(
+    modes: tuple[str, ...],
+    is_alike: bool,  # noqa: FBT001
+    told: list[str],
+) -> None:
+    """Whether it includes the error of the weights, and whether anything was tested."""
+    found = check(
+        run(call("net/dense", 1e-4)), reference=replace(SIDES["reference"], dequantized=modes)
+    )
+    assert found.check is not None
+    found = replace(found, check=replace(found.check, is_alike=is_alike))
+    values = report(found)["check"]
+    said = values["runs"][0]["verdict"]["caveats"][: len(told)]
+    assert all(text in sentence for text, sentence in zip(told, said, strict=True))
+    assert values["reference"]["dequantized"] == list(modes)
+    assert f"{' and '.join(modes)} layers dequantized" in rendered("table", found, View(width=300))
+
+
+def test_another_backend_is_a_caveat() -> None:
+    """Once for one file, whichever side it is."""
+    sides = {name: replace(side, written_with="torch") for name, side in SIDES.items()}
+    found = check(
+        run(call("net/dense", 1e-4)), reference=sides["reference"], candidate=sides["candidate"]
+    )
+    (said,) = [
+        text
+        for text in report(found)["check"]["runs"][0]["verdict"]["caveats"]
+        if "backend" in text
+    ]
+    assert said == (
+        "models/mlp.h5 was written with the torch backend and ran with the tensorflow backend, "
+        "whose kernels may round differently"
+    )
+    assert report(found)["check"]["candidate"]["backend"] == "tensorflow"
+    assert "tensorflow backend" in rendered("table", found, View(width=300))
+
+
 def test_missing_kernels_are_no_pass() -> None:
     """Nothing was run, so nothing was judged."""
     found = report(CASES["kernels"])["check"]

@@ -37,8 +37,20 @@ class CheckSide:
     library: str = ""
     """What it was loaded with, such as ``tf_keras 2.21.0``."""
 
+    backend: str = "tensorflow"
+    """The backend of Keras that it ran with."""
+
+    written_with: str | None = None
+    """The backend that wrote the file; None if the file does not say."""
+
     weights: str = "file"
     """Where its weights are from: ``file``, or ``random`` for an architecture without any."""
+
+    dequantized: tuple[str, ...] = ()
+    """
+    The modes of quantisation of layers that compute in the reference as if they were not quantised,
+    such as ``int8``.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +93,9 @@ class CheckRun:
 
     origin: Origin | None = None
     """What causes the error of a run that fails; None if it passes, or nothing is to blame."""
+
+    aliases: tuple[str, ...] = ()
+    """Other signatures with the same graph, which were not run again."""
 
     random: tuple[str, ...] = ()
     """

@@ -7,6 +7,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeptScope:
+    """A scope of a graph, such as a layer's, with ops that stay float32."""
+
+    scope: str
+    ops: Mapping[str, int]
+    """These ops by type."""
+
+    is_whole: bool
+    """Whether none of its ops were changed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GraphRewrite:
     """What one pass changed in the graph of one signature."""
 
@@ -34,8 +46,16 @@ class GraphRewrite:
     by_type: Mapping[str, int]
     """The ops that it changed, by their type."""
 
+    kept: tuple[KeptScope, ...] = ()
+    """The scopes with ops that it left in float32, in the order of the graph."""
+
     unchanged: str | None
     """
     Why nothing differs, as a sentence, where it changed nothing; such a run shows nothing of the
     policy.
     """
+
+    @property
+    def dtype(self) -> str:
+        """The 16-bit dtype that it converts to."""
+        return "bfloat16" if self.option.endswith(("bfloat16", "_mkl")) else "float16"

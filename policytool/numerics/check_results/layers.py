@@ -138,6 +138,12 @@ class LayerCall:
     as ``int8``.
     """
 
+    weight_rounding: float = 0.0
+    """
+    The relative error that the rounding of quantised weights explains; 0 if both models have the
+    same weights, or none are quantised.
+    """
+
     is_model: bool
     outputs: tuple[CheckedOutput, ...]
     trace: CallTrace | None = None

@@ -68,6 +68,7 @@ def _run(found: Mapping[str, Any], tolerances: Tolerances, required: Required) -
         timings={name: codec.read(devices.Timing, one) for name, one in found["timings"].items()},
         unmatched=tuple(found["unmatched"]),
         random=tuple(found.get("random", ())),
+        aliases=tuple(found.get("aliases", ())),
     )
 
 
@@ -82,6 +83,7 @@ def _call(found: Mapping[str, Any]) -> LayerCall:
         depth=found["depth"],
         children=found["children"],
         within=tuple(found.get("within", ())),
+        weight_rounding=found.get("weight_rounding", 0.0),
         is_model=found["is_model"],
         outputs=tuple(_output(output) for output in found["outputs"]),
         trace=codec.read(CallTrace, found["trace"]) if "trace" in found else None,

@@ -40,11 +40,17 @@ _PART_SLACK: Final = 8.0
 _PART_LEAST: Final = 0.25
 """Below this, the error of a single row or channel is no sign of a defect."""
 
-_QUANTISED: Final = {"int8": 2.0**-8, "int4": 2.0**-8, "float8": 2.0**-4}
+_FLOAT8: Final = 2.0**-4
+"""
+The unit roundoff of what goes into a product of float8 and of its weights. The sums are kept in the
+dtype that the layer computes in, so that their depth adds nothing.
+"""
+
+_QUANTISED: Final = {"int8": 2.0**-8, "int4": 2.0**-8}
 """
 Half the distance of two values that a quantised layer of Keras 3 makes of its inputs, over the
-largest for integers: what is a little off can be rounded the other way. Weights of either are
-quantised in the file, and the same on both sides.
+largest for integers. What rounding took from stored weights depends on the weights
+(:attr:`LayerCall.weight_rounding`).
 """
 
 
@@ -155,7 +161,7 @@ def outputs_tolerance(calls: Sequence[LayerCall]) -> float:
 def _expected_error(call: LayerCall) -> float:
     """
     Return the relative error that the dtypes of a call explain: the largest unit roundoff of what
-    goes in, in it and out, by its reduction depth.
+    goes in, in it and out, by its reduction depth; and what the rounding of its weights explains.
     """
     dtypes = [
         *call.inputs,
@@ -169,4 +175,8 @@ def _expected_error(call: LayerCall) -> float:
     roundoff = max(
         ({**UNIT_ROUNDOFF, **_QUANTISED}.get(dtype, 0.0) for dtype in dtypes), default=0.0
     )
-    return roundoff * (1 + math.log2(1 + call.depth) / 4)
+    return math.hypot(
+        roundoff * (1 + math.log2(1 + call.depth) / 4),
+        _FLOAT8 if "float8" in dtypes else 0.0,
+        call.weight_rounding,
+    )

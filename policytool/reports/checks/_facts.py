@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.inputs import InputKind
 from policytool.reports._words import bytes_words
+from policytool.reports.checks import _kept_scopes as kept_scopes
 from policytool.reports.checks._figures import many
 from policytool.support.shorten import join_first
 
@@ -44,7 +45,8 @@ def sides(check: Check) -> Iterator[tuple[str, str]]:
         for library in libraries
         if len(libraries) == 1 and library.lower() not in [one.lower() for one in release]
     ]
-    yield "versions", " · ".join([*release, *alike])
+    backends = list(dict.fromkeys(f"{side.backend} backend" for side in both if side.library))
+    yield "versions", " · ".join([*release, *alike, *backends])
 
 
 def around(run: CheckRun) -> Iterator[tuple[str, str]]:
@@ -53,6 +55,9 @@ def around(run: CheckRun) -> Iterator[tuple[str, str]]:
     yield "inputs", inputs(run.inputs)
     if run.rewrite is not None:
         yield "rewrite", rewrite(run.rewrite)
+        yield from kept_scopes.facts(run.rewrite)
+    if run.aliases:
+        yield "same graph", f"{join_first(run.aliases)}, which did not run again"
     if run.unmatched:
         yield (
             "unmatched",
@@ -76,6 +81,8 @@ def _side(side: CheckSide) -> Iterator[str]:
         )
     if side.weights == "random":
         yield "random weights"
+    if side.dequantized:
+        yield f"{' and '.join(side.dequantized)} layers dequantized"
 
 
 def _kept_layers(side: CheckSide) -> str:

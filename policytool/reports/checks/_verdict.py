@@ -343,8 +343,8 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
             f"{'generates' if len(run.random) == 1 else 'generate'} random numbers, which differ "
             "between the two models"
         )
-    if check.is_alike:
-        yield "both models have the same policies, so this run does not test them"
+    yield from _quantized(check)
+    yield from _other_backends(check)
     if not run.missing and run.inputs.kind is InputKind.SYNTHETIC:
         yield f"inputs are synthetic (seed {run.inputs.seed}); results on real data may differ"
     lost = list(_nonfinite_sentences(run))
@@ -354,6 +354,40 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
         yield "weights are random because the file contains none"
     if not run.missing and run.device.kind == "cpu":
         yield "results were measured on a CPU; GPU kernels accumulate differently"
+
+
+def _quantized(check: Check) -> Iterator[str]:
+    """Yield what the reference is if the file is quantised, and that nothing was tested."""
+    modes = check.reference.dequantized
+    stored = [mode for mode in modes if mode != "float8"]
+    if check.is_alike and not modes:
+        yield "both models have the same policies, so this run does not test them"
+    elif check.is_alike:
+        yield (
+            f"the {' and '.join(modes)} layers quantize only their weights, which are the same in "
+            "both models, so this run does not test the quantization"
+        )
+    if stored:
+        yield (
+            f"the reference uses the dequantized weights of the {' and '.join(stored)} layers, so "
+            "the error of quantizing the weights is not included; to include it, run policytool "
+            f"check ORIGINAL {check.candidate.path}"
+        )
+    if "float8" in modes:
+        yield (
+            "the file stores the weights of float8 layers unquantized, and the reference uses them"
+        )
+
+
+def _other_backends(check: Check) -> Iterator[str]:
+    """Yield that a model was written with another backend than that which runs it."""
+    for side in dict.fromkeys((check.reference.path, check.candidate.path)):
+        found = next(one for one in (check.reference, check.candidate) if one.path == side)
+        if found.written_with not in (None, found.backend):
+            yield (
+                f"{found.path} was written with the {found.written_with} backend and ran with the "
+                f"{found.backend} backend, whose kernels may round differently"
+            )
 
 
 def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:

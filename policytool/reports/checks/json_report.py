@@ -20,6 +20,7 @@ from policytool.numerics.check_results.metrics import Metrics
 from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject
 from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
+from policytool.reports.checks import _kept_scopes as kept_scopes
 from policytool.reports.checks._advice import command
 from policytool.reports.checks._verdict import origin, passes, run_caveats, verdict
 from policytool.reports.json_writing import FAILURES, json_text, with_version
@@ -47,7 +48,9 @@ def render(found: Checks, view: View) -> str:
 
 
 _CHECK: Final = attributes("passed", "reference", "candidate", "versions", "runs", "notes")
-_SIDE: Final = attributes("path", "policy", "policies", "kept", "library", "weights")
+_SIDE: Final = attributes(
+    *("path", "policy", "policies", "kept", "library", "backend", "weights", "dequantized"),
+)
 _CALL: Final = attributes(
     *("path", "number", "class_name", "compute_reference", "compute_candidate", "inputs", "depth"),
     *("children", "is_model"),
@@ -57,6 +60,11 @@ _METRICS: Final = attributes(*Metrics.__dataclass_fields__)
 _ORIGIN: Final = attributes(
     "path", "class_name", "seen_in", "nonfinite", "in_reference", code_of="in_code"
 )
+_REWRITE: Final = attributes(
+    *("option", "ops", "total", "casts", "narrow_before", "by_type", "unchanged"),
+    description="said",
+)
+_KEPT: Final = attributes("scope", "ops", whole="is_whole")
 _GRADIENTS: Final = attributes(
     *("recorded", "outputs", "reference_loss", "variables", "trials", "dynamic", "workable"),
     *("random", "unconnected"),
@@ -122,6 +130,7 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
         "calls": [
             _call(call, judged.get((JudgementSubject.LAYER, call.place))) for call in run.calls
         ],
+        "aliases": run.aliases,
         "rewrite": run.rewrite,
         "missing": run.missing,
         "fallbacks": run.fallbacks,
@@ -129,6 +138,14 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
         "timings": run.timings,
         "unmatched": run.unmatched,
     }
+
+
+def _rewrite(found: GraphRewrite) -> dict[str, Any]:
+    kept = [
+        {**_KEPT(one), "reason": kept_scopes.reason(found, one)}
+        for one in kept_scopes.computing(found)
+    ]
+    return {**_REWRITE(found), "kept": kept}
 
 
 def _call(call: LayerCall, judgement: Judgement | None) -> dict[str, Any]:
@@ -175,10 +192,7 @@ _FORMS: Final[Forms] = {
     Metrics: _metrics,
     GradientReductions: attributes(*GradientReductions.__dataclass_fields__, "relative_error"),
     CheckSide: _side,
-    GraphRewrite: attributes(
-        *("option", "ops", "total", "casts", "narrow_before", "by_type", "unchanged"),
-        description="said",
-    ),
+    GraphRewrite: _rewrite,
     OutputLoss: attributes("output", "loss", "source", "targets", "weight", reason="why"),
     TrainedVariable: attributes("layer", "name", "shape", "dtype", gradient_dtype="flow"),
     Trial: attributes("scale", "loss", "total", "variables"),

@@ -13,7 +13,7 @@ from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused, paths
 from ..sentences import sentence
-from . import depths, exponents, random_layers, tensor_errors, tf32, top1_agreement
+from . import depths, exponents, quantized, random_layers, tensor_errors, tf32, top1_agreement
 from .call_pairs import Pair
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ class Running:
                 }
             ),
             "depth": depths.depth(self.pair.graph, row.reference),
+            "weight_rounding": quantized.weight_rounding(row.reference.layer, layer),
             "children": len(row.reference.children),
             "is_model": isinstance(layer, self.libraries[1].keras.Model),
             "outputs": outputs,

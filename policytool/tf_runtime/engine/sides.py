@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import model_calls, rebuilt_model
 from ..library import Library, takes
+from . import quantized
 
 if TYPE_CHECKING:
     from typing import Any, Mapping
@@ -28,6 +29,8 @@ class Sides:
         self.job = job
         self.libraries: dict[str, Library] = {}
         self._originals: dict[str, Any] = {}
+        self.unquantized = 0
+        """How many quantised layers of the reference compute as if they were not."""
 
     def library(self, family: str) -> Library:
         """Return the library of one family, with the user's classes known to it."""
@@ -77,7 +80,10 @@ class Sides:
         with library.loading("the " + name, self.job["registered"]), library.under(
             side["policy"]
         ), library.scope():
-            return library, ways[side["how"]](library, side)
+            model = ways[side["how"]](library, side)
+            if side.get("dequantize"):
+                self.unquantized = quantized.compute_unquantized(library, model)
+            return library, model
 
     def _saved(self, library: Library, side: Mapping[str, Any]) -> Any:
         return library.load(side["path"], compiled=False, trust=self.job["trust"])

@@ -76,7 +76,8 @@ def feed_signature(
     Return inputs for ``signature(**inputs)``, where nothing is known but its specs and the names of
     variables.
 
-    It is called once or more with synthetic values, to find the sizes and the ids that it takes.
+    If it has open dimensions or takes ids, it is called once or more with synthetic values, to find
+    the sizes and the ids that it takes.
 
     :raises Refused: as :func:`feed_model`.
     """
@@ -90,6 +91,8 @@ def feed_signature(
     most = [[recipe(slot, [], None, few) for slot in inputs.slots] for few in counts]
     if _is_given(wanted):
         return feeder.given(most[0])
+    if len(most) == 1 and not any(slot.is_open for slot in inputs.slots):
+        return feeder.synthetic(most[0], SIZES[0])
     return feeder.first(
         [(recipes, size) for size in sizes(inputs.slots) for recipes in most],
         lambda tensors: signature(**tensors),

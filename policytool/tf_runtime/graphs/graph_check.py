@@ -15,7 +15,7 @@ from ..engine import extreme_batches, tensor_errors, top1_agreement
 from ..engine.steps import AHEAD, wait
 from ..library import Refused
 from ..sentences import sentence
-from . import entries, grappler, mixed_precision, scopes
+from . import entries, grappler, mixed_precision, same_graphs, scopes
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -44,7 +44,8 @@ def measure_graph(
     outputs then are from the plain graph's.
 
     A signature has the keys of a run (:mod:`..engine.model_run`) but its device, with scopes of the
-    graph as calls, ``rewrite``, and ``refused`` where it cannot run.
+    graph as calls, ``rewrite``, ``refused`` where it cannot run, and ``aliases``, the names of
+    signatures with the same graph.
 
     :param wanted: ``policy``, ``device`` (``cpu``, ``gpu:0``), and as far as they are chosen
         ``signatures`` (names) and ``tags``.
@@ -70,12 +71,13 @@ def measure_graph(
                 ),
             )
         runs = []
-        for name in names:
+        for name, *aliases in same_graphs.groups(found, names):
             step("signature {}".format(name))
             state = entries.State(tf, found[name])
             runs.append(
                 {
                     "signature": name,
+                    "aliases": aliases,
                     **_told(
                         tf, found[name], state, (rewrites, kind), lambda one: inputs_for(one, root)
                     ),
@@ -111,7 +113,12 @@ def _told(
                 "message": "its graph cannot run on this device: {}".format(sentence(error)),
             }
         }
-    rewrite = {"option": pair.rewrite.option, "said": pair.rewrite.said, **pair.changes.told()}
+    rewrite = {
+        "option": pair.rewrite.option,
+        "said": pair.rewrite.said,
+        **pair.changes.told(),
+        "kept": pair.kept,
+    }
     told: dict[str, Any] = {
         "missing": lacking,
         "fallbacks": [one for one in missing if one["elsewhere"]],
@@ -162,6 +169,13 @@ class _Pair:
             else None
         )
         self.changes = scopes.Changes(self.plain, self.other, emulated)
+        self.kept = scopes.kept(
+            self.plain,
+            [tensor.op.name for _, tensor in entries.inputs(signature)],
+            self.changes.names,
+        )
+        """The scopes with ops that stay float32."""
+
         grappler.rename(self.plain, REFERENCE)
         grappler.rename(self.other, CANDIDATE)
         self.inputs = entries.inputs(signature)

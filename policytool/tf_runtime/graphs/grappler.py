@@ -49,7 +49,7 @@ def optimised(graph_def: Any, kept: Sequence[str], option: str, device: str = CP
     ):
         # auto_mixed_precision_cpu fails (IndexError of a map of its own) where a node stands before
         # one of its inputs
-        _sort(body)
+        sort(body)
     meta_graph.collection_def["train_op"].node_list.value.extend(
         kept
     )  # what grappler takes for the fetches
@@ -146,7 +146,7 @@ def _called(value: Any) -> list[Any]:
     return list(value.list.func) if kind == "list" else []
 
 
-def _sort(body: Any) -> None:
+def sort(body: Any) -> None:
     """Put each node after its inputs; what comes round a loop of TF 1 cannot be."""
     by_name = {node.name: node for node in body}
     placed: dict[str, Any] = {}

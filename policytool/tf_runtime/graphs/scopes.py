@@ -17,6 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ..engine import depths
+from . import grappler
 from .mixed_precision import SUFFIX
 
 if TYPE_CHECKING:
@@ -140,6 +141,38 @@ class Changes:
             "narrow_before": self.narrow_before,
         }
         return {**found, "by_type": dict(sorted(self.by_type.items())), "unchanged": self.unchanged}
+
+
+def kept(graph_def: Any, given: Iterable[str], changed: AbstractSet[str]) -> list[dict[str, Any]]:
+    """
+    Return the scopes with ops that a rewrite left float32, in the order of the graph, each with
+    these ops by type, and whether it changed none of the scope's.
+
+    Only ops that depend on what a signature is given count; what is in functions is left out.
+
+    :param given: names of the placeholders that the signature takes.
+    :param changed: names of ops that the rewrite changed.
+    """
+    nodes = type(graph_def)()
+    nodes.CopyFrom(graph_def)
+    grappler.sort(nodes.node)
+    reached = set(given)
+    found: dict[str, Counter[str]] = {}
+    partly = set()
+    for node in nodes.node:
+        sources = (source.partition(":")[0] for source in node.input)
+        if node.op in _SHAPES or not any(source in reached for source in sources):
+            continue
+        reached.add(node.name)
+        scope = path(node.name, loop=node.op in LOOPS) or path(node.name, loop=True)
+        if node.name in changed:
+            partly.add(scope)
+        elif node.op not in MOVES and scope and _has(node, (FLOAT,)):
+            found.setdefault(scope, Counter())[node.op] += 1
+    return [
+        {"scope": scope, "ops": dict(sorted(ops.items())), "is_whole": scope not in partly}
+        for scope, ops in found.items()
+    ]
 
 
 def watched(

@@ -5,6 +5,7 @@ Default tolerances come from the coarsest thing that a call computes in, whereve
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +33,19 @@ def test_roundings_of_a_sum_add_up_slowly() -> None:
     """
     deep = tolerances.layer_tolerance(call("mlp/dense", 0.0, depth=4095))
     assert deep == pytest.approx(of_layer("float16") * (1 + math.log2(4096) / 4))
+
+
+def test_rounded_weights_add_their_step() -> None:
+    """As random errors add up; the depth of sums adds nothing to what float8 rounds."""
+    plain = tolerances.layer_tolerance(call("mlp/dense", 0.0, depth=4095))
+    rounded = replace(call("mlp/dense", 0.0, depth=4095), weight_rounding=0.07)
+    assert tolerances.layer_tolerance(rounded) == pytest.approx(math.hypot(plain, 4 * 0.07))
+    shallow, deep = (
+        replace(call("mlp/dense", 0.0, depth=depth), within=("float32", "float8"))
+        for depth in (0, 4095)
+    )
+    assert tolerances.layer_tolerance(shallow) == pytest.approx(4 * 2.0**-4, rel=1e-3)
+    assert tolerances.layer_tolerance(deep) == pytest.approx(4 * 2.0**-4, rel=1e-3)
 
 
 @pytest.mark.parametrize("inner", ["float16", "bfloat16", "int8", "int4", "float8"])

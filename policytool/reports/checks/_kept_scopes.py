@@ -1,0 +1,69 @@
+"""The layers of a graph that automatic mixed precision left in float32, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.releases import graph_ops
+from policytool.reports.checks._figures import many
+from policytool.support.shorten import join_first
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.numerics.check_results.graphs import GraphRewrite, KeptScope
+
+_REASONS: Final = 3
+"""How many reasons are told, those of the most scopes first."""
+
+_OPS: Final = 3
+_LISTED: Final = (("deny", "on TensorFlow's deny list"), (None, "on none of TensorFlow's lists"))
+"""The lists whose ops are never converted."""
+
+
+def computing(found: GraphRewrite) -> Iterator[KeptScope]:
+    """Yield the scopes with ops that compute; the others only pass values on."""
+    yield from (one for one in found.kept if _ops(one))
+
+
+def facts(found: GraphRewrite) -> Iterator[tuple[str, str]]:
+    """Yield a label and a text for scopes in float32, and for those of which a part is."""
+    for label, is_whole in (("kept", True), ("kept in part", False)):
+        by_reason: dict[str, list[str]] = {}
+        for one in computing(found):
+            if one.is_whole is is_whole and found.unchanged is None:
+                by_reason.setdefault(reason(found, one), []).append(one.scope)
+        if by_reason:
+            yield label, _text(by_reason)
+
+
+def reason(found: GraphRewrite, kept: KeptScope) -> str:
+    """Return why ops of a scope stay in float32, by TensorFlow's lists."""
+    ops = _ops(kept)
+    lists = {op: graph_ops.amp_list(op, found.dtype) for op in ops}
+    listed = [
+        f"{_are([op for op in ops if lists[op] == name])} {what}"
+        for name, what in _LISTED
+        if name in lists.values()
+    ]
+    if listed:
+        return ", ".join(listed)
+    return f"{_are(ops)} converted only between other converted ops"
+
+
+def _text(by_reason: dict[str, list[str]]) -> str:
+    told = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    shown = [f"{join_first(scopes)} ({why})" for why, scopes in told[:_REASONS]]
+    more = sum(len(scopes) for _, scopes in told[_REASONS:])
+    return (
+        f"{many(sum(map(len, by_reason.values())), 'layer')} in float32: {'; '.join(shown)}"
+        f"{f'; {more} more for other reasons' if more else ''}"
+    )
+
+
+def _ops(kept: KeptScope) -> list[str]:
+    return [op for op in kept.ops if op not in graph_ops.MOVES]
+
+
+def _are(ops: list[str]) -> str:
+    return f"{join_first(ops, _OPS)} {'is' if len(ops) == 1 else 'are'}"
