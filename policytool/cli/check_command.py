@@ -26,6 +26,7 @@ from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
 from policytool.numerics.check_results.verdicts import Required
+from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import target as named_target
@@ -137,6 +138,26 @@ if TYPE_CHECKING:
     help="What must stay within its tolerance for exit code 0.",
 )
 @click.option(
+    "--labels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Labels by output name (.npz), or one array for a single output (.npy), for --metric.",
+)
+@click.option(
+    "--metric",
+    metavar="NAME|MODULE:FUNCTION",
+    shell_complete=completion.metrics,
+    help="Metric of the task, such as accuracy, or your own function of labels and predictions; "
+    "computed for both models.",
+)
+@click.option(
+    "--max-drop",
+    type=float,
+    metavar="NUMBER",
+    help="How much worse the metric of the candidate may be.  [default: 0.01; for errors and "
+    "losses, 1% of the reference]",
+)
+@click.option(
     "--timing", is_flag=True, help="Measure latency, throughput and peak memory of both models."
 )
 @click.option(
@@ -173,6 +194,9 @@ def command(
     deterministic: bool,
     tolerance: tuple[str, ...],
     required: str,
+    labels: Path | None,
+    metric: str | None,
+    max_drop: float | None,
     timing: bool,
     all_layers: bool,
     tensorflow: TensorFlow,
@@ -225,6 +249,7 @@ def command(
         device=device,
         required=Required(required),
         tolerances=Tolerances(given=tuple(parse_tolerance(text) for text in tolerance)),
+        metric=wanted_metric(labels, metric, max_drop, has_inputs=inputs is not None),
     )
     with Worker(tensorflow.interpreter, steps(progress)) as worker:
         if list_devices:
@@ -233,7 +258,7 @@ def command(
         if not paths:
             messages.error("no model found")
             return Exit.NO_MODEL
-        read = [path for path in (inputs, weights) if path is not None]
+        read = [path for path in (inputs, labels, weights) if path is not None]
         if save_inputs is not None:
             report_option.check_place(
                 "--save-inputs",

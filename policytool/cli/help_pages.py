@@ -21,10 +21,10 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Fix": ("fix", "unsafe_fixes"),
     "Output": ("output", "in_place", "plan", "dry_run", "diff", "check"),
     "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
-    "Input": ("inputs", "batches", "batch_size", "seed", "save_inputs"),
+    "Input": ("inputs", "labels", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
         *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "timing"),
-        "values",
+        *("metric", "max_drop", "values"),
     ),
     "TensorFlow": (
         *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
@@ -71,6 +71,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool check model.keras --to mixed_float16", "compare mixed_float16 with float32"),
         ("policytool check old.h5 new.keras", "compare two models"),
         ("policytool check model.h5 --inputs batch.npz --timing", "use your own inputs"),
+        (
+            "policytool check model.h5 --inputs x.npy --labels y.npy --metric accuracy",
+            "also compare the accuracy",
+        ),
     ),
     "diff": (
         ("policytool diff old.h5 new.keras", "compare policies, configs and values"),

@@ -22,6 +22,7 @@ from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Required, Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.numerics.user_functions import UserFunction
 from policytool.numerics.verdicts import answers, origins, recorded_training
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.numerics.verdicts.tolerances import Tolerances
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.verdicts.task_metric import WantedMetric
 
 FLOAT32: Final = "float32"
 FLOAT64: Final = "float64"
@@ -84,6 +86,8 @@ class CheckOptions:
     """What must stay within its tolerance."""
 
     tolerances: Tolerances = field(default_factory=Tolerances)
+    metric: WantedMetric | None = None
+    """The task's own metric; it needs ``inputs``, because it compares outputs with labels."""
 
 
 def check(model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools) -> Check:
@@ -134,7 +138,9 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
 def _is_explicable(found: Check) -> bool:
     """Return whether layers were measured, and something that was required is outside."""
     return all(run.rewrite is None and not run.missing for run in found.runs) and any(
-        one.ruling is not Ruling.NOTHING for run in found.runs for one in run.verdict.deciding
+        run.verdict.is_metric_worse
+        or any(one.ruling is not Ruling.NOTHING for one in run.verdict.deciding)
+        for run in found.runs
     )
 
 
@@ -236,7 +242,12 @@ def _check_readable(wanted: CheckOptions) -> None:
     :raises ModelFileError: for what is not there, and for what is no regular file, which the child
         would wait for.
     """
-    for option, path in (("--inputs", wanted.inputs), ("--weights", wanted.weights)):
+    labels = wanted.metric.labels if wanted.metric is not None else None
+    for option, path in (
+        ("--inputs", wanted.inputs),
+        ("--labels", labels),
+        ("--weights", wanted.weights),
+    ):
         if path is None or path.is_dir() or path.with_name(f"{path.name}.index").is_file():
             continue
         try:
@@ -341,7 +352,12 @@ def _run(
         if any(found.get("rewrite") is not None for found in answer["runs"])
         else ()
     )
-    runs = answers.runs_from_json(answer["runs"], wanted.tolerances, wanted.required)
+    runs = answers.runs_from_json(
+        answer["runs"],
+        wanted.tolerances,
+        wanted.required,
+        wanted.metric.max_drop if wanted.metric is not None else None,
+    )
     return Check(
         reference=_side(inputs[0], sides[0], answer["libraries"][0]),
         candidate=_side(inputs[1], sides[1], answer["libraries"][1]),
@@ -397,6 +413,10 @@ def _graph(
             f"{inputs[0].display_path} runs as a graph, which TensorFlow rewrites as a "
             "whole; --set and --reference apply only to layers"
         )
+    if wanted.metric is not None:
+        raise UsageError(
+            f"{inputs[0].display_path} runs as a graph, for which --metric is not available"
+        )
     side = {"how": check_sides.GRAPH, "path": str(inputs[0].path.resolve()), "family": KERAS2}
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
 
@@ -442,6 +462,7 @@ def _job(
             "batch_size": wanted.batch_size,
             "seed": wanted.seed,
         },
+        "metric": _metric_job(wanted.metric) if wanted.metric is not None else None,
         "isolated": wanted.isolated,
         "gradients": {**recorded_training.recorded_training(original.loaded), "seed": wanted.seed}
         if wanted.gradients and original.loaded is not None
@@ -453,7 +474,7 @@ def _job(
         "deterministic": wanted.deterministic,
         "device": wanted.device,
         "custom_objects": list(tools.custom_objects),
-        "path": list(tools.path),
+        "path": _module_path(wanted, tools),
         "registered": custom_classes.names(sites),
         "needed": []
         if tools.trust
@@ -470,6 +491,24 @@ def _job(
             list(one) for one in dict.fromkeys(file for side in sides for file in side.files)
         ],
     }
+
+
+def _metric_job(wanted: WantedMetric) -> dict[str, Any]:
+    """Return what a job says of the task's own metric."""
+    is_function = isinstance(wanted.metric, UserFunction)
+    return {
+        "labels": str(wanted.labels.resolve()),
+        "name": None if is_function else wanted.metric,
+        "function": str(wanted.metric) if is_function else None,
+        "directory": str(Path.cwd()),
+    }
+
+
+def _module_path(wanted: CheckOptions, tools: TensorFlowTools) -> list[str]:
+    """Return the directories in which the child finds the user's modules."""
+    named = [wanted.metric.metric] if wanted.metric is not None else []
+    own = [str(Path.cwd())] if any(isinstance(one, UserFunction) for one in named) else []
+    return [*dict.fromkeys([*tools.path, *own])]
 
 
 def _side(found: Input, side: PreparedSide, library: str) -> CheckSide:

@@ -16,6 +16,7 @@ from policytool.numerics.check_results.verdicts import (
     excess,
 )
 from policytool.reports.checks._figures import figure, many, share, upward
+from policytool.reports.checks._metric import sentence as metric_sentence
 from policytool.reports.checks._shown import HEADROOM, beyond
 from policytool.support.shorten import join_first
 
@@ -53,9 +54,10 @@ def outcome(run: CheckRun) -> list[str]:
     if run.missing:
         return ["not run", *_missing(run)]
     measured = [*_margins(run), *_unequal(run), *_agreement(run)]
+    metric = [metric_sentence(run.verdict.metric)] if run.verdict.metric is not None else []
     if run.verdict.passed:
-        return ["passed", *_pass_sentences(run.verdict), *measured]
-    return ["failed", *_fail_sentences(run), *measured]
+        return ["passed", *metric, *_pass_sentences(run.verdict), *measured]
+    return ["failed", *metric, *_fail_sentences(run), *measured]
 
 
 def overall(check: Check) -> str:

@@ -29,6 +29,7 @@ from policytool.support.text.codec import attributes
 if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.layers import LayerCall
+    from policytool.numerics.check_results.task_metrics import TaskMetric
     from policytool.reports.checks._base import Checks
     from policytool.reports.layout import View
     from policytool.support.text.codec import Forms
@@ -53,6 +54,7 @@ _CALL: Final = attributes(
     *("children", "is_model"),
 )
 _OUTPUT: Final = attributes("shape", "dtype_reference", "dtype_candidate", "accumulated", "tf32")
+_METRIC: Final = attributes("reference", "candidate", "drop", "max_drop", "passed")
 _METRICS: Final = attributes(*Metrics.__dataclass_fields__)
 _ORIGIN: Final = attributes(
     "path", "class_name", "seen_in", "nonfinite", "in_reference", code_of="in_code"
@@ -110,6 +112,7 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
             "nonfinite_reference": run.verdict.nonfinite_reference,
         },
         "origin": _origin(run),
+        "metric": _metric(run.verdict.metric) if run.verdict.metric is not None else None,
         "outputs": [
             {
                 "name": one.name,
@@ -128,6 +131,16 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
         "gradients": run.gradients,
         "timings": run.timings,
         "unmatched": run.unmatched,
+    }
+
+
+def _metric(found: TaskMetric) -> dict[str, Any]:
+    """Return the metric of the output for which it gets worse by most, and that of each output."""
+    return {
+        "name": found.name,
+        "higher_is_better": found.higher_is_better,
+        **_METRIC(found.worst),
+        "outputs": [{"output": one.output, **_METRIC(one)} for one in found.outputs],
     }
 
 

@@ -59,7 +59,7 @@ def read_arrays(
     :raises Refused: where the file cannot be read, is larger than the memory, or does not hold what
         the model takes.
     """
-    arrays = _arrays(path)
+    arrays = arrays_of(path)
     names = [slot.name for slot in slots]
     left = [name for name in arrays if name not in names]
     if len(slots) == 1 and len(arrays) == 1:
@@ -110,8 +110,12 @@ def _storable(array: Any) -> Any:
         return np.array(flat, dtype="S").reshape(array.shape)
 
 
-def _arrays(path: str) -> dict[str, Any]:
-    """Return what a file holds by name; the array of a file with one has no name."""
+def arrays_of(path: str) -> dict[str, Any]:
+    """
+    Return what a file holds by name; the array of a file with one has no name.
+
+    :raises Refused: where it cannot be read, or is larger than the memory.
+    """
     try:
         with open(path, "rb") as stream:
             if stream.read(len(_ZIP)) != _ZIP:
