@@ -21,6 +21,7 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
 from policytool.commands.check import CheckOptions, check, devices
 from policytool.commands.destinations import Destination
+from policytool.commands.earlier_check import read_earlier_check
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
@@ -158,6 +159,12 @@ if TYPE_CHECKING:
     "losses, 1% of the reference]",
 )
 @click.option(
+    "--compare-to",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="JSON report of an earlier check; also exit 1 if an error or the metric is worse now.",
+)
+@click.option(
     "--timing", is_flag=True, help="Measure latency, throughput and peak memory of both models."
 )
 @click.option(
@@ -197,6 +204,7 @@ def command(
     labels: Path | None,
     metric: str | None,
     max_drop: float | None,
+    compare_to: Path | None,
     timing: bool,
     all_layers: bool,
     tensorflow: TensorFlow,
@@ -258,7 +266,7 @@ def command(
         if not paths:
             messages.error("no model found")
             return Exit.NO_MODEL
-        read = [path for path in (inputs, labels, weights) if path is not None]
+        read = [path for path in (inputs, labels, compare_to, weights) if path is not None]
         if save_inputs is not None:
             report_option.check_place(
                 "--save-inputs",
@@ -270,7 +278,7 @@ def command(
         )
         tools = tensorflow.tools(worker)
         found = replace(
-            _run_checks(paths, wanted, tools, everything=all_layers),
+            _run_checks(paths, wanted, tools, compare_to, everything=all_layers),
             arguments=click.get_current_context().find_root().obj or (),
         )
     unwritten = report_option.write_reports(report, CHECK_REPORTERS, found)
@@ -304,9 +312,16 @@ def _one(found: list[Input], planned: Options) -> list[Input]:
 
 
 def _run_checks(
-    paths: list[Input], wanted: CheckOptions, tools: TensorFlowTools, *, everything: bool
+    paths: list[Input],
+    wanted: CheckOptions,
+    tools: TensorFlowTools,
+    compare_to: Path | None,
+    *,
+    everything: bool,
 ) -> Checks:
     try:
+        if compare_to is not None:
+            wanted = replace(wanted, earlier=read_earlier_check(compare_to))
         return Checks(
             check=check(paths[0], paths[1] if len(paths) > 1 else None, wanted, tools),
             everything=everything,

@@ -24,7 +24,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Input": ("inputs", "labels", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
         *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "timing"),
-        *("metric", "max_drop", "values"),
+        *("metric", "max_drop", "compare_to", "values"),
     ),
     "TensorFlow": (
         *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
@@ -74,6 +74,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         (
             "policytool check model.h5 --inputs x.npy --labels y.npy --metric accuracy",
             "also compare the accuracy",
+        ),
+        (
+            "policytool check model.h5 --to mixed_float16 --compare-to before.json",
+            "find regressions since an earlier check",
         ),
     ),
     "diff": (

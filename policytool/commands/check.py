@@ -23,7 +23,7 @@ from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Required, Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.user_functions import UserFunction
-from policytool.numerics.verdicts import answers, origins, recorded_training
+from policytool.numerics.verdicts import answers, origins, recorded_training, regressions
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from policytool.formats.discovery import Input
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.verdicts.earlier_reports import EarlierCheck
     from policytool.numerics.verdicts.task_metric import WantedMetric
 
 FLOAT32: Final = "float32"
@@ -88,6 +89,9 @@ class CheckOptions:
     tolerances: Tolerances = field(default_factory=Tolerances)
     metric: WantedMetric | None = None
     """The task's own metric; it needs ``inputs``, because it compares outputs with labels."""
+
+    earlier: EarlierCheck | None = None
+    """The earlier check to compare with."""
 
 
 def check(model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools) -> Check:
@@ -201,6 +205,9 @@ def _measure(
             is_alike=other is None
             and not any(run.rewrite for run in found.runs)
             and _same_policies(*sides),
+            comparison=regressions.compare(found, wanted.earlier)
+            if wanted.earlier is not None and not any(run.missing for run in found.runs)
+            else None,
         )
         return _Measured(check=found, candidate=sides[1].loaded)
 

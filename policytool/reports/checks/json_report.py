@@ -17,6 +17,7 @@ from policytool.numerics.check_results.gradients import (
 )
 from policytool.numerics.check_results.graphs import GraphRewrite
 from policytool.numerics.check_results.metrics import Metrics
+from policytool.numerics.check_results.regressions import Comparison, Difference
 from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject
 from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
@@ -71,6 +72,7 @@ def _check(found: Checks, check: Check) -> dict[str, Any]:
     return {
         **_CHECK(check),
         "advice": _advice(found, check),
+        "comparison": check.comparison,
         "runs": [_run(check, run) for run in check.runs],
     }
 
@@ -178,6 +180,13 @@ def _gradients(found: Gradients) -> dict[str, Any]:
 
 
 _FORMS: Final[Forms] = {
+    Comparison: attributes(
+        *("file", "passed", "paired", "only_before", "only_now", "notes"), changes="differences"
+    ),
+    Difference: attributes(
+        *("device", "signature", "about", "path", "before", "now", "allowed", "change"),
+        regression="is_regression",
+    ),
     **FAILURES,
     Dynamic: loss_scale_values,
     Fixed: loss_scale_values,
