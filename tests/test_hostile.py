@@ -405,7 +405,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Path], Path], str, str]]] = {
     "json with a huge number": (
         _file("model.json", b'{"class_name": "Sequential", "config": %b}' % (b"9" * 5000)),
         "invalid-json",
-        "contains an integer of more than 4300 digits",
+        "contains an integer with more than 4300 digits",
     ),
     # SavedModel
     "empty graph": (_saved("saved_model.pb", b""), "empty", "saved_model.pb is empty"),

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     "--unsafe-fixes",
     is_flag=True,
     envvar="POLICYTOOL_UNSAFE_FIXES",
-    help="With --fix or --diff, also apply fixes that change numerics or training.",
+    help="With --fix or --diff, include fixes that change numerics or training.",
 )
 @click.option(
     "--diff",
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 @options.format_option([reporter.name for reporter in FINDING_REPORTERS])
 @report_option.option(FINDING_REPORTERS)
 @click.option(
-    "-0", "--null", is_flag=True, help="Separate paths on stdin with NUL instead of newlines."
+    "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @options.jobs("read")
 @options.limit_option
@@ -279,8 +279,8 @@ def _stderr_notes(audit: Audit, passing: Suppressions, *, verbose: bool) -> Iter
             findings = "finding" if gone == 1 else "findings"
             verb = "occurs" if gone == 1 else "occur"
             yield (
-                f"{gone} {findings} in the baseline no longer {verb}; update it with "
-                "--write-baseline"
+                f"{gone} {findings} in the baseline no longer {verb}; update the baseline "
+                "with --write-baseline"
             )
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "to",
     metavar="POLICY",
     shell_complete=completion.policies,
-    help="Policy of the candidate, as in migrate --to.",
+    help="Policy of the candidate. Accepts the same values as migrate --to.",
 )
 @click.option(
     "--reference",
@@ -69,14 +69,14 @@ if TYPE_CHECKING:
     "--weights",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Weights file for a model that is only an architecture.",
+    help="Weights file, if MODEL contains only an architecture.",
 )
 @click.option(
     "--inputs",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Arrays by input name (.npz), or one array for a single input (.npy).  [default: "
-    "synthetic inputs]",
+    help="A .npz file with one array for each input, or a .npy file for a model with one input.  "
+    "[default: synthetic inputs]",
 )
 @click.option(
     "--batches",

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 @click.option(
     "--layer",
     metavar="PATTERN",
-    help="Compare only layers with this path, or whose full path matches this regular expression.",
+    help="Compare only layers whose path equals PATTERN or fully matches it as a regular "
+    "expression.",
 )
 @click.option(
     "--all",

@@ -23,8 +23,8 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
     "Input": ("inputs", "labels", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
-        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "timing"),
-        *("metric", "max_drop", "compare_to", "values"),
+        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "require"),
+        *("metric", "max_drop", "compare_to", "timing", "values"),
     ),
     "TensorFlow": (
         *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
@@ -59,7 +59,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool audit models/ --write-baseline known.json", "record the current findings"),
         (
             "git ls-files | policytool audit - --skip-unrecognized",
-            "audit the models among the files of a repository",
+            "audit the models tracked in a Git repository",
         ),
     ),
     "migrate": (
@@ -105,7 +105,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 """Command to example calls, each with its purpose."""
 
 _OK, _USAGE = ("0", "success"), ("2", "invalid usage")
-_FAILURE = ("3", "a file could not be read or written, or an extra is not installed")
+_FAILURE = ("3", "a file could not be read or written, or a required extra is not installed")
 _NO_MODEL = ("4", "no model found")
 
 _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {

@@ -37,7 +37,7 @@ def sentences(audit: Audit, question: AuditOptions) -> Iterator[str]:
     if hidden and file is not None:
         yield (
             f"{file.display_path} hides findings: {'; '.join(hidden)}. To ignore this file, "
-            "specify another one with --config"
+            "specify another settings file with --config"
         )
 
 
@@ -76,4 +76,4 @@ def _exit_code_changes(audit: Audit) -> Iterator[str]:
     if found is None or not settings.found_source("fail_on") or found.rank > Severity.WARNING.rank:
         return
     if fail_on not in set(Severity) or found.rank > Severity(fail_on).rank:
-        yield f"'fail-on' is {fail_on!r}, so these findings do not affect the exit code"
+        yield f"'fail-on' is {fail_on!r}, so the reported findings do not affect the exit code"

@@ -37,13 +37,13 @@ _PAGES = {"table", "markdown", "html"}
 @click.option(
     "--layer",
     metavar="PATTERN",
-    help="Show only layers with this path, or whose full path matches this regular expression.",
+    help="Show only layers whose path equals PATTERN or fully matches it as a regular expression.",
 )
 @click.option(
     "--only",
     metavar="deprecated|mixed|POLICY",
     shell_complete=completion.policies,
-    help="Show only layers with a deprecated policy format, a mixed policy, or this policy.",
+    help="Show only layers with a deprecated policy format, a mixed policy, or the policy POLICY.",
 )
 @click.option(
     "--variables",
@@ -54,7 +54,7 @@ _PAGES = {"table", "markdown", "html"}
     "--depth", type=click.IntRange(min=0), metavar="N", help="Show only N levels below the model."
 )
 @click.option(
-    "-0", "--null", is_flag=True, help="Separate paths on stdin with NUL instead of newlines."
+    "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @click.option(
     "--releases",
@@ -134,5 +134,5 @@ def _check_policy(only: str) -> None:
         policy.policy_from_name(only)
     except PolicyNameError as error:
         raise UsageError(
-            f"--only {only!r} is neither deprecated, mixed nor a policy: {error}"
+            f"--only {only!r} is not deprecated, mixed or a policy: {error}"
         ) from error

@@ -38,7 +38,7 @@ COMMANDS: Final = {
     ),
     "diff": (
         "policytool.cli.diff_command",
-        "Compare two models, even if they have different formats and releases.",
+        "Compare two models, even across file formats and releases.",
     ),
     "policies": (
         "policytool.cli.policies_command",

@@ -72,7 +72,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
     type=click.Choice([one.value for one in Optimizers]),
     default=Optimizers.FOLLOW.value,
     show_default=True,
-    help="Adapt the loss scaling of the saved optimizer to --to, or leave it unchanged.",
+    help="Adapt the saved optimizer's loss scaling to the new policy, or leave it unchanged.",
 )
 @click.option(
     "--target",
@@ -85,7 +85,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @click.option(
     "--allow-weight-rewrite",
     is_flag=True,
-    help="Allow conversions to rescale weights if necessary to keep predictions unchanged.",
+    help="Allow conversions to rescale weights if predictions would otherwise change.",
 )
 @click.option(
     "-o",
@@ -134,7 +134,7 @@ _FORMATS: Final = [reporter.name for reporter in PLAN_REPORTERS if reporter.name
 @options.format_option(_FORMATS)
 @report_option.option(PLAN_REPORTERS)
 @click.option(
-    "-0", "--null", is_flag=True, help="Separate paths on stdin with NUL instead of newlines."
+    "-0", "--null", is_flag=True, help="Expect NUL instead of newlines between paths on stdin."
 )
 @options.jobs("migrate")
 @options.limit_option

@@ -123,9 +123,7 @@ def _check_directory(option: str, path: Path, needed: Sequence[Path]) -> None:
     real = os.path.realpath(path)
     places = [os.path.realpath(other) for other in needed]
     if _is_model(path) or real in places:
-        raise UsageError(
-            f"{option} would write into a model or a part of one; specify another directory"
-        )
+        raise UsageError(f"{option} would write into a model; specify another directory")
     if any(os.path.dirname(place) == real and _PAGE.search(place) for place in places):  # noqa: PTH120  # of texts
         raise UsageError(
             f"{option} would replace a file that this command reads or writes; specify another "
@@ -154,7 +152,7 @@ def check_place(option: str, path: Path, needed: Iterable[Path]) -> None:
     if _is_stdout(path):
         raise UsageError(f"{option}: {_MEANING}")
     if _is_model(path):
-        raise UsageError(f"{option} would replace a model or a part of one; specify another file")
+        raise UsageError(f"{option} would replace a model or part of a model; specify another file")
     if os.path.isdir(path):  # noqa: PTH112  # which raises nothing
         raise ReportError(f"{option} is a directory; specify a file in it")
     if not os.path.isdir(path.parent):  # noqa: PTH112
@@ -236,8 +234,8 @@ def _parse(value: str, formats: Sequence[str], directories: Sequence[str]) -> Re
     name, _, file = value.partition("=")
     if name not in formats or not file:
         raise click.BadParameter(
-            f"{value!r} is not FORMAT=FILE, such as json=report.json; FORMAT is one of "
-            f"{', '.join(formats)}."
+            f"{value!r} does not have the form FORMAT=FILE, such as json=report.json; FORMAT is "
+            f"one of {', '.join(formats)}."
         )
     if file == "-":
         raise click.BadParameter(f"{value!r}: {_MEANING}.")
@@ -262,7 +260,7 @@ def _each_once(files: Sequence[ReportFile]) -> tuple[ReportFile, ...]:
     for report in files:
         if os.path.dirname(os.path.realpath(report.path)) in directories:  # noqa: PTH120  # of a text
             raise click.BadParameter(
-                f"{str(report.path)!r} is in the directory of another report; write it elsewhere."
+                f"{str(report.path)!r} is in the directory of another report; specify another path."
             )
     return tuple(files)
 

@@ -71,8 +71,8 @@ def _per_file(text: str, folder: Path, option: str) -> PerFileIgnore:
     glob, _, rules = text.rpartition(":")
     if not glob or not rules:
         raise UsageError(
-            f"{option} {text!r} is not GLOB:RULES: expected a glob for files, a colon, and "
-            "rules separated by commas, such as old/**:PT1"
+            f"{option} {text!r} does not have the form GLOB:RULES: expected a glob for files, a "
+            "colon, and rules separated by commas, such as old/**:PT1"
         )
     return _ignore(glob, (rules,), folder, option)
 

@@ -129,7 +129,7 @@ def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
             "", text
         ):  # for a key of n names, tomllib takes n * n steps and bytes
             raise UsageError(
-                f"{path} has a key with more than {_NAMES} parts; no setting has such a key"
+                f"{path} has a key with more than {_NAMES} parts, which is not a valid setting"
             )
         values = tomllib.loads(text)
     except (

@@ -50,7 +50,7 @@ def prepare() -> None:
             stream.reconfigure(errors="backslashreplace")
     if any(name == "stdout" for _, name, _ in missing):
         raise PolicytoolError(
-            "stdout is closed, so the report has no destination; redirect stdout to a file or to "
+            "stdout is closed, so the report cannot be written; redirect stdout to a file or to "
             "/dev/null"
         )
 

@@ -65,7 +65,7 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
             failures.append(Failure(path=error.path, code=error.code, message=error.message))
     if failures:
         return DiffOutcome(failures=tuple(failures))
-    crash_guard.about(f"{a} or {b}", "could not be compared: the process that read both {how}")
+    crash_guard.about(f"{a} or {b}", "could not be compared: the process that compared them {how}")
     try:
         return DiffOutcome(comparison=_compare_sides(sides, values=values, layer=layer))
     except ModelFileError as error:

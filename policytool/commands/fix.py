@@ -160,8 +160,8 @@ TASK: Final = Task(
     attempt=attempt,
     shown=lambda found: found.display_path,
     lost=(
-        "has an unknown result: the process that fixed it {how}; the file is intact, either "
-        "fixed or unchanged"
+        "may not have been fixed: the worker process {how}; the file is intact, either fixed or "
+        "unchanged"
     ),
     time=limits.WRITE_SECONDS,
     grace=WRITE_GRACE,

@@ -145,7 +145,7 @@ def migrate_loaded(
     """
     document = loaded.document
     if not loaded.sites:
-        message = "contains no layers that can be changed: its metadata does not refer to any"
+        message = "contains no layers that can be changed: its metadata lists no layers"
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     plan = _make_plan(loaded, request)
     run = (
@@ -194,9 +194,8 @@ def _check_container(document: Document, container: str | None, output: Path | N
         else "use a name without a file extension"
     )
     raise UsageError(
-        f"{output.name} is {TITLES[container]}, but {document.path} has another file "
-        f"format ({TITLES[own]}), which migrate changes only with --target; {name}, "
-        "or add --target"
+        f"{output.name} is {TITLES[container]}, but {document.path} is {TITLES[own]}, and "
+        f"migrate changes the file format only with --target; {name}, or add --target"
     )
 
 
@@ -208,7 +207,7 @@ def places(found: Input, request: MigrateRequest) -> frozenset[Path]:
 
 
 LOST: Final = (
-    "has an unknown result: the process that migrated it {how}; the output is either complete or "
+    "may not have been migrated: the worker process {how}; the output is either complete or "
     "unchanged"
 )
 TASK: Final = Task(
@@ -374,14 +373,14 @@ def check_migratable(document: Document, *, converts: bool = False) -> None:
         )
         message = (
             f"{lacking}: it contains no layers that can be converted; convert the Keras "
-            "model that it was saved from"
+            "model from which it was saved"
             if converts
             else f"{lacking}: it contains no policy that can be changed"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)
     if document.format not in REWRITTEN:
         message = (
-            "is a model that policytool can only read; migrate supports "
+            "has a file format that policytool can only read; migrate supports "
             f"{', '.join(sorted(REWRITTEN))}"
         )
         raise ModelFileError(document.path, _NOT_MIGRATABLE, message)

@@ -189,7 +189,7 @@ def _check(document: Document, plan: Plan) -> None:
             raise ModelFileError(
                 document.path,
                 "plan-stale",
-                f"has a different value at {edit.address.part} {edit.address.pointer} than in "
+                f"has a value at {edit.address.part} {edit.address.pointer} that differs from "
                 "the plan; run again with --dry-run",
             )
     nodes = (node.variable for node in document.nodes.values() if node.variable is not None)
@@ -210,8 +210,8 @@ def _check(document: Document, plan: Plan) -> None:
                 document.path,
                 "plan-stale",
                 (
-                    f"does not store {'/'.join(slot.source)}, which the plan contains; run "
-                    "--dry-run again"
+                    f"does not store {'/'.join(slot.source)}, which the plan requires; run "
+                    "again with --dry-run"
                 ),
             )
 
@@ -236,7 +236,7 @@ def _check_policies(before: Model, after: Model) -> None:
             before.path,
             "plan-invalid",
             f"has a plan that was edited: it contains an unknown policy for {lost}; run "
-            "--dry-run again",
+            "again with --dry-run",
         )
 
 

@@ -25,8 +25,9 @@ RULES: Final = (
     (
         "keys",
         (
-            "`batch_input_shape` of Keras 1 and 2 equals `batch_shape` of Keras 3; `lr` of an "
-            "optimizer equals `learning_rate`; `alpha` of LeakyReLU equals `negative_slope`"
+            "`batch_input_shape` (Keras 1 and 2) equals `batch_shape` (Keras 3), the optimizer "
+            "key `lr` equals `learning_rate`, and the LeakyReLU key `alpha` equals "
+            "`negative_slope`"
         ),
     ),
     (
@@ -39,7 +40,7 @@ RULES: Final = (
     (
         "names",
         (
-            "an object without a config equals its bare name, and so does a function: "
+            "an object without a config and a serialized function equal their bare names: "
             "`{class_name: function, config: relu}` equals `relu`"
         ),
     ),
@@ -83,23 +84,23 @@ RULES: Final = (
     (
         "defaults",
         (
-            "a missing key equals null, and also equals the value that is used by releases "
-            "without the key, such as `ragged: false`"
+            "a missing key equals null, and also the value that releases without the key use, "
+            "such as `ragged: false`"
         ),
     ),
     (
         "derived",
         (
             "a key that only one file contains is ignored if its value follows from the rest of "
-            "the model: `build_input_shape`, the `query_shape` of an attention layer"
+            "the model, such as `build_input_shape` or the `query_shape` of an attention layer"
         ),
     ),
     (
         "directions",
         (
-            "in a Bidirectional, `go_backwards` of the backward layer and `zero_output_for_mask` "
-            "of both layers are ignored, because some releases write the arguments of the "
-            "original layer instead of those of the built layers"
+            "in a Bidirectional layer, `go_backwards` of the backward layer and "
+            "`zero_output_for_mask` of both layers are ignored, because some releases write the "
+            "arguments of the original layer instead of those of the built layers"
         ),
     ),
     (

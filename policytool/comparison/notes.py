@@ -62,7 +62,7 @@ def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Itera
     if any(layer.paired is Pairing.SHARED for layer in layers):
         yield ComparisonNote(
             code="shared-places",
-            message="one file lists each shared layer once, the other lists it at every use; "
+            message="one file lists each shared layer once, and the other lists it at every use; "
             "every use is compared",
         )
     yield from _unread(layers)

@@ -98,8 +98,8 @@ def _expand(arguments: list[str]) -> Iterator[Input]:
         if "\0" in argument:
             first = argument.partition("\0")[0]
             raise UsageError(
-                f"{first!r} is followed by a NUL character; for a list with NUL separators on "
-                "stdin, use --null"
+                f"a path contains a NUL character after {first!r}; use --null to read "
+                "NUL-separated paths from stdin"
             )
         path = Path(argument)
         if os.path.isdir(path) and not is_model(

@@ -219,8 +219,8 @@ def disagreements(
         )
         message = (
             f"{len(paths)} of {len(judged)} layers with matrix products {says} in {dtypes} "
-            f"in the saved graph ({join_first(paths)}), which signatures run regardless of the "
-            "metadata"
+            f"in the saved graph ({join_first(paths)}); signatures run this graph regardless of "
+            "the metadata"
         )
         yield Observation(
             code="traced-dtype-differs",

@@ -106,8 +106,8 @@ JSON_BYTES: Final = Limit(
     "json-bytes",
     256 * 2**20,
     BYTES,
-    "The size of the largest known config (EfficientNetV2-L) is 1 MB. Vocabularies in "
-    "configs can reach tens of MB.",
+    "The largest known config (EfficientNetV2-L) is 1 MB. Vocabularies in configs can reach "
+    "tens of MB.",
 )
 JSON_DEPTH: Final = Limit(
     "json-depth",
@@ -123,8 +123,8 @@ YAML_BYTES: Final = Limit(
     "yaml-bytes",
     8 * 2**20,
     BYTES,
-    "Reading YAML takes twenty times as long as reading JSON: 15 seconds for this size. "
-    "The size of the EfficientNetV2-L config is 1 MB.",
+    "Parsing YAML of this size takes 15 seconds, twenty times longer than JSON. The "
+    "EfficientNetV2-L config is 1 MB.",
 )
 YAML_VALUES: Final = Limit(
     "yaml-values",
@@ -151,16 +151,16 @@ LAYER_CALLS: Final = Limit(
     "layer-calls",
     100_000,
     "calls",
-    "Layers in a converted model. Layers in a nested model count once for each call. "
-    "EfficientNetV2-L has 1,031 layers.",
+    "Layer calls in a converted model. Layers in a nested model count once for each call of "
+    "that model. EfficientNetV2-L has 1,031 layers.",
 )
 PATH_CHARACTERS: Final = Limit(
     "path-characters",
     64 * 2**20,
     "characters",
     "Total length of the paths of all layers, or of all links in HDF5 groups. Each path "
-    "repeats the names of its parents. All EfficientNetV2-L paths together have 50,000 "
-    "characters.",
+    "repeats the names of its parents. The paths in EfficientNetV2-L have 50,000 characters "
+    "in total.",
 )
 LAYER_DEPTH: Final = Limit(
     "layer-depth",
@@ -182,23 +182,24 @@ H5_ATTRIBUTES: Final = Limit(
     "h5-attributes",
     10_000,
     "attributes",
-    "Attributes of a rewritten group or dataset, or attributes that together store one text. "
-    "HDF5 slows down as their number grows. Keras writes one attribute for each 64 kB of names.",
+    "Attributes of a rewritten group or dataset, or attributes that together store one list "
+    "of names. HDF5 slows down as their number grows. Keras writes one attribute for each "
+    "64 kB of names.",
 )
 H5_RATIO: Final = Limit(
     "h5-ratio",
     50,
     "times",
     "Expanded size of the values divided by their stored size, for each dataset above 4 MiB "
-    "and for all datasets together above 64 MiB. Compression shrinks pruned weights to a tenth "
-    "and other weights hardly at all.",
+    "and for all datasets together above 64 MiB. Compression reduces pruned weights to a tenth "
+    "of their size, but has little effect on other weights.",
 )
 H5_TEXT_BYTES: Final = Limit(
     "h5-text-bytes",
     256 * 2**20,
     BYTES,
-    "Size of the text in an attribute. Each variable-length text counts as the size of the "
-    "whole file, because all such texts may refer to the same bytes.",
+    "Size of the text in an attribute. A variable-length text is assumed to be as large as the "
+    "file, because several texts can refer to the same bytes.",
 )
 H5_RANK: Final = Limit(
     "h5-rank",
@@ -246,10 +247,7 @@ GRAPHS: Final = Limit(
     "graphs",
     1_000,
     "graphs",
-    (
-        "Graphs of a SavedModel, one for each use. TF 1 exports three, for serving, training "
-        "and evaluation."
-    ),
+    ("Graphs in a SavedModel. TF 1 exports one graph each for serving, training and evaluation."),
 )
 PROTO_MESSAGES: Final = Limit(
     "proto-messages",
@@ -274,8 +272,8 @@ TRACE_STEPS: Final = Limit(
     "trace-steps",
     10_000_000,
     "steps",
-    "Ops of a SavedModel's entry points with their inputs, calls and scopes. Each op "
-    "counts once for each call. EfficientNetV2-L needs about 100,000.",
+    "Steps to follow the ops of a SavedModel's entry points with their inputs, calls and "
+    "scopes. Each op counts once for each call. EfficientNetV2-L needs about 100,000.",
 )
 SCOPE_DEPTH: Final = Limit(
     "scope-depth", 100, "levels", "Nesting depth of scopes. Real graphs stay below 30."
@@ -284,14 +282,14 @@ CALL_DEPTH: Final = Limit(
     "call-depth",
     200,
     "levels",
-    "Nesting depth of functions. A layer in a loop in a nested model reaches about 10.",
+    "Nesting depth of functions. A layer in a loop in a nested model reaches a depth of about 10.",
 )
 CHECKPOINT_INDEX_BYTES: Final = Limit(
     "checkpoint-index-bytes",
     256 * 2**20,
     BYTES,
-    "The EfficientNetB0 index needs 18 kB, about 60 bytes per tensor. The limit also applies "
-    "to all keys after prefix decompression, which can be much larger than the index.",
+    "The EfficientNetB0 index is 18 kB, about 60 bytes per tensor. The limit also applies to "
+    "the decompressed keys, which can be much larger than the index.",
 )
 CHECKPOINT_ENTRIES: Final = Limit(
     "checkpoint-entries",
@@ -338,13 +336,13 @@ CHECKPOINT_GRAPH_BYTES: Final = Limit(
     32 * 2**20,
     BYTES,
     "The object graph grows about thirtyfold when it is parsed. The graph of a model with "
-    "20,000 objects needs about 2 MB.",
+    "20,000 objects is about 2 MB.",
 )
 SETTINGS_BYTES: Final = Limit(
     "settings-bytes",
     2**20,
     BYTES,
-    "A settings file that sets every option needs about 3 kB.",
+    "A settings file that sets every option is about 3 kB.",
     fixed="checked before any option is read",
 )
 LIST_BYTES: Final = Limit(
@@ -354,37 +352,37 @@ PIPE_SECONDS: Final = Limit(
     "pipe-seconds",
     10,
     "seconds",
-    "Time to wait for the end of a pipe that provides a baseline, a plan, settings or "
-    "paths, or for the reader of a report.",
+    "Time to wait for a pipe: until the end of a baseline, a plan, settings or paths, or "
+    "until a reader accepts a report.",
 )
 READ_SECONDS: Final = Limit(
     "read-seconds",
     3600,
     "seconds",
-    "Time to read one file in a separate process. EfficientNetV2-L needs one second, and "
+    "Time to read one file in a separate process. EfficientNetV2-L takes one second, and "
     "an hour is enough to read a terabyte of values from disk.",
 )
 CALL_SECONDS: Final = Limit(
     "call-seconds",
     10,
     "seconds",
-    "CPU time of one library call, which Python cannot interrupt. HDF5 loops endlessly on some "
-    "damaged files. The slowest valid calls, which parse 2 GiB of protobuf or 256 MiB of "
-    "JSON, need less time.",
+    "CPU time of one library call, which Python cannot interrupt. Some damaged files cause an "
+    "infinite loop in HDF5. The slowest valid calls parse 2 GiB of protobuf or 256 MiB of JSON "
+    "and finish within the limit.",
 )
 LIBRARY_BYTES: Final = Limit(
     "library-bytes",
     896 * 2**20,
     BYTES,
-    "Additional memory of the process while the HDF5 library reads. HDF5 keeps three copies of "
-    "a text of `h5-text-bytes`, and the whole process stays below 1 GiB.",
+    "Additional memory of the process while the HDF5 library reads. HDF5 needs memory for three "
+    "copies of a text, whose size `h5-text-bytes` limits. The whole process stays below 1 GiB.",
 )
 WRITE_SECONDS: Final = Limit(
     "write-seconds",
     4 * READ_SECONDS.default,
     "seconds",
-    "Time to rewrite one file. policytool reads the values once to count them and once to copy "
-    "them, writes them, and reads them back.",
+    "Time to rewrite one file. policytool reads the values twice, writes them, and reads the "
+    "new file to verify it.",
 )
 ANSWER_BYTES: Final = Limit(
     "answer-bytes",

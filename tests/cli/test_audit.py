@@ -228,7 +228,7 @@ def test_wrong_suppressions_are_refused_in_a_sentence(entry: str, words: str) ->
         ("suppress = 'PT101'", "must be an array of tables"),
         ("suppress = ['PT101']", "is not a table"),
         ("per-file-ignores = 5", "must be a list of strings"),
-        ("per-file-ignores = ['PT101']", "is not GLOB:RULES"),
+        ("per-file-ignores = ['PT101']", "does not have the form GLOB:RULES"),
         ("[per-file-ignores]\na = 5", "must be a list of strings"),
         ("baseline = 5", "must be a file name"),
         ("target = [5]", "must be a string, number or boolean"),

@@ -370,11 +370,11 @@ def test_a_long_word_is_not_compared_whole() -> None:
         ("ignore = ['PT101']", "1 rule not checked because of 'ignore'"),
         (
             "fail-on = 'never'",
-            ("'fail-on' is 'never', so these findings do not affect the exit code"),
+            ("'fail-on' is 'never', so the reported findings do not affect the exit code"),
         ),
         (
             "fail-on = 'error'",
-            ("'fail-on' is 'error', so these findings do not affect the exit code"),
+            ("'fail-on' is 'error', so the reported findings do not affect the exit code"),
         ),
     ],
 )

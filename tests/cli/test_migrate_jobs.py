@@ -406,7 +406,7 @@ def test_a_killed_process_costs_one_report(
         ("fatal.h5", "worker-crashed"),
     ]
     assert (
-        "fatal.h5: has an unknown result: the process that migrated it was terminated by SIGKILL"
+        "fatal.h5: may not have been migrated: the worker process was terminated by SIGKILL"
         in ended.err
     )
     assert "The output is either complete or unchanged. [worker-crashed]" in ended.err
@@ -432,7 +432,7 @@ def test_a_killed_process_costs_one_fix(
     assert ended.code == 3
     assert [model["path"] for model in ended.json["models"]] == ["a.h5", "c.h5"]
     assert (
-        "fatal.h5: has an unknown result: the process that fixed it was terminated by SIGKILL"
+        "fatal.h5: may not have been fixed: the worker process was terminated by SIGKILL"
         in ended.err
     )
     assert "The file is intact, either fixed or unchanged. [worker-crashed]" in ended.err

@@ -139,8 +139,8 @@ def test_wrong_directories_are_refused() -> None:
     """A model, a file, a directory in nothing, and one that another report is in."""
     small_saved_model(Path("saved"))
     for reports, code, words in (
-        (["html=saved/"], 2, "would write into a model or a part of one"),
-        (["html=a.h5/"], 2, "would write into a model or a part of one"),
+        (["html=saved/"], 2, "would write into a model"),
+        (["html=a.h5/"], 2, "would write into a model"),
         (["html=no/where/"], 3, "no such directory"),
         (["html=site/", "html=site/"], 2, "is specified twice"),
         (["html=site/", "json=site/index.html"], 2, "is in the directory of another report"),
@@ -314,13 +314,13 @@ def test_a_closed_pipe_costs_no_report(project: Path) -> None:
             "inspect",
             "json",
             (
-                "'json' is not FORMAT=FILE, such as json=report.json. FORMAT is one of table, "
-                "markdown, html, csv, json"
+                "'json' does not have the form FORMAT=FILE, such as json=report.json. FORMAT is "
+                "one of table, markdown, html, csv, json"
             ),
         ),
-        ("inspect", "json=", "is not FORMAT=FILE"),
-        ("inspect", "xml=x", "'xml=x' is not FORMAT=FILE"),
-        ("inspect", "diff=x", "'diff=x' is not FORMAT=FILE"),
+        ("inspect", "json=", "does not have the form FORMAT=FILE"),
+        ("inspect", "xml=x", "'xml=x' does not have the form FORMAT=FILE"),
+        ("inspect", "diff=x", "'diff=x' does not have the form FORMAT=FILE"),
         ("migrate", "tree=x", "FORMAT is one of table, "),
         ("inspect", "json=-", "stdout is reserved for --format. Specify a file"),
         ("inspect", "json=new/", "is a directory. Specify a file in it"),
@@ -378,7 +378,7 @@ def test_no_model_and_no_part_of_one_is_replaced(name: str) -> None:
     )
     code, said = refused("migrate", "--report", f"json={name}", "a.h5")
     assert code == 2
-    assert "would replace a model or a part of one. Specify another file" in said
+    assert "would replace a model or part of a model. Specify another file" in said
 
 
 def test_neither_a_plan_nor_an_output_is_replaced() -> None:

@@ -142,7 +142,7 @@ def test_pyproject_of_another_tool_beside_our_file_is_no_error(project: Path) ->
         (b"format = ['json']\n", "'format' must be a string, number or boolean"),
         (b"format = 2024-01-01\n", "'format' must be a string, number or boolean"),
         (b"format = 'xml'\n", "'xml' is not one of 'table', "),
-        (b"report = 'xml=x'\n", "'xml=x' is not FORMAT=FILE"),
+        (b"report = 'xml=x'\n", "'xml=x' does not have the form FORMAT=FILE"),
         (b"report = [1]\n", "'report' must be a string, number or boolean"),
         (b"depth = 'deep'\n", "'deep' is not a valid integer"),
         (b"depth = -1\n", "-1 is not in the range"),

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 CLOSED: Final = (
-    "error: Stdout is closed, so the report has no destination. Redirect stdout "
+    "error: Stdout is closed, so the report cannot be written. Redirect stdout "
     "to a file or to /dev/null.\n"
 )
 GONE: Final = (

@@ -347,7 +347,7 @@ def test_given_rows_are_all_fed(asked: Callable[[str], Answers], family: str) ->
     told = answers.told["nested", "given"]
     assert told["batches"] == [8, 8, 4]
     assert told["specs"] == [[None, 12], [None, 5, 4], [None, 12]]
-    note = "ignored array `y` in the inputs file: the model has no such input"
+    note = "ignored array `y` in the inputs file: the model has no matching input"
     assert told["told"]["notes"] == [note]
     assert [entry["how"] for entry in told["told"]["inputs"]] == [
         "given, cast from int64",

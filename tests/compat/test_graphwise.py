@@ -262,7 +262,7 @@ def test_refused(answers: Answers) -> None:
     assert "--device cpu" in refused["bfloat16 on a GPU"]["message"]
     assert (
         refused["another signature"]["message"]
-        == "the file has no signature classify; it has: serve"
+        == "the file has no signature classify; available signatures: serve"
     )
     untraced = answers[UNTRACED]["mixed_float16"]
     assert untraced["code"] == "no-signature"

@@ -186,7 +186,7 @@ def test_what_is_left_is_judged(found: dict[str, bytes], expected: State | str) 
         ("nothing was changed", 3, State.ORIGINAL, 0),
         ("nothing was changed", 3, State.NEW, 1),
         ("writing failed", 3, State.NEW, 1),
-        ("it could not be undone", 3, State.NEW, 0),
+        ("the change could not be undone", 3, State.NEW, 0),
         ("this is a bug", 70, State.ORIGINAL, 1),
         ("Traceback", 1, State.ORIGINAL, 1),
         ("interrupted.", 130, State.NEW, 0),

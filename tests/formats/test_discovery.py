@@ -398,5 +398,5 @@ def test_lists_that_end_in_nul_without_the_option_are_told(command: str) -> None
     """What ``find -print0`` prints, read as one line, is no path."""
     ended = run(command, "-", stdin=b"one.h5\0two.h5\0")
     assert ended.code == 2
-    assert "'one.h5' is followed by a NUL" in ended.err
+    assert "a NUL character after 'one.h5'" in ended.err
     assert "--null" in ended.err

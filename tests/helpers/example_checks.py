@@ -11,8 +11,20 @@ from policytool.numerics.check_results.checks import Check, CheckNote, CheckRun,
 from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
 from policytool.numerics.check_results.graphs import GraphRewrite
 from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, InputKind
-from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
-from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject, Ruling
+from policytool.numerics.check_results.layers import (
+    CheckedOutput,
+    LayerCall,
+    OutputParts,
+    Part,
+)
+from policytool.numerics.check_results.verdicts import (
+    Advice,
+    Judgement,
+    JudgementSubject,
+    Origin,
+    Required,
+    Ruling,
+)
 from policytool.numerics.verdicts import judgements
 from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.reports.checks import Checks
@@ -179,11 +191,12 @@ def run(
     *calls: LayerCall,
     outputs: tuple[CheckedOutput, ...] = (),
     tolerances: tuple[GivenTolerance, ...] = (),
+    required: Required = Required.OUTPUTS,
     **other: Any,
 ) -> CheckRun:
     """Return a run, on the CPU with synthetic inputs unless it is said otherwise."""
     about: dict[str, Any] = {"device": CPU, "signature": None, "inputs": DRAWN, **other}
-    verdict = judgements.judge_run(calls, outputs, Tolerances(given=tolerances))
+    verdict = judgements.judge_run(calls, outputs, Tolerances(given=tolerances), required)
     return CheckRun(
         calls=calls,
         outputs=outputs,
@@ -197,7 +210,8 @@ def _judged(found: Judgement) -> Judgement:
     if found.given or found.error is None:
         return found
     tolerance = {JudgementSubject.LAYER: 0.008, JudgementSubject.OUTPUT: 0.05}[found.about]
-    ruling = Ruling.MISSED if found.error > tolerance else Ruling.PASSED
+    is_far = found.error > tolerance or found.part is not None
+    ruling = Ruling.MISSED if is_far else Ruling.PASSED
     return replace(
         found,
         tolerance=tolerance,
@@ -286,7 +300,42 @@ def _failing() -> Checks:
     given = output(
         "probabilities", 0.0723, top_1=0.41, reference_at_largest=0.97, candidate_at_largest=0.08
     )
-    return check(run(*_layers(), pool, *shared, lost, outputs=(given,)))
+    origin = Origin(
+        path=pool.path,
+        class_name=pool.class_name,
+        in_code=False,
+        seen_in=None,
+        nonfinite=False,
+    )
+    found = check(run(*_layers(), pool, *shared, lost, outputs=(given,), origin=origin))
+    assert found.check is not None  # for the type
+    advice = Advice(layers=(pool.path, "net/encoder/it's after"), trials=4)
+    return replace(
+        found,
+        check=replace(found.check, advice=advice),
+        arguments=("check", "models/mlp.h5", "--to", "mixed_float16"),
+    )
+
+
+def _blind() -> Checks:
+    """
+    Return a check whose outputs show nothing, one because the reference makes NaN, and one that
+    shows that a channel is lost.
+    """
+    nothing: dict[str, Any] = {"nan_reference": 1000, "nan_candidate": 1000}
+    log = call("net/log", None, 0.0, class_name="Log", along=nothing)
+    whole = output("scores", 2e-3)
+    lost = Part(index=3, squared_error=1e-8, squared_reference=1e-8, squared_candidate=0.0)
+    ends = OutputParts(channel=lost, row=None, range=(0.0, 2.5))
+    dead = OutputParts(channel=None, row=None, range=(0.0, 0.0))
+    outputs = (
+        output("heat", 0.0, **nothing),
+        replace(output("mask", 0.0), parts=dead),
+        replace(whole, parts=ends),
+    )
+    found = check(run(log, call("net/dense", 0.5), outputs=outputs))
+    assert found.check is not None  # for the type
+    return replace(found, check=replace(found.check, advice=Advice(layers=(), trials=6)))
 
 
 def _not_finite() -> Checks:
@@ -310,7 +359,15 @@ def _not_finite() -> Checks:
         "overflowed": 1000,
         "nan_candidate": 1000,
     }
-    return check(run(*calls, outputs=(output("logits", 0.0, dtype="float16", **nothing),)))
+    origin = Origin(
+        path="net/exponential",
+        class_name="Activation",
+        in_code=True,
+        seen_in=None,
+        nonfinite=True,
+    )
+    logits = output("logits", 0.0, dtype="float16", **nothing)
+    return check(run(*calls, outputs=(logits,), origin=origin))
 
 
 def _given() -> Checks:
@@ -619,6 +676,7 @@ CASES: Final = {
     "passing": _passing(),
     "failing": _failing(),
     "all-layers": replace(_failing(), everything=True),
+    "blind": _blind(),
     "not-finite": _not_finite(),
     "given": _given(),
     "training": _training(),

@@ -431,8 +431,8 @@ def test_a_saver_with_a_path_of_its_own_is_found(
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            f"the graph contains the op {op} with a path from the model instead of the saver or "
-            "an asset"
+            f"the graph contains the op {op} with a file path that comes from neither the saver "
+            "nor an asset"
         )
     ]
 
@@ -482,8 +482,8 @@ def test_a_table_filled_from_a_constant_is_found(tmp_path: Path) -> None:
 
     assert reasons(changed(tmp_path, TABLE, put)) == [
         (
-            "the graph contains the op InitializeTableFromTextFileV2 with a path from the "
-            "model instead of the saver or an asset"
+            "the graph contains the op InitializeTableFromTextFileV2 with a file path that "
+            "comes from neither the saver nor an asset"
         )
     ]
 
@@ -636,8 +636,8 @@ def test_a_function_that_an_object_names_may_be_called_with_any_path(
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "the graph contains the op SaveV2 with a path from the model instead of the saver "
-            "or an asset"
+            "the graph contains the op SaveV2 with a file path that comes from neither the "
+            "saver nor an asset"
         )
     ]
 
@@ -676,8 +676,8 @@ def test_a_path_in_the_other_form_of_a_tensor_is_found(tmp_path: Path) -> None:
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "the graph contains the op SaveV2 with a path from the model instead of the saver "
-            "or an asset"
+            "the graph contains the op SaveV2 with a file path that comes from neither the "
+            "saver nor an asset"
         )
     ]
 
@@ -698,8 +698,8 @@ def test_a_path_in_a_separator_is_found(tmp_path: Path, value: dict[str, Any]) -
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "the graph contains the op SaveV2 with a path from the model instead of the saver "
-            "or an asset"
+            "the graph contains the op SaveV2 with a file path that comes from neither the "
+            "saver nor an asset"
         )
     ]
 
@@ -718,8 +718,8 @@ def test_a_path_in_a_variable_is_found(tmp_path: Path) -> None:
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "the graph contains the op SaveV2 with a path from the model instead of the saver "
-            "or an asset"
+            "the graph contains the op SaveV2 with a file path that comes from neither the "
+            "saver nor an asset"
         )
     ]
 
@@ -759,7 +759,8 @@ def test_an_asset_is_no_path_to_save_to(tmp_path: Path, asset: str) -> None:
         graph.assets.add(filename=b"words.txt", tensor={"name": f"{path}:0".encode()})
 
     assert (
-        "the graph contains the op Save with a path from the model instead of the saver or an asset"
+        "the graph contains the op Save with a file path that comes from neither the saver nor an "
+        "asset"
     ) in reasons(changed(tmp_path, SAVED, put))
 
 
@@ -788,8 +789,8 @@ def test_saving_where_variables_are_read_is_found(
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "the graph contains the op SaveV2 with a path from the model instead of the saver "
-            "or an asset"
+            "the graph contains the op SaveV2 with a file path that comes from neither the "
+            "saver nor an asset"
         )
     ]
 
@@ -811,8 +812,8 @@ def test_a_table_filled_where_nobody_gives_the_asset_is_found(tmp_path: Path, by
 
     assert reasons(changed(tmp_path, SAVED, put)) == [
         (
-            "the graph contains the op InitializeTableFromTextFileV2 with a path from the "
-            "model instead of the saver or an asset"
+            "the graph contains the op InitializeTableFromTextFileV2 with a file path that "
+            "comes from neither the saver nor an asset"
         )
     ]
 

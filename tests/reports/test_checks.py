@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling
+from policytool.numerics.check_results.verdicts import JudgementSubject, Required, Ruling
 from policytool.releases.policy import Dynamic
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
@@ -177,13 +177,13 @@ def test_the_verdict_says_what_its_numbers_cannot_tell() -> None:
 
 def test_the_pair_of_a_bad_element_is_told() -> None:
     """Ten where the candidate made two."""
-    assert "\n      10 → 2\n" in rendered("table", CASES["failing"])
+    assert "\n      origin; 10 → 2\n" in rendered("table", CASES["failing"])
     assert rendered("table", CASES["failing"], View(width=200)).count("10 → 2") == 1
 
 
 def test_the_first_layer_that_is_not_finite_is_named_and_stands_first() -> None:
     """In the verdict, and at the top of the layers."""
-    assert "NaN or infinity first appears in layer net/exponential" in sentence("not-finite")
+    assert "NaN or infinity originates in the code of net/exponential" in sentence("not-finite")
     shown = lines("not-finite")
     assert shown[shown.index("layers, worst first") + 3].startswith("  ! net/exponential ")
 
@@ -197,7 +197,7 @@ def test_ten_layers_are_shown_and_the_others_counted() -> None:
     assert "26 more calls not shown, 5 of which exceed their tolerance; use --all-layers" in text
     everything = lines("all-layers", 200)
     layers = everything[everything.index("layers, worst first") + 3 :]
-    layers = layers[: layers.index("")]
+    layers = layers[: layers.index("")] if "" in layers else layers
     calls = report(CASES["failing"])["check"]["runs"][0]["calls"]
     assert len(layers) == len(calls) == 37
     assert report(CASES["failing"]) == report(CASES["all-layers"])
@@ -519,7 +519,7 @@ def test_decibels() -> None:
 @pytest.mark.parametrize("about", JudgementSubject)
 def test_every_ruling_has_words(about: JudgementSubject, ruling: Ruling) -> None:
     """In a verdict of its own."""
-    found = run(call("net/dense", 1e-4), outputs=(output("y", 1e-4),))
+    found = run(call("net/dense", 1e-4), outputs=(output("y", 1e-4),), required=Required.BOTH)
     judged = tuple(
         replace(one, ruling=ruling if one.about is about else one.ruling)
         for one in found.verdict.judgements

@@ -484,7 +484,7 @@ def test_some_limits_are_not_ours_to_raise(limit: limits.Limit, tmp_path: Path) 
     ("bound", "words"),
     [
         ("json-byte=1", "Unknown limit 'json-byte'. Did you mean 'json-bytes'?"),
-        ("json-bytes", "is not NAME=VALUE"),
+        ("json-bytes", "does not have the form NAME=VALUE"),
         ("json-bytes=many", "'many' is not a size"),
         ("json-bytes=0", "'0' is not a size"),
         ("layers=0", "The limit layers cannot be 0"),

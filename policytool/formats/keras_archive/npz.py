@@ -139,8 +139,8 @@ def _heads(probe: Probe, stream: IO[bytes], what: str) -> Iterator[tuple[str, by
             if info.compress_type not in _READ:
                 raise probe.failure(
                     "zip-unsupported",
-                    f"has a {what} that cannot be read: NumPy never compresses {info.filename} in "
-                    "this way",
+                    f"has a {what} that cannot be read: {info.filename} uses a compression method "
+                    "that NumPy never writes",
                 )
             with inner.open(info) as member:
                 yield info.filename, member.read(_HEADER)

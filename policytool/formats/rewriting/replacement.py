@@ -248,7 +248,7 @@ def _raise(error: OSError, shown: str, place: Path) -> NoReturn:
         raise ModelFileError(
             shown,
             "not-writable",
-            f"no file can be created in {where} ({reason}); nothing was changed",
+            f"cannot create a file in {where} ({reason}); nothing was changed",
         ) from error
     raise ModelFileError(
         shown, "write-failed", f"writing failed ({reason}); nothing was changed"

@@ -107,7 +107,7 @@ def observe_ops(graph: Any, definition: Any) -> Iterator[Observation]:
     paths = _Paths(graph, bodies)
     for name in dict.fromkeys(paths.misplaced_ops()):
         where = (
-            "a path from the model instead of the saver or an asset"
+            "a file path that comes from neither the saver nor an asset"
             if ops.path_inputs(name)
             else "an attribute that can contain a file name"
         )

@@ -239,8 +239,8 @@ def _tensor(probe: Probe, entry: Json) -> Tensor:
 def _refuse(probe: Probe) -> NoReturn:
     raise probe.failure(
         "tfjs-manifest",
-        f"has an invalid {MANIFEST}; expected groups with paths and weights; each weight "
-        "needs a name, a shape and a dtype",
+        f"has an invalid {MANIFEST}; expected groups with paths, and weights with a "
+        "name, a shape and a dtype",
     )
 
 

@@ -43,14 +43,14 @@ def companions(path: Path) -> tuple[str, ...]:
         model, _ = jsontext.parse(texts.text(path))
     except jsontext.JsonError as error:
         raise WriteError(
-            "source-changed", f"{error}, but could be read before; run again with --dry-run"
+            "source-changed", f"{error}, but was valid before; run again with --dry-run"
         ) from error
     names = shards(model)
     outside = next((name for name in names if escapes(name)), None)
     if outside is not None:
         raise WriteError(
             "not-rewritable",
-            f"refers to the shard {outside!r} outside its directory, which is not copied; "
+            f"refers to {outside!r}, a shard outside its directory that cannot be copied; "
             "write the output to the directory of the model",
         )
     return names

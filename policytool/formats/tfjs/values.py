@@ -49,7 +49,7 @@ class TfjsValues:
         if place.quantised:
             raise ValuesError("its values are stored quantized")
         if tensor.dtype == _STRING or place.offset is None:
-            raise ValuesError("text in shards, and the data after the text, cannot be read")
+            raise ValuesError("text values, and the values stored after them, cannot be read")
         dtype = numpy_dtype(tensor.dtype)
         try:
             yield from whole(

@@ -44,14 +44,14 @@ def apply(text: str, edits: Sequence[Change]) -> str:
     except yamltext.YamlError as error:
         raise _refuse(str(error)) from error
     if not same(found, wanted):
-        raise _refuse("does not contain the edit")
+        raise _refuse("differs from the expected result")
     return edited
 
 
 def _refuse(problem: str) -> WriteError:
     return WriteError(
         "not-rewritable",
-        f"is YAML that cannot be edited: after the edit, the text {problem}",
+        f"is YAML that cannot be edited: the edited text {problem}",
     )
 
 

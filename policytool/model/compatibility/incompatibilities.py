@@ -308,28 +308,28 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.CONTAINER,
         "keras",
         "tf2.12",
-        "TF 2.12 expects its model class in the module keras.engine",
+        "TF 2.12 expects the model class in the module keras.engine",
         _foreign_module("keras.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
         "tf2.15",
-        "TF 2.15 expects its model class in the module keras.src.engine",
+        "TF 2.15 expects the model class in the module keras.src.engine",
         _foreign_module("keras.src.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "keras",
         "after tf2.15",
-        "its model class is in a module that does not exist in tf_keras",
+        "the model class is in a module that does not exist in tf_keras",
         _foreign_module("tf_keras.src.engine.functional", "keras.src.engine.functional"),
     ),
     _row(
         Obstacle.CONTAINER,
         "h5 keras",  # HDF5 of tf_keras has the module of a model that is nested twice
         "keras3.0 on",
-        "its model class is in a module that does not exist in Keras 3",
+        "the model class is in a module that does not exist in Keras 3",
         _foreign_module("keras.src.models.functional"),
     ),
     _row(
@@ -575,7 +575,7 @@ REFUSALS: Final[tuple[Incompatibility, ...]] = (
         Obstacle.STORAGE,
         "h5",
         "keras3.3",
-        "Keras 3.3 counts the variables of nested models of the class Model differently",
+        "Keras 3.3 counts the variables of nested Model instances differently",
         lambda found: (
             found.traits.nested_graphs
             and "Model" in found.traits.class_names

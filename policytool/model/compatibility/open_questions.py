@@ -98,8 +98,8 @@ def of(
 def _export(document: Document) -> Iterator[Doubt]:
     if document.format == "savedmodel" and (document.config_part is None or not document.nodes):
         reason = (
-            "exported for serving: in Keras 2, load_model returns its signatures or fails, but "
-            "never returns a Keras model"
+            "exported for serving: in Keras 2, load_model either fails or returns only the "
+            "signatures"
         )
         yield Doubt(cause=Cause(kind=Obstacle.CONTAINER, reason=reason), loaders=_KERAS2)
 
@@ -272,7 +272,8 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
         yield _class(alike, f"{name} was not tested in any release")
     elif document.format == "savedmodel" and name in _LOOKUPS:
         yield _class(
-            alike, f"other releases use a different name for the table of {name} in checkpoints"
+            alike,
+            f"other releases use a different name for the lookup table of {name} in checkpoints",
         )
     else:
         if name in _LOOKUPS:
@@ -287,7 +288,7 @@ def _about(document: Document, alike: ObjectGroup) -> Iterator[Doubt]:
         failing = known_arguments.may_fail(alike.kind, name, module=alike.module)
         if failing:
             yield replace(
-                _class(alike, f"{name} could not be rebuilt from its own config when tested"),
+                _class(alike, f"{name} could not be rebuilt from its own config in tests"),
                 loaders=failing,
             )
         unknown = known_arguments.unknown_keys(alike.kind, name, tuple(alike.config))

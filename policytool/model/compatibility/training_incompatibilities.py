@@ -281,7 +281,7 @@ REFUSALS: Final[tuple[TrainingRow, ...]] = (
     _row(
         "h5",
         "keras3.0 on",
-        "Keras 3 does not find the optimizer Lamb in HDF5 files",
+        "Keras 3 does not find the Lamb optimizer in HDF5 files",
         lambda found: found.outer.lower() == "lamb",
     ),
     _row(
@@ -373,7 +373,7 @@ LOST: Final[tuple[TrainingRow, ...]] = (
         "the archive contains no state for the optimizer, which is from optimizers.legacy; "
         "training restarts at step 0 with empty slots",
         lambda found: _is_legacy(found.optimizer) and not _state_at(found, INNER_STATE[0]),
-        "save models with such an optimizer as HDF5 or as a SavedModel",
+        "save the model as HDF5 or as a SavedModel instead",
     ),
 )
 """

@@ -85,7 +85,7 @@ def verdict(found: TrainingEvidence, loader: str) -> TrainingVerdict:
         )
     own = next((one for one in objects if one.is_own), None)
     if own is not None:
-        return TrainingVerdict(doubt=f"{own.words} is custom and must be in custom_objects")
+        return TrainingVerdict(doubt=f"{own.words} is custom and must be passed in custom_objects")
     return TrainingVerdict(doubt=_ownerless(found))
 
 

@@ -145,7 +145,7 @@ def _objection_parts(
     if objection.broken:
         yield (
             Obstacle.CLASS,
-            f"{name} cannot be rebuilt, not even in the release that wrote it",
+            f"{name} cannot be rebuilt, even in the release that wrote it",
             (),
         )
     if objection.refused:

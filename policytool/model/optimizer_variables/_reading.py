@@ -198,7 +198,7 @@ def _state_by_position(
         tensor.shape != position.shape for tensor, position in zip(stored, wanted, strict=False)
     ):
         raise UnmappedError(
-            f"its {len(stored)} variables do not match those of {optimizer.class_name} for "
+            f"its {len(stored)} variables do not match the state of {optimizer.class_name} for "
             f"{len(trainable)} trainable weights"
         )
     placed = list(zip(wanted, stored, strict=True))

@@ -24,7 +24,7 @@ def render(policy: Policy | PolicyMap) -> str:
     if policy.quantization:
         if policy.quantization.mode not in _MODES:
             raise SpellingError(
-                f"{TITLE} quantizes only to int8 (3.1) and float8 (3.3), not to "
+                f"{TITLE} supports only int8 (since 3.1) and float8 (since 3.3) quantization, not "
                 f"{policy.quantization.mode}"
             )
         return policy.name

@@ -36,8 +36,8 @@ class Measured:
 
     call: LayerCall
     judgement: Judgement | None
-    is_first: bool
-    """Whether it is the first in which the candidate makes NaN or infinity."""
+    mark: str = ""
+    """What it is: the origin, or else the first that makes NaN or infinity."""
 
     @property
     def worst(self) -> CheckedOutput | None:
@@ -69,7 +69,7 @@ class Measured:
         judged = self.judgement is not None and (self.is_missed or self.judgement.error is not None)
         above = excess(self.judgement) if judged and self.judgement is not None else 0.0
         return (
-            self.is_first,
+            bool(self.mark),
             self.is_missed,
             above,
             _rank(self.isolated_error),
@@ -103,11 +103,16 @@ def calls_by_error(run: CheckRun) -> list[Measured]:
     judged = {
         one.path: one for one in run.verdict.judgements if one.about is JudgementSubject.LAYER
     }
+    first, mark = (
+        (run.origin.path, "origin")
+        if run.origin is not None
+        else (run.verdict.first_not_finite, "first NaN or Inf")
+    )
     calls = [
         Measured(
             call=call,
             judgement=judged.get(call.place),
-            is_first=call.place == run.verdict.first_not_finite,
+            mark=mark if call.place == first else "",
         )
         for call in run.calls
     ]
@@ -192,7 +197,7 @@ def _dtype(one: Measured) -> Cell:
 
 
 def _remarks(one: Measured) -> Iterator[str]:
-    if one.is_first:
-        yield "first NaN or Inf"
+    if one.mark:
+        yield one.mark
     if one.worst is not None:
-        yield from remarks(one.worst, far=one.is_missed or one.is_first)
+        yield from remarks(one.worst, far=one.is_missed or bool(one.mark))

@@ -94,4 +94,11 @@ def _is_missed(one: Judged) -> bool:
 
 
 def _remarks(one: Judged) -> str:
-    return "; ".join(remarks(one[0], far=_is_missed(one)))
+    output, judgement = one
+    part = judgement.part if judgement is not None else None
+    kind = judgement.not_comparable if judgement is not None else None
+    own = [
+        *([f"not comparable: {kind.value}"] if kind is not None else []),
+        *([f"{part.kind} {part.index}: error {figure(part.error)}"] if part is not None else []),
+    ]
+    return "; ".join([*own, *remarks(output, far=_is_missed(one))])

@@ -211,15 +211,17 @@ def origin(run: CheckRun, found: Origin) -> str:
     """Return what causes the error of a run that failed."""
     layer = f"{found.path} ({found.class_name})"
     if found.in_reference:
-        return f"NaN or infinity is made in layer {layer} of the reference"
+        return f"NaN or infinity originates in layer {layer} of the reference"
     if found.nonfinite:
         reasons = "; ".join(_overflow_reasons(run, found.path))
-        what = "NaN or infinity is made"
         where = f"in the code of {layer}" if found.in_code else f"in layer {layer}"
-        return f"{what} {where}{f' ({reasons})' if reasons else ''}"
+        return f"NaN or infinity originates {where}{f'; {reasons}' if reasons else ''}"
     if found.seen_in is not None:
-        return f"the error is made by the rounding of the output of {layer}, before {found.seen_in}"
-    return f"the error is made in {'the code of' if found.in_code else 'layer'} {layer}"
+        return (
+            f"the error originates in the rounding of the output of layer {layer}, which layer "
+            f"{found.seen_in} amplifies"
+        )
+    return f"the error originates in {'the code of' if found.in_code else 'layer'} {layer}"
 
 
 def _not_comparable(found: CheckVerdict) -> Iterator[str]:

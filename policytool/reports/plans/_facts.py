@@ -45,7 +45,7 @@ def facts(migration: Migration) -> Iterator[Fact]:
     yield from _predictions(migration)
     if plan.state is not None:
         yield Fact(
-            label="optimizer", text="its state moves to the location that the release expects"
+            label="optimizer", text="its state is moved to the location that the release expects"
         )
     if not plan.is_empty and not plan.refusals:
         yield from _releases(migration)

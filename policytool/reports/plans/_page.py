@@ -74,7 +74,7 @@ def _verdict(migration: Migration) -> Verdict:
     match status:
         case Status.UNCHANGED:
             reason = (
-                f"{plan.suffix} applies to no layer; the reasons are below"
+                f"{plan.suffix} applies to no layer, for the reasons below"
                 if plan.kept
                 else "nothing to change"
             )

@@ -224,8 +224,8 @@ def crash(number: int) -> Crash:
     if hasattr(signal, "SIGPROF") and number == signal.SIGPROF:
         most = limits.CALL_SECONDS
         what = (
-            f"was stopped after {most.value} seconds of CPU time in one library call, which "
-            "damaged HDF5 files can cause"
+            f"was stopped after {most.value} seconds of CPU time in one library call, "
+            "possibly because of a damaged HDF5 file"
         )
         how = f"{what}; raise the limit with --limit {most.name}={2 * most.value}"
         return Crash(code="worker-timeout", how=how)

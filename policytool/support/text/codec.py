@@ -246,7 +246,7 @@ def _union(members: tuple[Any, ...]) -> Read:
     if all(map(is_dataclass, others)):
         by_keys = {frozenset(field.name for field in fields(one)): reader(one) for one in others}
     if len(by_keys) < len(others):
-        raise TypeError("members of a union that no field tells apart have no form in JSON")
+        raise TypeError("union members without a distinguishing field have no form in JSON")
     return lambda found: (
         None if found is None else by_keys[frozenset(_check(found, dict, "an object"))](found)
     )

@@ -82,7 +82,7 @@ def parse(text: str | bytes) -> tuple[Json, tuple[str, ...]]:
         # an integer of more digits than Python converts, which takes the square of their number
         raise JsonError(
             "invalid-json",
-            f"contains an integer of more than {sys.get_int_max_str_digits()} digits, "
+            f"contains an integer with more than {sys.get_int_max_str_digits()} digits, "
             "which configs never need",
         ) from error
     most = limits.JSON_DEPTH.value

@@ -167,4 +167,4 @@ def _varint(data: bytes | memoryview, position: int, stop: int) -> tuple[int, in
         value |= (byte & (_MORE - 1)) << (_BITS * step)
         if byte < _MORE:
             return value, position + step + 1
-    raise WireError(f"a number of more than {_LONGEST_VARINT} bytes at byte {position}")
+    raise WireError(f"a number with more than {_LONGEST_VARINT} bytes at byte {position}")

@@ -223,8 +223,8 @@ class _Composer:
             if name == "DocumentStartEvent" and root is not None:
                 raise YamlError(
                     "invalid-yaml",
-                    "holds several YAML documents, the second at line "
-                    f"{event.start_mark.line + 1}; a model is a single document",
+                    "contains several YAML documents, the second at line "
+                    f"{event.start_mark.line + 1}; expected a single document",
                 )
             if name in {"ScalarEvent", "AliasEvent"}:
                 done: YamlNode | None = (
@@ -327,7 +327,7 @@ class _Composer:
         if any(node is target for node, _ in self._open):
             raise YamlError(
                 "invalid-yaml",
-                f"contains a value that contains itself through the alias *{event.anchor} "
+                f"contains a value that refers to itself through the alias *{event.anchor} "
                 f"at line {line}",
             )
         node = YamlNode(kind="alias", target=target)
@@ -344,7 +344,7 @@ class _Composer:
         if node.size > self._most:
             raise YamlError(
                 "yaml-limit",
-                "contains, after its aliases are expanded, "
+                "contains (with aliases expanded) "
                 f"{limits.YAML_VALUES.exceeded_message(node.size, counting=True)}",
             )
         if node.depth > self._deepest + 1:
@@ -361,7 +361,7 @@ def _key(node: YamlNode, line: int) -> str:
     if held.kind != "scalar":
         raise YamlError(
             "invalid-yaml",
-            (f"has a key that is not text, before line {line + 1}; the keys of a config are names"),
+            (f"has a key that is not text, before line {line + 1}; config keys must be strings"),
         )
     return held.scalar if isinstance(held.scalar, str) else json.dumps(held.scalar)
 
@@ -385,8 +385,8 @@ def _foreign(tag: str, line: int) -> YamlError:
         )
     return YamlError(
         "yaml-tag",
-        f"has the tag {_display(tag)} at line {line + 1}, which is not plain data and which "
-        "policytool never constructs",
+        f"has the tag {_display(tag)} at line {line + 1}; policytool supports only tags for plain "
+        "data",
     )
 
 

@@ -117,7 +117,7 @@ class Feeder:
         arrays, hows, ignored = array_files.read_arrays(self.wanted["file"], self.slots, recipes)
         if ignored:
             self.notes.append(
-                "ignored {} {} in the inputs file: the model has no such input".format(
+                "ignored {} {} in the inputs file: the model has no matching input".format(
                     "array" if len(ignored) == 1 else "arrays",
                     ", ".join("`{}`".format(name) for name in ignored),
                 )

@@ -65,7 +65,7 @@ def measure_graph(
         if missing:
             raise Refused(
                 "no-signature",
-                "the file has no signature {}; it has: {}".format(
+                "the file has no signature {}; available signatures: {}".format(
                     ", ".join(missing), ", ".join(sorted(found))
                 ),
             )

@@ -121,7 +121,7 @@ def chosen(tf: Any, policy: str, device: str) -> list[Rewrite]:
     if tuple(int(part) for part in tf.__version__.split(".")[:2]) < _FIRST:
         text = (
             "TensorFlow {} cannot run the original graph and the rewritten graph together; "
-            "specify an interpreter with TensorFlow 2.9 or later with --python"
+            "use --python to specify an interpreter with TensorFlow 2.9 or later"
         )
         raise Refused("no-rewrite", text.format(tf.__version__))
     found = [rewrite for rewrite in _candidates(policy, on_gpu=on_gpu) if _works(tf, rewrite)]
@@ -139,7 +139,7 @@ def rewritten(graph_def: Any, kept: Sequence[str], rewrite: Rewrite) -> Any:
     try:
         return grappler.optimised(graph_def, kept, rewrite.option, rewrite.device)
     except Exception as error:  # whatever C++ raises through the bindings
-        text = "TensorFlow's pass {} fails on this graph ({})"
+        text = "the TensorFlow pass {} fails on this graph ({})"
         if rewrite.emulates and grappler.has_old_loops(graph_def):
             text += (
                 ", which contains TensorFlow 1 loops; use another pass with --to "
@@ -191,9 +191,7 @@ def _candidates(policy: str, *, on_gpu: bool) -> list[Rewrite]:
         return [Rewrite(CUDA, grappler.GPU, _SAID[CUDA])]
     return [
         Rewrite(EMULATED, grappler.CPU, _SAID[EMULATED]),
-        Rewrite(
-            CUDA, grappler.GPU, _SAID[CUDA] + ", whose result runs on the CPU's float16 kernels"
-        ),
+        Rewrite(CUDA, grappler.GPU, _SAID[CUDA] + ", run with float16 kernels on the CPU"),
     ]
 
 
@@ -226,17 +224,17 @@ def _what_would_do(tf: Any, policy: str, *, on_gpu: bool) -> str:
     if on_gpu:
         text = (
             "TensorFlow {} is not built for CUDA and cannot rewrite graphs for a GPU; "
-            "use --device cpu to emulate float16 (TensorFlow 2.9 or later)"
+            "use --device cpu to emulate float16 (requires TensorFlow 2.9 or later)"
         )
     elif policy == FLOAT16:
         text = (
-            "TensorFlow {} cannot emulate float16 on a CPU; specify an interpreter with "
-            "TensorFlow 2.9 or later with --python, or use a GPU with --device gpu:0"
+            "TensorFlow {} cannot emulate float16 on a CPU; use --python to specify an "
+            "interpreter with TensorFlow 2.9 or later, or use a GPU with --device gpu:0"
         )
     else:
         text = (
-            "TensorFlow {} cannot rewrite graphs to bfloat16 here: this needs TensorFlow 2.9 or "
-            "later (or 2.5 with TF_ENABLE_ONEDNN_OPTS=1), oneDNN enabled, and a processor with "
-            "bfloat16 support in oneDNN (AVX-512)"
+            "TensorFlow {} cannot rewrite graphs to bfloat16 on this machine: this requires "
+            "TensorFlow 2.9 or later (or 2.5 with TF_ENABLE_ONEDNN_OPTS=1), oneDNN, and a "
+            "processor on which oneDNN supports bfloat16 (AVX-512)"
         )
     return text.format(tf.__version__)

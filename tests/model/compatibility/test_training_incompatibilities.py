@@ -44,7 +44,7 @@ STATE: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = json.loads(
     (FIXTURES / "training_state.json").read_text(encoding="utf-8")
 )
 OPTIMIZERS: Final = {
-    "Keras 3 does not find the optimizer Lamb in HDF5 files",
+    "Keras 3 does not find the Lamb optimizer in HDF5 files",
     "the optimizer is registered as Custom",
     "Keras 2 cannot rebuild a LossScaleOptimizer around this optimizer",
     "the LossScaleOptimizer was saved before the first step and has no name",

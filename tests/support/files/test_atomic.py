@@ -372,11 +372,11 @@ def test_an_older_backup_keeps_its_name_until_the_new_one_has_it(
 @pytest.mark.parametrize(
     ("how", "said", "left"),
     [
-        ({}, "x may be new", {"x": b"new"}),
-        ({"overwrite": True}, "x may be new", {"x": b"new"}),
+        ({}, "x may be the new file", {"x": b"new"}),
+        ({"overwrite": True}, "x may be the new file", {"x": b"new"}),
         (
             {"backup": True},
-            r"x may be new or missing, and x\.bak its original",
+            r"x may be the new file or missing, and x\.bak the original",
             {"x": b"new", "x.bak": b"original"},
         ),
     ],
@@ -404,7 +404,7 @@ def test_what_cannot_be_taken_back_is_told(
 
     monkeypatch.setattr(_copying, "sync_directory", fail_from_now_on)
     with pytest.raises(
-        atomic.NotTakenBackError, match=f"failing, and it could not be undone: {said}$"
+        atomic.NotTakenBackError, match=f"failing, and the change could not be undone: {said}$"
     ):
         _publish(
             target, b"new", **{**how, **({"backup": tmp_path / "x.bak"} if "backup" in how else {})}
@@ -433,7 +433,8 @@ def test_a_directory_that_cannot_be_put_back_is_told(
 
     monkeypatch.setattr(os, "rename", renaming)
     with pytest.raises(
-        atomic.NotTakenBackError, match=r"x may be new or missing, and x\.bak its original$"
+        atomic.NotTakenBackError,
+        match=r"x may be the new file or missing, and x\.bak the original$",
     ):
         _directory(
             target,

@@ -46,8 +46,8 @@ LITTLE: Final = (
 )
 
 STUCK: Final = (
-    "stopped after 0.5 seconds of CPU time in one library call, which damaged HDF5 files "
-    "can cause. Raise the limit with --limit call-seconds=1.0"
+    "stopped after 0.5 seconds of CPU time in one library call, possibly because of a "
+    "damaged HDF5 file. Raise the limit with --limit call-seconds=1.0"
 )
 
 CRASH: Final = (

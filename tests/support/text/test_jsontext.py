@@ -138,7 +138,7 @@ def test_keys_that_stand_twice_are_named(text: str, value: Json, repeated: tuple
         ("", "Expecting value at line 1, column 1"),
         ('{"a": \n 1,}', "at line 2"),
         (b'{"a": "\xff"}', "is not UTF-8 text (byte 7)"),
-        ("9" * 5000, "contains an integer of more than 4300 digits"),
+        ("9" * 5000, "contains an integer with more than 4300 digits"),
     ],
 )
 def test_errors_say_where(text: str | bytes, words: str) -> None:

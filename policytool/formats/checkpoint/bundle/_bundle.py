@@ -64,7 +64,7 @@ class Bundle:
         """
         if entry.dtype != _entries.STRING or entry.slices:
             raise BundleError(
-                "checkpoint-unsupported", f"{entry.key} is not an unpartitioned string tensor"
+                "checkpoint-unsupported", f"{entry.key} is partitioned or is not a string tensor"
             )
         return _values.strings(self._shards, entry)
 
@@ -187,8 +187,8 @@ def _header(
     if header.version.min_consumer > _VERSION or _VERSION in header.version.bad_consumers:
         raise BundleError(
             "checkpoint-unsupported",
-            f"{name} requires a reader of version {header.version.min_consumer}, but "
-            f"policytool supports version {_VERSION}",
+            f"{name} requires reader version {header.version.min_consumer}, but "
+            f"policytool supports only version {_VERSION}",
         )
     if header.shards < 1:
         raise ValueError(f"it declares {header.shards} data files")

@@ -35,8 +35,8 @@ class NotTakenBackError(OSError):
     """The system failed, and failed again to take back what was done; each file is whole."""
 
     def __init__(self, error: OSError, target: Path, backup: Path | None) -> None:
-        other = f" or missing, and {backup.name} its original" if backup is not None else ""
-        done = f"and it could not be undone: {target.name} may be new{other}"
+        other = f" or missing, and {backup.name} the original" if backup is not None else ""
+        done = f"and the change could not be undone: {target.name} may be the new file{other}"
         super().__init__(error.errno, f"{error.strerror}, {done}")
 
 

@@ -1,0 +1,301 @@
+"""
+``check`` on models with one planted weakness: it fails, names the planted place, and prints a
+command with which the check passes; models without a weakness pass.
+
+``tests/helpers/planted_failures.py`` writes the models. ``POLICYTOOL_PLANTED_SEEDS=4,5`` selects
+other placements of the weaknesses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from policytool.commands import check as checks
+from policytool.commands.check import CheckOptions
+from policytool.formats import discovery
+from policytool.migration.planning.options import Assignment, Options
+from tests.compat.asking import ENVIRONMENT
+from tests.helpers.paths import ROOT
+from tests.helpers.planted_failures import HARMLESS, LIBRARIES, WEAK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+
+    Find = Callable[[str, str, int], "Planted"]
+    Checked = Callable[..., "Answer"]
+
+pytestmark = [pytest.mark.compat, pytest.mark.slow]
+
+SEEDS: Final = tuple(map(int, os.environ.get("POLICYTOOL_PLANTED_SEEDS", "1").split(",")))
+"""Read before the tests: their own environment has no variable of policytool's."""
+
+SECONDS: Final = 600
+PASSED, FAILED = 0, 1
+UPCAST: Final = (("keras", "group-normalization"),)
+"""Weaknesses that a library does not have, because it computes the layer in float32."""
+
+BY_NATURE: Final = ("nan-reference",)
+"""Weaknesses that float32 has too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planted:
+    """A line of ``cases.json``, and where it was written."""
+
+    directory: Path
+    case: Mapping[str, Any]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The paths that an origin may name."""
+        return self.case["place"], *self.case["also"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """How a ``check`` ended."""
+
+    code: int
+    check: Mapping[str, Any]
+    stderr: str
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        """The only run of the check."""
+        (found,) = self.check["runs"]
+        return dict(found)
+
+    @property
+    def advice(self) -> Mapping[str, Any] | None:
+        """The layers to keep in float32."""
+        found: Mapping[str, Any] | None = self.check["advice"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def find(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Find:
+    """Return a function that finds a planted model; those of a library are written once."""
+
+    @cache
+    def written(library: str, seed: int) -> Mapping[str, Planted]:
+        directory = tmp_path_factory.mktemp(f"{library}-{seed}").resolve()
+        script = ROOT / "tests/helpers/planted_failures.py"
+        command = [str(compat_python), str(script), str(directory), "--library", library]
+        done = subprocess.run(
+            [*command, "--seed", str(seed)],
+            env={**os.environ, **ENVIRONMENT},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        listed = json.loads((directory / "cases.json").read_text(encoding="utf-8"))
+        return {case["name"]: Planted(directory=directory, case=case) for case in listed}
+
+    return lambda library, name, seed: written(library, seed)[name]
+
+
+@pytest.fixture(scope="module")
+def checked(compat_python: Path, find: Find) -> Checked:
+    """Return a function that runs ``check`` on a planted model, once for the same options."""
+
+    @cache
+    def check(library: str, name: str, seed: int, *options: str) -> Answer:
+        planted = find(library, name, seed)
+        case = planted.case
+        policy = () if case["to"] is None else ("--to", case["to"])
+        given = ("check", case["model"], *policy, "--inputs", case["inputs"], *case["arguments"])
+        usual = ("--python", str(compat_python), "--format", "json")
+        return run(planted.directory, (*given, *usual, *options))
+
+    return check
+
+
+def run(directory: Path, arguments: tuple[str, ...]) -> Answer:
+    """Run the command line of this tree in a directory."""
+    done = subprocess.run(
+        [sys.executable, "-m", "policytool", *arguments],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    is_json = done.stdout.startswith("{")
+    assert done.returncode in {PASSED, FAILED}, done.stderr[-2000:]
+    return Answer(
+        code=done.returncode,
+        check=json.loads(done.stdout)["check"] if is_json else {},
+        stderr=done.stderr,
+    )
+
+
+def cases(*names: str, without: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """Return each case with each library and each seed."""
+    listed = [
+        (library, name, seed)
+        for library in LIBRARIES
+        for name in names
+        for seed in SEEDS
+        if name not in without and (library, name) not in UPCAST
+    ]
+    ids = [f"{library}-{name}-{seed}" for library, name, seed in listed]
+    return pytest.mark.parametrize(("library", "name", "seed"), listed, ids=ids)
+
+
+def path_of(place: str) -> str:
+    """Return the path in the place of a call, which may have the number of the call."""
+    return re.sub(r" \(call \d+\)$", "", place)
+
+
+@cases(*WEAK, without=BY_NATURE)
+def test_only_the_planted_weakness_fails(
+    find: Find, tools: TensorFlowTools, library: str, name: str, seed: int
+) -> None:
+    """With the layers in float32 that were chosen by hand, the check passes."""
+    planted = find(library, name, seed)
+    case = planted.case
+    (model,) = discovery.inputs([str(planted.directory / case["model"])])
+    allowed = replace(
+        tools,
+        trust="--trust" in case["arguments"],
+        custom_objects=tuple(case["arguments"][1:]),
+        path=(str(planted.directory),),
+    )
+    kept = tuple(Assignment(pattern=re.escape(one), policy="float32") for one in case["repair"])
+    found = checks.check(
+        model,
+        None,
+        CheckOptions(
+            candidate=Options(to=case["to"], assignments=kept),
+            inputs=planted.directory / case["inputs"],
+        ),
+        allowed,
+    )
+    assert found.passed, [one for run in found.runs for one in run.verdict.missed]
+
+
+@cases(*WEAK)
+def test_planted_weakness_fails_the_check(
+    checked: Checked, library: str, name: str, seed: int
+) -> None:
+    """The outputs are worse than rounding explains, in all or in a row or channel."""
+    found = checked(library, name, seed)
+    assert found.code == FAILED
+    assert found.check["passed"] is False
+
+
+@cases(*WEAK)
+def test_origin_is_the_planted_place(
+    find: Find, checked: Checked, library: str, name: str, seed: int
+) -> None:
+    """The report names the layer, the op, or the custom layer whose code fails."""
+    planted = find(library, name, seed)
+    origin = checked(library, name, seed).run["origin"]
+    assert origin is not None
+    assert path_of(origin["path"]) in planted.places, origin
+    if path_of(origin["path"]) == planted.case["place"]:
+        assert origin["class_name"] == planted.case["class_name"]
+        assert origin["code_of"] is planted.case["code_of"]
+    assert path_of(origin["path"]) in origin["reason"]
+
+
+@cases(*WEAK, without=BY_NATURE)
+def test_printed_command_makes_the_check_pass(
+    checked: Checked, find: Find, library: str, name: str, seed: int
+) -> None:
+    """The advice is a command that the tool accepts and that exits with 0."""
+    planted = find(library, name, seed)
+    advice = checked(library, name, seed).advice
+    assert advice is not None
+    assert advice["verified"] is True
+    assert advice["layers"]
+    assert advice["trials"] >= 1
+    program, *arguments = advice["command"]
+    assert program == "policytool"
+    repaired = run(planted.directory, tuple(arguments))
+    assert repaired.code == PASSED, repaired.stderr[-1000:]
+    if repaired.check:
+        assert repaired.check["passed"] is True
+
+
+@cases(*BY_NATURE)
+def test_no_command_is_printed_if_float32_fails_too(
+    checked: Checked, library: str, name: str, seed: int
+) -> None:
+    """NaN in the reference is named, and no set of layers is advised."""
+    advice = checked(library, name, seed).advice
+    assert advice is None or not (advice["verified"] or advice["layers"] or advice["command"])
+
+
+@cases("shared-nested")
+def test_second_call_of_a_shared_layer_is_named(
+    find: Find, checked: Checked, library: str, name: str, seed: int
+) -> None:
+    """The first call of the same layer is not at fault, and the reason says which one is."""
+    call = find(library, name, seed).case["call"]
+    origin = checked(library, name, seed).run["origin"]
+    assert f"(call {call})" in f"{origin['path']} {origin['reason']}"
+
+
+@cases(*HARMLESS)
+def test_model_without_a_weakness_passes(
+    checked: Checked, library: str, name: str, seed: int
+) -> None:
+    """Clean models, masks of minus infinity and dead outputs pass, without an origin or advice."""
+    found = checked(library, name, seed)
+    assert found.code == PASSED, found.run["verdict"]["sentence"]
+    assert found.check["passed"] is True
+    assert found.run["origin"] is None
+    assert found.advice is None
+
+
+@pytest.mark.parametrize("library", [library for library, _ in UPCAST])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_layer_that_the_library_upcasts_passes(checked: Checked, library: str, seed: int) -> None:
+    """Keras 3 computes GroupNormalization in float32 under every policy."""
+    (name,) = (name for one, name in UPCAST if one == library)
+    assert checked(library, name, seed).code == PASSED
+
+
+@cases("dead-output")
+def test_dead_output_is_not_comparable(
+    find: Find, checked: Checked, library: str, name: str, seed: int
+) -> None:
+    """An output that is zero for all inputs shows nothing, and the other output does."""
+    dead = find(library, name, seed).case["not_comparable"]
+    outputs = checked(library, name, seed).run["outputs"]
+    found = {one["name"].rpartition("/")[2]: one["verdict"]["not_comparable"] for one in outputs}
+    assert {name for name, why in found.items() if why is not None} == set(dead)
+
+
+@cases("attention-mask")
+def test_required_layers_fail_on_a_harmless_mask(
+    checked: Checked, library: str, name: str, seed: int
+) -> None:
+    """Scores of minus infinity are outside the tolerance of their layer, which can be required."""
+    assert checked(library, name, seed, "--require", "layers").code == FAILED
+
+
+@cases(*WEAK, without=BY_NATURE)
+def test_places_are_layers_or_ops_of_the_model(
+    find: Find, checked: Checked, library: str, name: str, seed: int
+) -> None:
+    """The planted paths are those that ``check`` reports, so that an origin can name them."""
+    calls = {call["path"] for call in checked(library, name, seed).run["calls"]}
+    assert set(find(library, name, seed).places) <= calls

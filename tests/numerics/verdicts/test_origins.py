@@ -1,0 +1,177 @@
+"""Which call is to blame for an error, and which layers of the file then stay in float32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from policytool.numerics.check_results.layers import CallTrace
+from policytool.numerics.verdicts import kept_layers, origins
+from policytool.numerics.verdicts.kept_layers import Choices
+from policytool.numerics.verdicts.origins import Blame
+from tests.helpers.example_checks import call, measured, output, run
+
+SPOILED: Any = {"overflowed": 10, "infinite_candidate": 10}
+
+
+def traced(
+    path: str,
+    producers: tuple[int, ...] = (),
+    *,
+    within: int | None = None,
+    begun: int = 0,
+    own: float | None = None,
+    rounding: float | None = None,
+    **other: Any,
+) -> Any:
+    """Return a call of a diagnosis; ``own`` and ``rounding`` are the parts of its error."""
+    spoiled = other.pop("gets_nonfinite", False)
+    is_op = other.pop("is_op", False)
+    made = call(path, other.pop("isolated", 1e-4), **other)
+    (one,) = made.outputs
+    split = replace(
+        one,
+        own=None if own is None else measured(own),
+        rounding=None if rounding is None else measured(rounding),
+    )
+    trace = CallTrace(
+        begun=begun, within=within, is_op=is_op, producers=producers, gets_nonfinite=spoiled
+    )
+    return replace(made, outputs=(split,), trace=trace)
+
+
+def model(*calls: Any, wrong: dict[str, Any] | None = None) -> Any:
+    """Return a run of these calls in a model, whose output is wrong."""
+    root = replace(
+        traced("net", isolated=None, begun=-1, is_model=True, children=len(calls)),
+    )
+    inside = [
+        replace(
+            one,
+            trace=replace(
+                one.trace, within=len(calls) if one.trace.within is None else one.trace.within
+            ),
+        )
+        for one in calls
+    ]
+    return run(*inside, root, outputs=(output("y", 0.5, **(wrong or {})),))
+
+
+def places(found: Any) -> list[tuple[str, Blame, bool]]:
+    """Return the charges of a run by path."""
+    return [(found.calls[one.call].path, one.blame, one.in_code) for one in origins.charges(found)]
+
+
+def test_what_gets_infinity_does_not_make_it() -> None:
+    """The layer that makes it is to blame, and not the one that shows it."""
+    found = model(
+        traced("net/a", begun=0),
+        traced("net/b", (0,), begun=1, along=SPOILED),
+        traced("net/c", (1,), begun=2, along=SPOILED, gets_nonfinite=True),
+        wrong=SPOILED,
+    )
+    assert places(found)[0] == ("net/b", Blame.NONFINITE, False)
+
+
+def test_code_between_two_layers_is_to_blame_for_what_enters_the_second() -> None:
+    """``net/block`` makes infinity after its first layer, before its second."""
+    found = model(
+        traced("net/block/one", within=2, begun=1),
+        traced("net/block/two", (0,), within=2, begun=2, along=SPOILED, gets_nonfinite=True),
+        traced("net/block", begun=0, children=2, along=SPOILED),
+        wrong=SPOILED,
+    )
+    assert places(found)[0] == ("net/block", Blame.NONFINITE, True)
+
+
+def test_infinity_that_no_output_shows_is_not_to_blame() -> None:
+    """An attention mask holds it, and the outputs are only imprecise."""
+    found = model(
+        traced("net/mask", begun=0, along=SPOILED),
+        traced("net/weak", (0,), begun=1, isolated=0.4),
+    )
+    assert places(found) == [("net/weak", Blame.ERROR, False)]
+
+
+def test_rounding_is_charged_to_what_rounds() -> None:
+    """A layer that is exact for its rounded inputs only shows the error."""
+    found = model(
+        traced("net/weak", begun=0),
+        traced("net/reshape", (0,), begun=1, isolated=0.0, is_op=True),
+        traced("net/head", (1,), begun=2, isolated=0.4, own=0.0, rounding=0.4, compute="float32"),
+    )
+    assert places(found) == [("net/weak", Blame.ROUNDING, False)]
+    (charge,) = origins.charges(found)
+    assert origins.origin(found, charge).seen_in == "net/head"
+
+
+def test_an_error_of_its_own_is_charged_to_a_layer_whatever_is_rounded() -> None:
+    """Both parts are above the tolerance."""
+    found = model(
+        traced("net/a", begun=0),
+        traced("net/weak", (0,), begun=1, isolated=0.6, own=0.5, rounding=0.3),
+    )
+    assert places(found) == [("net/weak", Blame.ERROR, False)]
+
+
+def test_the_innermost_call_with_an_error_is_charged() -> None:
+    """The layer around it shows the same error."""
+    found = model(
+        traced("net/block/weak", within=1, begun=1, isolated=0.4),
+        traced("net/block", begun=0, children=1, isolated=0.4),
+    )
+    assert places(found) == [("net/block/weak", Blame.ERROR, False)]
+
+
+def test_a_run_that_was_not_traced_charges_nothing() -> None:
+    """There is nothing to go by."""
+    assert origins.charges(run(call("net/a", 0.5), outputs=(output("y", 0.5),))) == ()
+
+
+CHOICES = Choices(paths=("net", "net/a", "net/b", "net/block", "net/block/inner", "net/last"))
+
+
+@pytest.mark.parametrize(
+    ("path", "other", "kept"),
+    [
+        ("net/b", {}, {"net/b"}),
+        ("net/square", {"is_op": True}, {"net/a"}),
+        ("net/unknown", {}, {"net/a"}),
+    ],
+)
+def test_ops_are_represented_by_what_makes_their_inputs(
+    path: str, other: dict[str, Any], kept: set[str]
+) -> None:
+    """A layer that can be chosen stands for itself."""
+    found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4, **other))
+    assert kept_layers.propose(found, CHOICES) == kept
+
+
+def test_a_layer_inside_a_custom_one_is_kept_with_all_of_it() -> None:
+    """The custom layer casts what its inner layers get."""
+    found = model(
+        traced("net/block/weak", within=1, begun=1, isolated=0.4),
+        traced("net/block", begun=0, children=1),
+    )
+    assert kept_layers.propose(found, CHOICES) == {"net/block", "net/block/inner"}
+
+
+def test_neighbours_are_what_kept_layers_get_and_give() -> None:
+    """One step in both directions."""
+    found = model(
+        traced("net/a", begun=0),
+        traced("net/b", (0,), begun=1),
+        traced("net/last", (1,), begun=2),
+    )
+    assert kept_layers.neighbours(found, {"net/b"}, CHOICES) == {"net/a", "net/last"}
+
+
+def test_layers_are_ranked_by_what_they_lose() -> None:
+    """By their error, or by the values that become zero."""
+    found = model(
+        traced("net/a", begun=0, isolated=0.01),
+        traced("net/b", (0,), begun=1, along={"flushed": 500}),
+    )
+    assert kept_layers.by_loss(found, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
