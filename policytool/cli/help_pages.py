@@ -126,7 +126,7 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "check": (
         ("0", "all errors are within their tolerances"),
-        ("1", "an error exceeds its tolerance"),
+        ("1", "an error exceeds its tolerance, the metric is worse, or there is a regression"),
         _USAGE,
         _FAILURE,
         _NO_MODEL,
