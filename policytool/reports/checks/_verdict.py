@@ -58,7 +58,10 @@ def outcome(run: CheckRun) -> list[str]:
     metric = [metric_sentence(run.verdict.metric)] if run.verdict.metric is not None else []
     if run.verdict.passed:
         return ["passed", *metric, *_pass_sentences(run.verdict), *measured]
-    return ["failed", *metric, *_fail_sentences(run), *measured]
+    if run.verdict.deciding or run.verdict.is_blind:
+        return ["failed", *metric, *_fail_sentences(run), *measured]
+    cause = [origin(run, run.origin)] if run.origin is not None else []
+    return ["failed", *metric, *_pass_sentences(run.verdict), *cause, *measured]
 
 
 def overall(check: Check) -> list[str]:

@@ -126,7 +126,7 @@ class LibraryMetric:
         try:
             self._metric = found()
         except Exception as error:
-            text = "the metric {} cannot be created by its name alone ({}); use --metric "
+            text = "the metric {} cannot be created without arguments ({}); use --metric "
             text += "MODULE:FUNCTION"
             raise Refused(CODE, text.format(name, sentence(error))) from error
 
