@@ -93,8 +93,10 @@ class TaskMetrics:
         """
         for name, start in self._start.items():
             if start != len(self.labels[name]):
-                text = "the labels of output {} have {:,} rows, but the model returned {:,} rows"
-                raise Refused(label_files.CODE, text.format(name, len(self.labels[name]), start))
+                text = "the labels of output {} have {}, but the model returned {}"
+                raise Refused(
+                    label_files.CODE, text.format(name, _rows(len(self.labels[name])), _rows(start))
+                )
         if self.task.function is not None:
             higher = bool(getattr(self.task.function, "higher_is_better", True))
             return {
@@ -121,8 +123,8 @@ class TaskMetrics:
         """Return the labels of the next rows."""
         labels, start = self.labels[name], self._start[name]
         if start + count > len(labels):
-            text = "the labels of output {} have only {:,} rows, but the model returned more rows"
-            raise Refused(label_files.CODE, text.format(name, len(labels)))
+            text = "the labels of output {} have only {}, but the model returned more rows"
+            raise Refused(label_files.CODE, text.format(name, _rows(len(labels))))
         self._start[name] = start + count
         return labels[start : start + count]
 
@@ -155,6 +157,10 @@ class TaskMetrics:
             shown = " ".join(repr(value).split())[:100]
             raise Refused(CODE, text.format(OPTION, self.task.name, shown, side))
         return float(array.reshape(()))
+
+
+def _rows(count: int) -> str:
+    return "{:,} {}".format(count, "row" if count == 1 else "rows")
 
 
 def _array(tensor: Any) -> Any:
