@@ -225,7 +225,8 @@ def check(
     :param other: a second model, which becomes the candidate; the first is then the reference
     :param to: the policy of the candidate; None keeps the policies in the file
     :param assignments: map of layer paths, or regular expressions for the full path, to policies
-    :param inputs: a ``.npz`` or ``.npy`` file; None for synthetic inputs
+    :param inputs: a ``.npz`` or ``.npy`` file, or ``MODULE:FUNCTION`` for a function that returns
+        or yields batches; None for synthetic inputs
     :param tolerance: the relative error allowed for outputs and layers; None derives it from their
         dtypes
     :param gradients: whether to also run one backward pass
@@ -237,17 +238,17 @@ def check(
     :raises policytool.UsageError: for unknown policies, patterns and limits
     """
     from os import fspath
-    from pathlib import Path
 
     from policytool.commands import check as checks
     from policytool.migration.planning.options import options_from_arguments
+    from policytool.numerics.user_functions import file_or_function
     from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
     from policytool.results import Check
     from policytool.support.limits import override
 
     wanted = checks.CheckOptions(
         candidate=options_from_arguments(to, assignments or {}),
-        inputs=Path(inputs) if inputs is not None else None,
+        inputs=file_or_function(fspath(inputs)) if inputs is not None else None,
         gradients=gradients,
         tolerances=Tolerances(
             given=(GivenTolerance(pattern=None, value=tolerance),) if tolerance is not None else ()

@@ -27,6 +27,7 @@ from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
 from policytool.numerics.check_results.verdicts import Required
+from policytool.numerics.user_functions import UserFunction, file_or_function
 from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.numerics.workers import Worker
@@ -35,10 +36,33 @@ from policytool.reports.checks import CHECK_REPORTERS, Checks, described
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from policytool.cli.report_option import ReportFile
     from policytool.cli.tensorflow_options import TensorFlow
     from policytool.formats.discovery import Input
     from policytool.numerics.tensorflow_run import TensorFlowTools
+
+
+class InputsSource(click.ParamType):  # type: ignore[type-arg]  # generic from Click 8.3 on alone
+    """A file, or a function as ``MODULE:FUNCTION``."""
+
+    name = "inputs"
+
+    def convert(
+        self,
+        value: str | Path | UserFunction,
+        _param: click.Parameter | None,
+        _ctx: click.Context | None,
+    ) -> Path | UserFunction:
+        """Return which of the two a text names."""
+        return file_or_function(value) if isinstance(value, str) else value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer files."""
+        return completion.files(ctx, param, incomplete)
 
 
 @settings.command("check")
@@ -73,17 +97,18 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--inputs",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="A .npz file with one array for each input, or a .npy file for a model with one input.  "
-    "[default: synthetic inputs]",
+    type=InputsSource(),
+    metavar="FILE|MODULE:FUNCTION",
+    help="A .npz file with one array for each input, a .npy file for a model with one input, or a "
+    "function that returns or yields batches, such as my_data:batches.  [default: synthetic "
+    "inputs]",
 )
 @click.option(
     "--batches",
     type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of batches of synthetic inputs.",
+    metavar="N",
+    help="Number of batches of synthetic inputs, or maximum number from the function of --inputs.  "
+    "[default: 1 synthetic batch; all batches of the function]",
 )
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Examples per batch.")
 @click.option(
@@ -188,8 +213,8 @@ def command(
     outputs: str,
     target: str | None,
     weights: Path | None,
-    inputs: Path | None,
-    batches: int,
+    inputs: Path | UserFunction | None,
+    batches: int | None,
     batch_size: int | None,
     seed: int,
     save_inputs: Path | None,
@@ -266,7 +291,8 @@ def command(
         if not paths:
             messages.error("no model found")
             return Exit.NO_MODEL
-        read = [path for path in (inputs, labels, compare_to, weights) if path is not None]
+        given = (inputs, labels, compare_to, weights)
+        read = [path for path in given if isinstance(path, Path)]
         if save_inputs is not None:
             report_option.check_place(
                 "--save-inputs",

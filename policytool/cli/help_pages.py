@@ -23,7 +23,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
     "Input": ("inputs", "labels", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
-        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "require"),
+        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "required"),
         *("metric", "max_drop", "compare_to", "timing", "values"),
     ),
     "TensorFlow": (
@@ -71,6 +71,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool check model.keras --to mixed_float16", "compare mixed_float16 with float32"),
         ("policytool check old.h5 new.keras", "compare two models"),
         ("policytool check model.h5 --inputs batch.npz --timing", "use your own inputs"),
+        ("policytool check model.h5 --inputs my_data:batches", "use batches from a function"),
         (
             "policytool check model.h5 --inputs x.npy --labels y.npy --metric accuracy",
             "also compare the accuracy",

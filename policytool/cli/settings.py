@@ -329,6 +329,8 @@ def _options(context: click.Context) -> list[click.Option]:
 
 
 def _display(value: object) -> str:
+    if toml := getattr(value, "toml", None):
+        return str(toml())
     if isinstance(value, tuple):
         items = (
             toml() if (toml := getattr(item, "toml", None)) else _display(str(item))

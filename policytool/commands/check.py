@@ -29,6 +29,7 @@ from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.releases import dtypes
 from policytool.releases.releases import KERAS2
+from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
 from policytool.support.processes import crash_guard
@@ -66,9 +67,13 @@ class CheckOptions:
     """The policy of the reference; None for float32, or for the first of two files as it is."""
 
     weights: Path | None = None
-    inputs: Path | None = None
+    inputs: Path | UserFunction | None = None
+    """A file of arrays, or a function that returns batches of them; None for synthetic ones."""
+
     save_inputs: Path | None = None
-    batches: int = 1
+    batches: int | None = None
+    """How many batches are drawn, one for None, or how many of a function's are used at most."""
+
     batch_size: int | None = None
     seed: int = 1
     isolated: bool = True
@@ -255,13 +260,18 @@ def _check_readable(wanted: CheckOptions) -> None:
         ("--labels", labels),
         ("--weights", wanted.weights),
     ):
-        if path is None or path.is_dir() or path.with_name(f"{path.name}.index").is_file():
+        if (
+            not isinstance(path, Path)
+            or path.is_dir()
+            or path.with_name(f"{path.name}.index").is_file()
+        ):
             continue
         try:
             os.close(opening.open_regular(path))
         except FileNotFoundError as error:
+            form = " or MODULE:FUNCTION" if option == "--inputs" and ":" in str(path) else ""
             raise ModelFileError(
-                str(path), "not-found", f"does not exist; check the path in {option}"
+                str(path), "not-found", f"does not exist; check the path{form} in {option}"
             ) from error
         except OSError as error:
             raise ModelFileError(
@@ -462,13 +472,7 @@ def _job(
         "job": "check",
         "reference": sides[0].job,
         "candidate": sides[1].job,
-        "inputs": {
-            "file": str(wanted.inputs.resolve()) if wanted.inputs is not None else None,
-            "save": str(wanted.save_inputs.absolute()) if wanted.save_inputs is not None else None,
-            "batches": wanted.batches,
-            "batch_size": wanted.batch_size,
-            "seed": wanted.seed,
-        },
+        "inputs": _inputs_job(wanted),
         "metric": _metric_job(wanted.metric) if wanted.metric is not None else None,
         "isolated": wanted.isolated,
         "gradients": {**recorded_training.recorded_training(original.loaded), "seed": wanted.seed}
@@ -500,6 +504,30 @@ def _job(
     }
 
 
+def _inputs_job(wanted: CheckOptions) -> dict[str, Any]:
+    """Return what a job says of the inputs."""
+    is_function = isinstance(wanted.inputs, UserFunction)
+    bounds = {"batches": limits.INPUT_BATCHES, "bytes": limits.INPUT_BYTES}
+    return {
+        "file": str(wanted.inputs.resolve()) if isinstance(wanted.inputs, Path) else None,
+        "function": str(wanted.inputs) if is_function else None,
+        "directory": str(Path.cwd()),
+        "most": {
+            **{name: bound.value for name, bound in bounds.items()},
+            **{
+                f"beyond_{name}": f"{bound.exceeded_message(bound.value + 1, counting=True)}, or "
+                "use fewer batches with --batches"
+                for name, bound in bounds.items()
+            },
+        },
+        "extremes": wanted.inputs is None,
+        "save": str(wanted.save_inputs.absolute()) if wanted.save_inputs is not None else None,
+        "batches": wanted.batches,
+        "batch_size": wanted.batch_size,
+        "seed": wanted.seed,
+    }
+
+
 def _metric_job(wanted: WantedMetric) -> dict[str, Any]:
     """Return what a job says of the task's own metric."""
     is_function = isinstance(wanted.metric, UserFunction)
@@ -513,7 +541,7 @@ def _metric_job(wanted: WantedMetric) -> dict[str, Any]:
 
 def _module_path(wanted: CheckOptions, tools: TensorFlowTools) -> list[str]:
     """Return the directories in which the child finds the user's modules."""
-    named = [wanted.metric.metric] if wanted.metric is not None else []
+    named = [wanted.inputs, wanted.metric.metric if wanted.metric is not None else None]
     own = [str(Path.cwd())] if any(isinstance(one, UserFunction) for one in named) else []
     return [*dict.fromkeys([*tools.path, *own])]
 

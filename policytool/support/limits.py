@@ -399,6 +399,20 @@ EVENT_BYTES: Final = Limit(
     "Size of the result of the TensorFlow process. A report on the layers of the largest "
     "known model needs less than 1 MiB.",
 )
+INPUT_BATCHES: Final = Limit(
+    "input-batches",
+    1000,
+    "batches",
+    "Batches from a function of `check --inputs`, unless `--batches` sets their number. Some "
+    "functions yield batches endlessly.",
+)
+INPUT_BYTES: Final = Limit(
+    "input-bytes",
+    2**30,
+    BYTES,
+    "Arrays from a function of `check --inputs`, which stay in memory during the check. A batch "
+    "of 32 images of 224 x 224 pixels needs 18 MiB.",
+)
 
 LIMITS: Final = {
     limit.name: limit for limit in tuple(globals().values()) if isinstance(limit, Limit)

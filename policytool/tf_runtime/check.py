@@ -13,8 +13,10 @@ from .engine.model_run import Running
 from .engine.sides import Sides
 from .engine.task_metrics import Task
 from .feeding import inputs as fed
+from .feeding.input_functions import OPTION
 from .graphs import graph_check
 from .library import Refused
+from .user_functions import load_function
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Sequence
@@ -34,6 +36,8 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     available.configure(tf, job)
     there = {device["name"]: device for device in available.list_devices(tf)}
     chosen = available.choose_devices(tf, job["device"])
+    if job["inputs"]["function"] is not None:  # before models are loaded, which takes longer
+        load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
     task = (  # before the models are loaded, which takes longer
         Task(sides.library(job["reference"]["family"]), job["metric"])
         if job["metric"] is not None

@@ -18,6 +18,7 @@ from policytool.commands import check as checks
 from policytool.commands.check import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
+from policytool.numerics import user_functions
 from policytool.numerics.check_results.inputs import InputKind
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
@@ -324,12 +325,76 @@ def test_saved_inputs_give_the_same_result(worker: Worker, tmp_path: Path) -> No
     drawn = checked(worker, MIXED_KERAS, save_inputs=saved, batches=2, batch_size=4, seed=7)
     given = checked(worker, MIXED_KERAS, inputs=saved, batch_size=4)
     assert the_run(given).inputs.kind is InputKind.GIVEN
-    assert the_run(given).inputs.batches == 2
+    assert the_run(given).inputs.batches == the_run(drawn).inputs.batches == 4
+    assert the_run(drawn).inputs.extra == ("constant", "edges")
     assert the_run(given).calls == the_run(drawn).calls
     with np.load(saved) as arrays:
-        assert {array.shape[0] for array in arrays.values()} == {8}
+        assert {array.shape[0] for array in arrays.values()} == {16}
     other = checked(worker, MIXED_KERAS, batches=2, batch_size=4, seed=8)
     assert the_run(other).calls != the_run(drawn).calls
+
+
+FEED: Final = """
+import numpy as np
+
+def one():
+    for seed in range(3):
+        yield np.random.default_rng(seed).normal(size=SHAPE).astype("float32")
+
+def by_name():
+    for array in one():
+        yield {NAME: array}
+
+def endless():
+    while True:
+        yield from one()
+
+def fails():
+    yield from one()
+    raise ValueError("no more files")
+"""
+
+
+def test_inputs_come_from_a_function(
+    worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Of a module in the working directory, without ``--trust``: by order or by name, all batches or
+    some of them.
+    """
+    (drawn,) = the_run(checked(worker, MIXED_KERAS)).inputs.inputs
+    assert drawn.shape is not None
+    assert drawn.range == (-3.0, 3.0)
+    code = f"NAME, SHAPE = {drawn.name!r}, (5, *{drawn.shape[1:]!r})\n{FEED}"
+    (tmp_path / "own_feed.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    one, named, few = (
+        the_run(
+            checked(worker, MIXED_KERAS, inputs=user_functions.file_or_function(name), batches=n)
+        )
+        for name, n in (("own_feed:one", None), ("own_feed:by_name", None), ("own_feed:endless", 2))
+    )
+    assert one.inputs == named.inputs
+    assert one.calls == named.calls
+    assert (one.inputs.kind, one.inputs.batches, one.inputs.batch_size) == (InputKind.GIVEN, 3, 5)
+    assert few.inputs.batches == 2
+    assert few.calls != one.calls
+    assert (one.inputs.extra, one.inputs.inputs[0].range) == ((), None)
+    for name, message in (
+        (
+            "own_feed:endless",
+            "at least 1001 batches, above the input-batches limit of 1000; raise ",
+        ),
+        (
+            "own_feed:fails",
+            "--inputs own_feed:fails raised ValueError: no more files \\(own_feed.py,",
+        ),
+        ("own_feed:none", "--inputs own_feed:none: the module own_feed has no function none"),
+        ("own_nothing:one", "the module own_nothing cannot be imported: ModuleNotFoundError"),
+    ):
+        with pytest.raises(WorkerError, match=message) as refused:
+            checked(worker, MIXED_KERAS, inputs=user_functions.file_or_function(name))
+        assert refused.value.code == "user-function"
 
 
 def test_a_quantised_model_stays_quantised(worker: Worker) -> None:

@@ -5,16 +5,14 @@ What ``check`` refuses before TensorFlow is started: each with a sentence that s
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from policytool.numerics.user_functions import UserFunction, file_or_function
 from tests.conftest import Ended, run
 from tests.helpers.small_models import h5_model, sequential
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 _LABELLED: Final = ("--inputs", "x.npy", "--labels", "y.npy")
 
@@ -78,6 +76,36 @@ def test_inputs_are_saved_where_they_can_be(file: str, code: int, told: str) -> 
     found = check("one/a.h5", "--save-inputs", file)
     assert found.code == code
     assert told in found.err
+
+
+@pytest.mark.parametrize("text", ["no-such:function", "data:", ":rows", "a b:c", "data:rows:x"])
+def test_what_is_neither_a_file_nor_a_function(text: str) -> None:
+    """Both forms are named."""
+    found = check("one/a.h5", "--inputs", text)
+    assert found.code == 3
+    assert f"{text}: does not exist. Check the path or MODULE:FUNCTION in --inputs." in found.err
+
+
+def test_inputs_may_be_a_function(place: Path) -> None:
+    """It is not imported in this process, and a file of the same name is a file."""
+    assert "no-such-python cannot be run" in check("one/a.h5", "--inputs", "data.own:rows").err
+    assert file_or_function("data.own:rows") == UserFunction(module="data.own", name="rows")
+    (place / "data.own:rows").mkdir()
+    assert file_or_function("data.own:rows") == Path("data.own:rows")
+
+
+def test_a_named_settings_file_may_set_a_function(place: Path) -> None:
+    """And one that was found may not: it would name code to run, or a file to read."""
+    (place / "own.toml").write_text('inputs = "data:rows"\n', encoding="utf-8")
+    found = run("check", "--config", "own.toml", "--show-settings")
+    assert found.code == 0, found.err
+    assert re.search(r'^inputs = "data:rows"  # .*own\.toml$', found.out, re.MULTILINE)
+    assert re.search(r'^batches = ""  # default$', found.out, re.MULTILINE)
+    for text in ("data:rows", "one/a.h5"):
+        (place / "policytool.toml").write_text(f'inputs = "{text}"\n', encoding="utf-8")
+        found = run("check", "one/a.h5")
+        assert found.code == 2
+        assert "sets 'inputs', which only a settings file specified with --config may" in found.err
 
 
 def test_a_setting_has_the_option_s_name(place: Path) -> None:

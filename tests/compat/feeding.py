@@ -172,6 +172,36 @@ class Models:
         made({"values": np.zeros((2, 4), "float32"), "ids": np.zeros((2, 3), "int32")})
         return made
 
+    def scaled(self) -> Any:
+        """Return one whose ids are floats before they come to their layers, or other numbers."""
+        layers, tf = self.layers, self.tf
+        cast: Any = tf.cast if self.is_keras2 else self.keras.ops.cast
+        same, half, moved = (self.input((6,), name=name) for name in ("same", "half", "moved"))
+        through = self.input((6,), dtype="int32", name="through")
+        image = self.input((4, 4, 3), name="image")
+        scaled = layers.Rescaling(1 / 255, name="pixels")(image)
+        outputs = [
+            layers.Embedding(40, 2, name="same_words")(layers.Rescaling(1.0, name="one")(same)),
+            layers.Embedding(30, 2, name="half_words")(layers.Rescaling(0.5, name="two")(half)),
+            layers.Embedding(50, 2, name="moved_words")(
+                layers.Rescaling(1.0, offset=-1.0, name="three")(moved)
+            ),
+            layers.Embedding(60, 2, name="through_words")(cast(cast(through, "float32"), "int32")),
+            layers.Normalization(mean=0.5, variance=0.1, name="normalization")(scaled),
+        ]
+        return self.keras.Model([same, half, moved, through, image], outputs, name="net")
+
+    def masked(self) -> Any:
+        """Return one with masks that are called otherwise."""
+        layers = self.layers
+        values = self.input((6, 4), name="values")
+        keep = self.input((6,), dtype="bool", name="keep")
+        square = self.input((6, 6), name="square")
+        attention = layers.MultiHeadAttention(2, 2, name="attention")
+        attended = attention(values, values, attention_mask=square)
+        recurrent = layers.GRU(3, name="gru")(attended, mask=keep)
+        return self.keras.Model([values, keep, square], recurrent, name="net")
+
     def unsaid(self) -> Any:
         """Return one that was never called."""
         return self.keras.Sequential([self.layers.Dense(2, name="dense")], name="net")

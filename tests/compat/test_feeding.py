@@ -37,6 +37,8 @@ MODELS: Final = (
     "wide",
     "subclassed",
     "unsaid",
+    "scaled",
+    "masked",
 )
 LEAST: Final = {"keras2": 290, "keras3": 180}
 """Fixtures that a library loads, at least: fewer, and the tests below are about nothing."""
@@ -61,6 +63,14 @@ WRONG: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "extra": (
         {**GIVEN, "more": GIVEN["tokens"]},
         "contains more, segments, series, tokens, but the model expects segments, series, tokens",
+    ),
+    "labels": (
+        {**GIVEN, "y": np.zeros(ROWS)},
+        "contains segments, series, tokens, y, but the model expects segments, series, tokens",
+    ),
+    "empty": (
+        {name: array[:0] for name, array in GIVEN.items()},
+        "empty array of the shape (0, 12) for input segments; the model expects segments, series,",
     ),
     "rank": (
         {**GIVEN, "series": GIVEN["series"][:, 0]},
@@ -126,7 +136,7 @@ def _jobs(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     for name, (arrays, _) in WRONG.items():
         np.savez(folder / f"{name}.npz", **arrays)
         jobs["nested", name] = {**plain, "file": str(folder / f"{name}.npz")}
-    np.savez(folder / "given.npz", **GIVEN, y=np.zeros(3))
+    np.savez(folder / "given.npz", **GIVEN)
     np.save(folder / "six.npy", np.zeros((6, 3, 2)))
     jobs["nested", "given"] = {
         **plain,
@@ -268,6 +278,37 @@ def test_ids_stay_below_what_each_input_comes_to(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_ids_pass_through_floats(asked: Callable[[str], Answers], family: str) -> None:
+    """Through a Rescaling, which may change them, and through casts to a float and back."""
+    answers = asked(family)
+    fed = answers.saved("scaled", "drawn")
+    how = {one["name"]: one["how"] for one in answers.told["scaled", "drawn"]["told"]["inputs"]}
+    assert how["same"] == "IDs below 40, for same_words"
+    assert how["through"] == "IDs below 60, for through_words"
+    for name, count in (("half", 30), ("moved", 50)):
+        text = f"values that a Rescaling turns into IDs below {count}, for {name}_words"
+        assert how[name] == text
+    assert how["image"] == "pixel values from 0 to 255"
+    assert 40 < fed["half"].max() <= 58
+    assert 1 <= fed["moved"].min() < fed["moved"].max() <= 50
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_masks_are_known_by_what_takes_them(asked: Callable[[str], Answers], family: str) -> None:
+    """An argument of a layer, whatever the input is called; not the values that it masks."""
+    answers = asked(family)
+    fed = answers.saved("masked", "drawn")
+    assert set(fed["keep"].ravel().tolist()) == {True, False}
+    assert all(row[0] for row in fed["keep"])
+    assert set(fed["square"].ravel().tolist()) == {1.0}
+    assert len(set(fed["values"].ravel().tolist())) > 9
+    ranges = {
+        one["name"]: one["range"] for one in answers.told["masked", "drawn"]["told"]["inputs"]
+    }
+    assert ranges == {"values": [-3.0, 3.0], "keep": [0.0, 1.0], "square": [0.0, 1.0]}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_sequences_end_at_the_same_place_in_all_inputs(
     asked: Callable[[str], Answers], family: str
 ) -> None:
@@ -318,6 +359,7 @@ def test_open_dimensions_get_the_smallest_size_that_works(
         "shape": [8, 8, 4],
         "dtype": "float32",
         "how": "normally distributed values, padded with -1",
+        "range": [-3.0, 3.0],
     }
 
 
@@ -341,14 +383,13 @@ def test_a_batch_size_that_the_model_fixes_wins(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_given_rows_are_all_fed(asked: Callable[[str], Answers], family: str) -> None:
     """
-    A short batch is the last one, targets are passed over and said to be, and floats are cast.
+    A short batch is the last one, and floats are cast.
     """
     answers = asked(family)
     told = answers.told["nested", "given"]
     assert told["batches"] == [8, 8, 4]
     assert told["specs"] == [[None, 12], [None, 5, 4], [None, 12]]
-    note = "ignored array `y` in the inputs file: the model has no matching input"
-    assert told["told"]["notes"] == [note]
+    assert told["told"]["notes"] == []
     assert [entry["how"] for entry in told["told"]["inputs"]] == [
         "given, cast from int64",
         "given, cast from float64",

@@ -10,7 +10,7 @@ from policytool.numerics.check_results import gradients, metrics
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckRun, CheckSide
 from policytool.numerics.check_results.devices import MissingKernel, TensorFlowDevice, Timing
 from policytool.numerics.check_results.graphs import GraphRewrite
-from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, InputKind
+from policytool.numerics.check_results.inputs import CheckInput, CheckInputs, ExtraBatch, InputKind
 from policytool.numerics.check_results.layers import (
     CheckedOutput,
     LayerCall,
@@ -61,8 +61,10 @@ DRAWN: Final = CheckInputs(
             shape=(8, 224, 224, 3),
             dtype="float32",
             how="pixel values from 0 to 255",
+            range=(0.0, 255.0),
         ),
     ),
+    extra=(ExtraBatch.CONSTANT, ExtraBatch.EDGES),
 )
 GIVEN: Final = CheckInputs(
     kind=InputKind.GIVEN,
@@ -73,7 +75,7 @@ GIVEN: Final = CheckInputs(
         CheckInput(name="ids", shape=(32, 128), dtype="int32", how="ids of the file"),
         CheckInput(name="mask", shape=(32, 128), dtype="bool", how="mask of the file"),
     ),
-    notes=("labels of the file is ignored: it is not an input",),
+    notes=("the inputs file contains NaN or infinity in ids",),
 )
 
 
@@ -309,7 +311,7 @@ def _failing() -> Checks:
     )
     found = check(run(*_layers(), pool, *shared, lost, outputs=(given,), origin=origin))
     assert found.check is not None  # for the type
-    advice = Advice(layers=(pool.path, "net/encoder/it's after"), trials=4)
+    advice = Advice(layers=(pool.path, "net/encoder/logits"), trials=4)
     return replace(
         found,
         check=replace(found.check, advice=advice),

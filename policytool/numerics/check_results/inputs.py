@@ -16,6 +16,16 @@ class InputKind(StrEnum):
     """Drawn at random, in the range of what the layers that they come to take."""
 
 
+class ExtraBatch(StrEnum):
+    """Synthetic batches that are not random."""
+
+    CONSTANT = "constant"
+    """A positive value everywhere."""
+
+    EDGES = "edges"
+    """The lowest and the highest values of the range of each input."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckInput:
     """One input of the model, or of a signature."""
@@ -34,6 +44,9 @@ class CheckInput:
     user's file.
     """
 
+    range: tuple[float, float] | None = None
+    """The range of what was drawn, from which the edges are; None for text and given values."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckInputs:
@@ -46,8 +59,11 @@ class CheckInputs:
     batches: int
     batch_size: int
     inputs: tuple[CheckInput, ...]
+    extra: tuple[ExtraBatch, ...] = ()
+    """Which batches were run beside the random ones, and are counted in ``batches``."""
+
     notes: tuple[str, ...] = ()
     """
-    What is to be said of them: arrays of the file that were passed over, a batch size that the
-    model does not take.
+    What is to be said of them: a batch size that the model does not take, batches that were left
+    out, NaN in the user's arrays.
     """

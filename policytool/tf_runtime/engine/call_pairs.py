@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import model_calls
 from ..library import Refused
-from . import exponents, isolated_calls, tensor_errors
+from . import exponents, extreme_batches, isolated_calls, tensor_errors
 from .comparisons import Comparisons
 from .diagnosis import Diagnosis, is_op
 from .layer_hooks import Tape, named
@@ -25,6 +25,7 @@ from .steps import Steps
 if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
+    from ..feeding.batches import FedInputs
     from ..library import Library
     from .diagnosis import Trace
     from .layer_hooks import Call
@@ -135,30 +136,36 @@ class Pair:
         self._function = function.get_concrete_function()
 
     def measure(
-        self,
-        batches: Sequence[Any],
-        step: Callable[[str], None],
-        metrics: TaskMetrics | None = None,
+        self, fed: FedInputs, step: Callable[[str], None], metrics: TaskMetrics | None = None
     ) -> Measured:
         """
-        Return the reductions of every comparison over all batches; ``metrics`` gets the outputs.
+        Return the reductions of every comparison over all batches; what stands beside the random
+        ones says nothing of classes. ``metrics`` gets the outputs; labels belong to inputs of the
+        user's, beside which nothing stands.
         """
-        total: Measured | None = None
-        for number, batch in enumerate(batches):
-            step("batch {} of {}".format(number + 1, len(batches)))
+
+        def run(batch: Any) -> Measured:
             *numbers, parts, outputs = self._function(batch)
             if metrics is not None:
                 metrics.update(*outputs)
             vectors, agreements, histograms = (one.numpy() for one in numbers)
-            found = Measured(
+            return Measured(
                 vectors,
                 agreements,
                 histograms,
                 [None if one is None else Parts(*one) for one in parts],
             )
+
+        total: Measured | None = None
+        for number, batch in enumerate(fed.batches):
+            step("batch {} of {}".format(number + 1, fed.told["batches"]))
+            found = run(batch)
             total = found if total is None else total.merged(found)
         if total is None:
             raise Refused("inputs", "there are no inputs")
+        for found in extreme_batches.measured(fed, total.vectors, run, lambda one: one.vectors):
+            found.agreements = np.zeros_like(found.agreements)
+            total = total.merged(found)
         return total
 
     def operations(self) -> list[Any]:

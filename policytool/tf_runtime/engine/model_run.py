@@ -97,7 +97,7 @@ class Running:
             return None
         with self.tf.device(self.device):
             try:
-                return self.pair.measure(self.fed.batches, self.step, self.metrics)
+                return self.pair.measure(self.fed, self.step, self.metrics)
             except self.tf.errors.ResourceExhaustedError:
                 raise
             except self.tf.errors.OpError as error:

@@ -47,7 +47,7 @@ def measure_tf32(library: Library, model: Any, fed: FedInputs) -> dict[Any, Any]
         autograph=False,
     )
     total: Any = None
-    for batch in fed.batches:
+    for batch in fed.all:
         plain = function(batch)
         with available.tf32(tf):
             coarse = function(batch)

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..library import Refused
+from .given_arrays import FLOAT32_DTYPES, Source, fitted_arrays
 
 if TYPE_CHECKING:
     from typing import IO, Any, Mapping, Sequence
 
     from .recipes import Recipe
     from .slots import Slot
-
-TARGETS = ("y", "y_true", "target", "targets", "label", "labels", "sample_weight", "sample_weights")
-"""Arrays that are passed over: what a data set has for training beside its inputs."""
 
 _WRONG = (
     OSError,
@@ -39,41 +37,30 @@ _WRONG = (
 )
 """What zipfile and NumPy raise for files that are none of theirs."""
 
+CODE = "inputs-file"
 _ZIP = b"PK"
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _SUFFIX = ".npy"
-_CAST = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
-"""Dtypes that NumPy's files do not know; float32 holds every value of theirs."""
+_UNNAMED = "arr_0"
+"""What ``numpy.savez`` calls an array without a name."""
 
 
 def read_arrays(
     path: str, slots: Sequence[Slot], recipes: Sequence[Recipe]
-) -> tuple[list[Any], list[str], list[str]]:
+) -> tuple[list[Any], list[str]]:
     """
-    Return the arrays of a file in the order of the inputs, how each was taken, and the names of
-    those that were passed over.
+    Return the arrays of a file in the order of the inputs, and how each was taken.
 
     :raises Refused: where the file cannot be read, is larger than the memory, or does not hold what
-        the model takes.
+        the model takes, and nothing else.
     """
     arrays = arrays_of(path)
-    names = [slot.name for slot in slots]
-    left = [name for name in arrays if name not in names]
-    if len(slots) == 1 and len(arrays) == 1:
-        arrays, left = {names[0]: next(iter(arrays.values()))}, []
-    ignored = [name for name in left if name.lower() in TARGETS]
-    if set(arrays) - set(ignored) != set(names):
-        raise _refused(
-            "{} contains {}, but the model expects {}",
-            path,
-            _listed(sorted(arrays)),
-            _listed(names),
-        )
-    fitted = [_fitted(arrays[slot.name], slot, one) for slot, one in zip(slots, recipes)]
-    return [array for array, _ in fitted], [how for _, how in fitted], ignored
+    if len(slots) == 1 and list(arrays) in ([""], [_UNNAMED]):
+        arrays = {slots[0].name: next(iter(arrays.values()))}
+    return fitted_arrays(arrays, slots, recipes, Source(path, CODE, "the file"))
 
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
@@ -97,7 +84,7 @@ def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
 
 def _storable(array: Any) -> Any:
     """Return an array in a dtype that NumPy's files hold."""
-    if array.dtype.name in _CAST:
+    if array.dtype.name in FLOAT32_DTYPES:
         return array.astype("float32")
     if array.dtype.kind != "O":
         return array
@@ -184,95 +171,5 @@ def _in(member: str) -> str:
     return " in " + member[: -len(_SUFFIX)] if member.endswith(_SUFFIX) else ""
 
 
-def _fitted(array: Any, slot: Slot, recipe: Recipe) -> tuple[Any, str]:
-    """Return an array as an input takes it, and how it was taken."""
-    _check_shape(array, slot)
-    if slot.dtype == "string":
-        if array.dtype.kind not in "SU":
-            raise _refused("input {} expects strings, but the file has {}", slot.name, array.dtype)
-        encoded = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
-        return encoded.astype(object), "given"
-    wanted = np.dtype("float32" if slot.dtype in _CAST else slot.dtype)
-    if (
-        array.dtype.kind not in "biuf"
-        or (array.dtype.kind == "f" and wanted.kind != "f")
-        or (array.dtype.kind != "b" and wanted.kind == "b")
-    ):
-        raise _refused(
-            "input {} expects {}, but the file has {}", slot.name, slot.dtype, array.dtype
-        )
-    _check_range(array, slot, wanted)
-    _check_ids(array, slot, recipe)
-    cast = "" if array.dtype == wanted else ", cast from {}".format(array.dtype)
-    return array.astype(wanted), "given" + cast
-
-
-def _check_shape(array: Any, slot: Slot) -> None:
-    shape = list(array.shape)
-    dims = slot.shape if slot.shape != [] else [None]
-    if dims is None:
-        return
-    fits = len(shape) == len(dims) and all(
-        size in (None, own) for own, size in zip(shape[1:], dims[1:])
-    )
-    if fits and dims[0] and shape[0] % dims[0]:
-        raise _refused(
-            "the model accepts only batches of {} rows, but the file has {} rows for input {}",
-            dims[0],
-            shape[0],
-            slot.name,
-        )
-    if not fits or not shape[0]:
-        raise _refused(
-            "input {} expects the shape {}, but the file has {}",
-            slot.name,
-            _shape(dims),
-            _shape(shape),
-        )
-
-
-def _check_range(array: Any, slot: Slot, wanted: Any) -> None:
-    """
-    Refuse values that the input's dtype has not: integers would come round, and floats become
-    infinite.
-    """
-    if not array.size or array.dtype.kind == "b" or wanted.kind == "b":
-        return
-    bounds = np.iinfo(wanted) if wanted.kind in "iu" else np.finfo(wanted)
-    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
-    if finite.size and (finite.min() < bounds.min or finite.max() > bounds.max):
-        raise _refused(
-            "input {} expects {}, but the file has values from {} to {}",
-            slot.name,
-            slot.dtype,
-            finite.min(),
-            finite.max(),
-        )
-
-
-def _check_ids(array: Any, slot: Slot, recipe: Recipe) -> None:
-    """
-    Refuse ids that are none: on a GPU TensorFlow gives zeros for them without a word, on the CPU it
-    fails.
-    """
-    if recipe.limit is None or not array.size:
-        return
-    count, layer = recipe.limit
-    if not (array.min() >= 0 and array.max() < count):  # NaN is no id either
-        text = (
-            "input {} is passed to {}, which accepts IDs from 0 to {}, but the file has IDs from "
-            "{} to {}"
-        )
-        raise _refused(text, slot.name, layer, count - 1, array.min(), array.max())
-
-
-def _shape(shape: Sequence[int | None]) -> str:
-    return "({})".format(", ".join("any" if size is None else str(size) for size in shape))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(name or "one array without a name" for name in names) or "no array"
-
-
 def _refused(text: str, *values: Any) -> Refused:
-    return Refused("inputs-file", text.format(*values))
+    return Refused(CODE, text.format(*values))

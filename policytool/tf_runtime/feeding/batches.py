@@ -11,7 +11,8 @@ import numpy as np
 
 from ..library import Refused
 from ..sentences import sentence
-from . import array_files, padding
+from . import array_files, extremes, input_functions, padding
+from .given_arrays import Source, fitted_arrays
 from .seeded import SIZES
 from .slots import RAGGED, SPARSE
 
@@ -42,8 +43,7 @@ class FedInputs:
 
         self.specs = specs
         """
-        One structure of TensorSpecs for all batches; the batch is None in it where the last one is
-        shorter.
+        One structure of TensorSpecs for all batches; a dimension is None in it where they differ.
         """
 
         self.batch_size = batch_size
@@ -52,6 +52,46 @@ class FedInputs:
 
         self.told = dict(told)
         """What the report says of it, as JSON."""
+
+        self.extremes: list[extremes.ExtremeBatch] = []
+        """What stands beside the random batches."""
+
+        self.save: Callable[[Sequence[Any]], None] | None = None
+        """What writes batches for the user; None where nobody asked for it."""
+
+    def add_extremes(self, beside: Sequence[extremes.ExtremeBatch]) -> None:
+        """Note what stands beside the random batches, of which the reference may refuse some."""
+        self.extremes = list(beside)
+        self._tell()
+
+    def keep_extremes(
+        self, kept: Sequence[extremes.ExtremeBatch], dropped: Sequence[extremes.ExtremeBatch]
+    ) -> None:
+        """
+        Make some of what stands beside the random batches batches like them, and note the others,
+        for which the reference itself returns NaN or infinity.
+        """
+        self.extremes = list(kept)
+        self._tell()
+        for kind in extremes.KINDS:
+            if any(kind in one.kinds for one in dropped):
+                self.told["notes"].append(
+                    "the batch of {} was left out because the reference returns NaN or infinity "
+                    "for it".format(extremes.LABELS[kind])
+                )
+        if self.save is not None and kept:
+            self.save(self.all)
+
+    @property
+    def all(self) -> list[Any]:
+        """The random batches and what stands beside them."""
+        return [*self.batches, *(one.tensors for one in self.extremes)]
+
+    def _tell(self) -> None:
+        self.told["batches"] = len(self.batches) + len(self.extremes)
+        self.told["extra"] = [
+            kind for kind in extremes.KINDS if any(kind in one.kinds for one in self.extremes)
+        ]
 
 
 class Feeder:
@@ -97,50 +137,75 @@ class Feeder:
             text.format(sentence(failed) if failed is not None else "no inputs were tried"),
         ) from failed
 
+    def given(self, recipes: Sequence[Recipe]) -> FedInputs:
+        """Return the inputs of the user's file or function."""
+        ragged = next((slot.name for slot in self.slots if slot.kind == RAGGED), None)
+        if ragged is not None:
+            raise Refused(
+                "inputs", "input {} is ragged, which arrays do not support".format(ragged)
+            )
+        if self.wanted.get("function") is not None:
+            return self._from_function(recipes)
+        return self._from_file(recipes)
+
     def synthetic(self, recipes: Sequence[Recipe], size: int) -> FedInputs:
-        """Return seeded inputs."""
+        """Return seeded inputs, and with ``extremes`` what stands beside them."""
         count = self.wanted["batches"] or 1
         if self.wanted.get("pads_every_way"):
             count = max(count, -(-padding.WAYS // self.batch_size))
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
-        found = self._fed(batches, "synthetic", [one.how for one in recipes])
+        hows = [one.how for one in recipes]
+        found = self._fed(batches, "synthetic", hows, [one.range for one in recipes])
         found.size = size
-        return found
-
-    def from_file(self, recipes: Sequence[Recipe]) -> FedInputs:
-        """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
-        ragged = next((slot.name for slot in self.slots if slot.kind == RAGGED), None)
-        if ragged is not None:
-            raise Refused(
-                "inputs", "input {} is ragged, which array files do not support".format(ragged)
-            )
-        arrays, hows, ignored = array_files.read_arrays(self.wanted["file"], self.slots, recipes)
-        if ignored:
-            self.notes.append(
-                "ignored {} {} in the inputs file: the model has no matching input".format(
-                    "array" if len(ignored) == 1 else "arrays",
-                    ", ".join("`{}`".format(name) for name in ignored),
+        if self.wanted.get("extremes"):
+            found.add_extremes(
+                extremes.extreme_batches(
+                    self.batch_size,
+                    lambda kinds, first: self._packed(self._extreme(recipes, size, kinds, first)),
                 )
             )
+        return found
+
+    def _from_file(self, recipes: Sequence[Recipe]) -> FedInputs:
+        """Return the inputs of a file, cut into batches; a last one that is shorter is kept."""
+        arrays, hows = array_files.read_arrays(self.wanted["file"], self.slots, recipes)
+        self._note_not_finite(arrays, "the inputs file contains")
+        source = Source(self.wanted["file"], array_files.CODE, "the file")
+        return self._fed(self._cut(arrays, self.batch_size, source), "given", hows)
+
+    def _from_function(self, recipes: Sequence[Recipe]) -> FedInputs:
+        """
+        Return the batches of a function; those that are larger than a batch size that the user or
+        the model sets are cut.
+        """
+        most, name = self.wanted["batches"], self.wanted["function"]
+        batches: list[Any] = []
+        hows: list[str] = []
+        for one in input_functions.read_batches(self.wanted, self.slots):
+            arrays, taken = fitted_arrays(one.arrays, self.slots, recipes, one.source)
+            hows = hows or taken
+            self._note_not_finite(arrays, "{} returned".format(name))
+            rows = max(len(array) for array in arrays)
+            sets_size = self.fixed or self.wanted["batch_size"] or one.is_alone
+            batches += self._cut(arrays, self.batch_size if sets_size else rows, one.source)
+        batches = batches[:most]
+        self.batch_size = max(len(array) for one in batches for array in one if np.ndim(array))
+        return self._fed(batches, "given", hows)
+
+    def _note_not_finite(self, arrays: Sequence[Any], who: str) -> None:
         spoilt = [
             slot.name
             for slot, array in zip(self.slots, arrays)
             if array.dtype.kind == "f" and not np.isfinite(array).all()
         ]
-        if spoilt:
-            self.notes.append(
-                ("the inputs file contains NaN or infinity in {}").format(", ".join(spoilt))
-            )
-        batches = [
-            [self._cut(slot, array, place) for slot, array in zip(self.slots, arrays)]
-            for place in range(self._count(arrays))
-        ]
-        return self._fed(batches, "given", hows)
+        note = "{} NaN or infinity in {}".format(who, ", ".join(spoilt))
+        if spoilt and note not in self.notes:
+            self.notes.append(note)
 
-    def _count(self, arrays: Sequence[Any]) -> int:
-        """Return how many batches the rows of all inputs make."""
+    def _cut(self, arrays: Sequence[Any], batch_size: int, source: Source) -> list[list[Any]]:
+        """Return the rows of all inputs in batches."""
         numbers = {
-            -(-len(array) // slot.rows(self.batch_size)) for slot, array in zip(self.slots, arrays)
+            -(-len(array) // slot.rows(batch_size)) for slot, array in zip(self.slots, arrays)
         }
         totals = {
             len(array)
@@ -151,19 +216,13 @@ class Feeder:
             rows = ", ".join(
                 "{} of {}".format(len(array), slot.name) for slot, array in zip(self.slots, arrays)
             )
-            raise Refused(
-                "inputs-file",
-                ("the arrays in {} have different numbers of rows: {}").format(
-                    self.wanted["file"], rows
-                ),
+            raise source.refused(
+                "the arrays in {} have different numbers of rows: {}", source.name, rows
             )
-        return numbers.pop()
-
-    def _cut(self, slot: Slot, array: Any, place: int) -> Any:
-        if slot.shape == []:
-            return array[place]
-        rows = slot.rows(self.batch_size)
-        return array[place * rows : (place + 1) * rows]
+        return [
+            [_rows(slot, array, place, batch_size) for slot, array in zip(self.slots, arrays)]
+            for place in range(numbers.pop())
+        ]
 
     def _drawn(self, recipes: Sequence[Recipe], size: int, number: int, rows: int) -> list[Any]:
         """
@@ -175,12 +234,7 @@ class Feeder:
         padded = 0
         for place, (slot, one) in enumerate(zip(self.slots, recipes)):
             random = np.random.RandomState([seed, number, place])
-            dims = slot.shape if slot.shape is not None else [None, None]
-            shape = (
-                [slot.rows(rows), *(size if extent is None else extent for extent in dims[1:])]
-                if dims
-                else []
-            )
+            shape = _drawn_shape(slot, size, rows)
             array = np.asarray(one.draw(random, shape))
             if one.padding is not None and len(shape) > 1 and slot.kind != RAGGED:
                 if self.wanted.get("pads_every_way"):
@@ -188,30 +242,54 @@ class Feeder:
                 else:
                     padding.pad_tails(array, parts, one.padding)
                 padded += 1
-            if slot.kind == SPARSE and array.dtype.kind != "O":
-                array = np.where(random.uniform(size=shape) < _SPARSE, np.zeros_like(array), array)
-            made.append(array)
+            made.append(_thinned(slot, array, random))
         return made
 
-    def _fed(self, batches: Sequence[Sequence[Any]], kind: str, hows: Sequence[str]) -> FedInputs:
+    def _extreme(
+        self, recipes: Sequence[Recipe], size: int, kinds: Sequence[str], first: int
+    ) -> list[Any]:
+        """Return one array for each input of a batch beside the random ones."""
+        seed = int(self.wanted["seed"]) % _SEEDS
+        made = []
+        for place, (slot, one) in enumerate(zip(self.slots, recipes)):
+            shape = _drawn_shape(slot, size, self.batch_size)
+            array = extremes.extreme_values(one, kinds, shape, first)
+            made.append(_thinned(slot, array, np.random.RandomState([seed, first, place])))
+        return made
+
+    def _fed(
+        self,
+        batches: Sequence[Sequence[Any]],
+        kind: str,
+        hows: Sequence[str],
+        ranges: Sequence[Any] = (),
+    ) -> FedInputs:
         packed = [self._packed(one) for one in batches]
-        first, last = (self.library.tf.nest.flatten(one) for one in (packed[0], packed[-1]))
-        shapes = [_shape(one, other) for one, other in zip(first, last)]
+        flat = [self.library.tf.nest.flatten(one) for one in packed]
+        shapes = [_shape(tensors) for tensors in zip(*flat)]
         specs = [self._spec(slot, shape) for slot, shape in zip(self.slots, shapes)]
-        if self.wanted["save"] is not None:
-            array_files.write_arrays(self.wanted["save"], self._joined(packed))
+        entries: list[dict[str, Any]] = [
+            {"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": how}
+            for slot, shape, how in zip(self.slots, shapes, hows)
+        ]
+        for one, between in zip(entries, ranges):
+            one["range"] = between
         told = {
             "kind": kind,
             "seed": self.wanted["seed"] if kind == "synthetic" else None,
             "batches": len(packed),
             "batch_size": self.batch_size,
-            "inputs": [
-                {"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": how}
-                for slot, shape, how in zip(self.slots, shapes, hows)
-            ],
+            "inputs": entries,
             "notes": self.notes,
         }
-        return FedInputs(packed, self.inputs.packed(specs), self.batch_size, told)
+        found = FedInputs(packed, self.inputs.packed(specs), self.batch_size, told)
+        if self.wanted["save"] is not None:
+            found.save = self._save
+            self._save(packed)
+        return found
+
+    def _save(self, batches: Sequence[Any]) -> None:
+        array_files.write_arrays(self.wanted["save"], self._joined(batches))
 
     def _packed(self, arrays: Sequence[Any]) -> Any:
         return self.inputs.packed(
@@ -256,12 +334,40 @@ class Feeder:
                 dense = self.library.tf.sparse.to_dense(tensor) if slot.kind == SPARSE else tensor
                 array = np.asarray(dense)
                 found[slot.name].append(array[None] if slot.shape == [] else array)
+        for name, arrays in found.items():
+            if len({array.shape[1:] for array in arrays}) > 1:
+                raise Refused(
+                    "inputs",
+                    "the batches of input {} have different shapes, which --save-inputs does not "
+                    "support".format(name),
+                )
         return {name: np.concatenate(arrays) for name, arrays in found.items()}
 
 
-def _shape(first: Any, last: Any) -> list[int | None]:
-    """Return the shape that batches have, of which the last may have fewer rows."""
-    return [
-        one if one == other else None
-        for one, other in zip(first.shape.as_list(), last.shape.as_list())
-    ]
+def _drawn_shape(slot: Slot, size: int, rows: int) -> list[int]:
+    """Return the shape of an array for an input; ``size`` stands for open dimensions."""
+    dims = slot.shape if slot.shape is not None else [None, None]
+    if not dims:
+        return []
+    return [slot.rows(rows), *(size if extent is None else extent for extent in dims[1:])]
+
+
+def _thinned(slot: Slot, array: Any, random: Any) -> Any:
+    """Return an array of which most is zero if the input is sparse."""
+    if slot.kind != SPARSE or array.dtype.kind == "O":
+        return array
+    return np.where(random.uniform(size=array.shape) < _SPARSE, np.zeros_like(array), array)
+
+
+def _rows(slot: Slot, array: Any, place: int, batch_size: int) -> Any:
+    """Return the rows of an array that one batch has of it."""
+    if slot.shape == []:
+        return array[place]
+    rows = slot.rows(batch_size)
+    return array[place * rows : (place + 1) * rows]
+
+
+def _shape(tensors: Sequence[Any]) -> list[int | None]:
+    """Return the shape of all batches of an input; None for a dimension in which they differ."""
+    shapes = [one.shape.as_list() for one in tensors]
+    return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes)]

@@ -39,12 +39,15 @@ def feed_model(library: Library, model: Any, wanted: Mapping[str, Any]) -> FedIn
     Return inputs for ``model(inputs, training=False)``.
 
     ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are
-    absolute. Of a file all rows are taken: ``batches`` and ``seed`` are about what is drawn. A
-    model with dimensions that are open is called once or more, to find a size that it takes. With
-    ``like``, what :attr:`FedInputs.told` says of the inputs of the other of two files of one model,
-    the file holds that one's.
+    absolute. Of a file all rows are taken: ``batches`` and ``seed`` are about what is drawn. In
+    place of a file there may be a ``function``, with its bounds in ``most``; ``batches`` may end
+    it. With ``extremes``, :mod:`.extremes` adds to what is drawn. A model with dimensions that are
+    open is called once or more, to find a size that it takes. With ``like``, what
+    :attr:`FedInputs.told` says of the inputs of the other of two files of one model, the file holds
+    that one's.
 
-    :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file`` and ``not-callable``.
+    :raises Refused: with the codes ``inputs``, ``no-inputs``, ``inputs-file``, ``user-function``
+        and ``not-callable``.
     """
     inputs = model_inputs(library, model)
     found = layers_reached(library, model)
@@ -55,8 +58,8 @@ def feed_model(library: Library, model: Any, wanted: Mapping[str, Any]) -> FedIn
     if wanted.get("like") is not None:
         take_after(inputs.slots, wanted["like"])
     feeder = Feeder(library, inputs, wanted)
-    if wanted["file"] is not None:
-        return feeder.from_file(recipes)
+    if _is_given(wanted):
+        return feeder.given(recipes)
     if not any(slot.is_open for slot in inputs.slots):
         return feeder.synthetic(recipes, SIZES[0])
     made = feeder.first(
@@ -85,8 +88,8 @@ def feed_signature(
         else FEW[:1]
     )
     most = [[recipe(slot, [], None, few) for slot in inputs.slots] for few in counts]
-    if wanted["file"] is not None:
-        return feeder.from_file(most[0])
+    if _is_given(wanted):
+        return feeder.given(most[0])
     return feeder.first(
         [(recipes, size) for size in sizes(inputs.slots) for recipes in most],
         lambda tensors: signature(**tensors),
@@ -108,9 +111,7 @@ def feed_known_signature(
     known = layers_reached_by_name(library, model)
     recipes = [recipe(slot, known.get(slot.name), model) for slot in inputs.slots]
     feeder = Feeder(library, inputs, wanted)
-    return (
-        feeder.from_file(recipes) if wanted["file"] is not None else feeder.synthetic(recipes, size)
-    )
+    return feeder.given(recipes) if _is_given(wanted) else feeder.synthetic(recipes, size)
 
 
 def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None:
@@ -131,6 +132,10 @@ def take_after(slots: Sequence[Slot], like: Sequence[Mapping[str, str]]) -> None
             slot.name = one["name"]
     for slot in slots:
         slot.dtype = dtypes[slot.name]
+
+
+def _is_given(wanted: Mapping[str, Any]) -> bool:
+    return wanted["file"] is not None or wanted.get("function") is not None
 
 
 def _forget(model: Any) -> None:

@@ -8,7 +8,9 @@ of Sequentials, and of the model or layer that a TimeDistributed holds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from ..library import paths
 from .slots import graph
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
     from ..library import Library
 
-    Flow = Mapping[int, int]
-    """Position of an input to what became of its values: WHOLE, PART or CHANGED."""
+    Flow = Mapping[int, "Passed"]
+    """Position of an input to what became of its values."""
 
 WHOLE, PART, CHANGED = 0, 1, 2
 """
@@ -122,8 +124,12 @@ CHANGING_OPS = frozenset(
             "floor",
         ),
         *("mod", "floormod", "floordiv", "floordivide"),
+        *("logicaland", "logicalnot", "logicalor"),
     }
 )
+_MASK = "mask"
+"""What the names of the arguments contain that take masks: ``mask``, ``attention_mask``."""
+
 IDS = {"Embedding": "input_dim", "CategoryEncoding": "num_tokens"}
 """Layers that take ids, and the attribute that says how many there are."""
 
@@ -131,14 +137,44 @@ IDS = {"Embedding": "input_dim", "CategoryEncoding": "num_tokens"}
 LOOKUPS = {"StringLookup", "IntegerLookup"}
 
 
+class Passed(NamedTuple):
+    """What became of an input's values on their way to a layer."""
+
+    way: int
+    """WHOLE, PART or CHANGED."""
+
+    scale: float = 1.0
+    offset: float = 0.0
+    """What Rescaling layers multiplied them with and added to them."""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether they are other numbers."""
+        return (self.scale, self.offset) != (1.0, 0.0)
+
+
 class Reached:
     """A layer that values of an input come to."""
 
-    def __init__(self, layer: Any, way: int, count: int | None) -> None:
+    def __init__(
+        self,
+        layer: Any,
+        way: int,
+        count: int | None,
+        scaling: tuple[float, float] = (1.0, 0.0),
+        *,
+        is_mask: bool = False,
+    ) -> None:
         self.layer = layer
         self.way = way
         self.count = count
         """How many ids it takes; None for a layer that takes none."""
+
+        self.scaling = scaling
+        """The factor and the offset of Rescaling layers before it."""
+
+        self.is_mask = is_mask
+        """Whether it takes them as a mask."""
 
 
 def kinds(layer: Any) -> set[str]:
@@ -188,7 +224,7 @@ def layers_reached(library: Library, model: Any) -> list[list[Reached]] | None:
     if one is None:
         return None
     walk = _Walk(library, len(one.inputs))
-    walk.through(one, [{position: WHOLE} for position in range(len(one.inputs))])
+    walk.through(one, [{position: Passed(WHOLE)} for position in range(len(one.inputs))])
     return walk.found
 
 
@@ -210,6 +246,7 @@ class _Walk:
                     for tensor in self.flatten(_tensors(node, "keras_inputs", "input_tensors"))
                 ]
                 outputs = self.flatten(_tensors(node, "outputs", "output_tensors"))
+                self.masks(layer, [held.get(id(tensor), {}) for tensor in self.masking(node)])
                 if any(given):
                     held.update(
                         zip(
@@ -218,6 +255,26 @@ class _Walk:
                         )
                     )
         return [held.get(id(tensor), {}) for tensor in self.flatten(one.outputs)]
+
+    def masking(self, node: Any) -> list[Any]:
+        """Return the tensors that a node passes to arguments that take masks."""
+        arguments = getattr(node, "arguments", None)
+        named = (
+            getattr(arguments, "kwargs", None) or getattr(node, "call_kwargs", None) or {}
+        )  # of Keras 3, and of Keras 2
+        return [
+            tensor
+            for name, value in named.items()
+            if _MASK in name
+            for tensor in self.flatten(value)
+            if tensor is not None
+        ]
+
+    def masks(self, layer: Any, given: Sequence[Flow]) -> None:
+        """Note that flows come to a layer as masks."""
+        for flow in given:
+            for position, passed in flow.items():
+                self.found[position].append(Reached(layer, passed.way, None, is_mask=True))
 
     def out_of(self, layer: Any, node: Any, given: Sequence[Flow], count: int) -> list[Flow]:
         """Note that flows come to a layer; return what comes out of it as it went in."""
@@ -230,14 +287,30 @@ class _Walk:
         symbol = _symbol(layer)
         ranges = _depth(layer, node) if symbol == "onehot" else None if symbol else ids(layer)
         is_inside = ranges is not None and not symbol and not takes_ids(layer)
-        for position, way in flow.items():
-            self.found[position].append(Reached(layer, CHANGED if is_inside else way, ranges))
-        effect = _way(layer, symbol)
-        return [
-            {}
-            if effect is None
-            else {position: max(before, effect) for position, before in flow.items()}
-        ] * count
+        for position, passed in flow.items():
+            if passed.is_scaled and (ranges is None or is_inside):
+                continue  # other layers do not see the input's own range
+            way = CHANGED if is_inside else passed.way
+            self.found[position].append(Reached(layer, way, ranges, (passed.scale, passed.offset)))
+        return [_after(layer, symbol, flow)] * count
+
+
+def _after(layer: Any, symbol: str, flow: Flow) -> Flow:
+    """Return what a layer makes of flows; nothing if it computes other values."""
+    if "Rescaling" in kinds(layer):
+        scale, offset = (np.asarray(one, dtype="float64") for one in (layer.scale, layer.offset))
+        if scale.size != 1 or offset.size != 1 or not scale.item():
+            return {}
+        return {
+            position: one._replace(
+                scale=one.scale * scale.item(), offset=one.offset * scale.item() + offset.item()
+            )
+            for position, one in flow.items()
+        }
+    effect = _way(layer, symbol)
+    if effect is None:
+        return {}
+    return {position: one._replace(way=max(one.way, effect)) for position, one in flow.items()}
 
 
 def _layer(node: Any) -> Any:
@@ -253,11 +326,13 @@ def _tensors(node: Any, name: str, older: str) -> Any:
     return getattr(node, older) if found is None else found
 
 
-def _joined(given: Sequence[Flow]) -> dict[int, int]:
-    found: dict[int, int] = {}
+def _joined(given: Sequence[Flow]) -> dict[int, Passed]:
+    found: dict[int, Passed] = {}
     for flow in given:
-        for position, way in flow.items():
-            found[position] = max(way, found.get(position, WHOLE))
+        for position, one in flow.items():
+            other = found.get(position, one)
+            is_same = one[1:] == other[1:]
+            found[position] = other._replace(way=max(one.way, other.way) if is_same else CHANGED)
     return found
 
 

@@ -32,15 +32,33 @@ _BRIGHT = 4.0
 _SEQUENCE_RANK = 2
 _IMAGE_RANK = 4
 _CHANNELS = (1, 3, 4)
+UNSCALED = (1.0, 0.0)
+"""The factor and the offset of values that no Rescaling changed."""
+
 EXACT = {"float16": 2048, "bfloat16": 256}
 """The numbers below which a float dtype holds every integer."""
+
+
+SPREAD = 3.0
+"""Where the range of normally distributed values ends, in standard deviations."""
 
 
 class Recipe:
     """What an input is fed with."""
 
-    def __init__(self, how: str, draw: Draw) -> None:
+    def __init__(
+        self, how: str, draw: Draw, edges: tuple[Any, Any] = (-SPREAD, SPREAD), constant: Any = 1.0
+    ) -> None:
         self.how = how
+        self.edges = edges
+        """The lowest and the highest values: numbers, words, or arrays of one for each feature."""
+
+        self.constant = constant
+        """A positive value of the range, in the same form."""
+
+        self.is_mask = False
+        """Whether its ones say which places of a sequence count."""
+
         self.draw = draw
         """
         Takes NumPy's random state and a shape, and returns an array of about the input's dtype.
@@ -54,6 +72,14 @@ class Recipe:
         How many ids there are, and the name of the layer that takes them; None where the input does
         not come to it as a whole.
         """
+
+    @property
+    def range(self) -> list[float] | None:
+        """The lowest and the highest value; None for text."""
+        lowest, highest = (np.asarray(edge) for edge in self.edges)
+        if lowest.dtype.kind not in "biuf":
+            return None
+        return [float(lowest.min()), float(highest.max())]
 
 
 def recipe(
@@ -84,7 +110,7 @@ def _masked_value(slot: Slot, one: Reached, *, sure: bool) -> float | None:
     If nobody knows which layers the input comes to, ids are those of an Embedding, and a Masking
     sees sequences of features.
     """
-    if sure and one.way == CHANGED:
+    if sure and (one.way == CHANGED or one.scaling != UNSCALED):
         return None
     if "Masking" in kinds(one.layer):
         is_series = slot.shape is None or len(slot.shape) > _SEQUENCE_RANK
@@ -103,11 +129,13 @@ def _padded(made: Recipe, padding: float, *, has_others: bool) -> Recipe:
     draw = made.draw
     other = padding + 1 if has_others else padding
 
-    def kept(random: Any, shape: Sequence[int]) -> Any:
-        values = draw(random, shape)
+    def kept(values: Any) -> Any:
         return np.where(values == padding, np.asarray(other, dtype=values.dtype), values)
 
-    made.draw = kept
+    made.draw = lambda random, shape: kept(draw(random, shape))
+    if not made.is_mask:
+        made.edges = (kept(np.asarray(made.edges[0])), kept(np.asarray(made.edges[1])))
+        made.constant = kept(np.asarray(made.constant))
     made.how += ", padded with {:g}".format(padding)
     return made
 
@@ -132,8 +160,9 @@ def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | Non
     sure = unknown is None
     if slot.dtype == "string":
         return _words(found)
+    is_mask = _is_mask(slot, found)
     if slot.dtype == "bool":
-        return _flags(slot)
+        return _flags(slot, is_mask=is_mask)
     is_integer = "int" in slot.dtype
     may = is_integer or (not sure and slot.shape is not None and are_ids(slot.shape, unknown))
     takers = [
@@ -143,8 +172,8 @@ def _of_dtype(slot: Slot, found: Sequence[Reached], unknown: Any, few: int | Non
     ]
     if takers:
         return _ids(slot, takers, sure=sure)
-    if is_integer and _is_mask(slot):
-        return _flags(slot)
+    if is_mask:
+        return _flags(slot, is_mask=True)
     lookup = _first(found, "IntegerLookup")
     if lookup is not None and is_integer:
         return _numbers(lookup.layer)
@@ -194,6 +223,9 @@ def _carries_ids(slot: Slot, one: Reached) -> bool:
 def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
     least = min(takers, key=lambda one: one.count or 0)
     count = least.count or 1
+    scaled = [one for one in takers if one.scaling != UNSCALED]
+    if scaled:
+        return _before_scaling(slot, min(scaled, key=lambda one: one.count or 0))
     if sure and least.way == CHANGED and (takes_ids(least.layer) or is_operation(least.layer)):
         count = max(1, count // 2)  # room for what an offset makes of the largest
     made = _below(slot, count, "IDs below {}, for " + str(least.layer.name))
@@ -204,37 +236,72 @@ def _ids(slot: Slot, takers: Sequence[Reached], *, sure: bool) -> Recipe:
     return made
 
 
+def _before_scaling(slot: Slot, taker: Reached) -> Recipe:
+    """Return what Rescaling layers make ids of."""
+    count, (scale, offset) = taker.count or 1, taker.scaling
+    ends = sorted(((0 - offset) / scale, (count - 1 - offset) / scale))
+    text = "values that a Rescaling turns into IDs below {}, for {}".format(count, taker.layer.name)
+    if "int" in slot.dtype:
+        low, high = int(np.ceil(ends[0])), int(np.floor(ends[1]))
+        high = max(low, min(high, int(np.iinfo(slot.dtype).max)))
+        return Recipe(
+            text,
+            lambda random, shape: random.randint(low, high + 1, size=shape),
+            (low, high),
+            constant=min(low + 1, high),
+        )
+    return Recipe(
+        text,
+        lambda random, shape: (random.randint(0, count, size=shape) - offset) / scale,
+        (ends[0], ends[1]),
+        constant=(min(1, count - 1) - offset) / scale,
+    )
+
+
 def _below(slot: Slot, count: int, how: str) -> Recipe:
     most = min(
         count,
         EXACT.get(slot.dtype, count),
         int(np.iinfo(slot.dtype).max) if "int" in slot.dtype else count,
     )
-    return Recipe(how.format(count), lambda random, shape: random.randint(0, most, size=shape))
+    return Recipe(
+        how.format(count),
+        lambda random, shape: random.randint(0, most, size=shape),
+        (0, most - 1),
+        constant=min(1, most - 1),
+    )
 
 
 def _pixels() -> Recipe:
     return Recipe(
         "pixel values from 0 to 255",
         lambda random, shape: random.randint(0, PIXELS, size=shape),
+        (0, PIXELS - 1),
+        constant=PIXELS // 2,
     )
 
 
-def _flags(slot: Slot) -> Recipe:
-    if not _is_mask(slot):
-        return Recipe("flags", lambda random, shape: random.randint(0, 2, size=shape))
-    made = Recipe("a mask of ones", lambda _, shape: np.ones(shape, dtype="int64"))
+def _flags(slot: Slot, *, is_mask: bool) -> Recipe:
+    if not is_mask:
+        return Recipe(
+            "flags", lambda random, shape: random.randint(0, 2, size=shape), (0, 1), constant=1
+        )
+    made = Recipe(
+        "a mask of ones", lambda _, shape: np.ones(shape, dtype="int64"), (0, 1), constant=1
+    )
+    made.is_mask = True
     if slot.shape is not None and len(slot.shape) == _SEQUENCE_RANK:
         made.padding = 0.0
     return made
 
 
-def _is_mask(slot: Slot) -> bool:
+def _is_mask(slot: Slot, found: Sequence[Reached]) -> bool:
     """
-    Return whether an input is called a mask: random bits, or numbers, are none that a model was
-    made for.
+    Return whether an input is a mask, by its name or by the argument of a layer that it is passed
+    to: random bits, or numbers, are none that a model was made for.
     """
-    return "mask" in slot.name.lower()
+    is_named = "mask" in slot.name.lower() and (slot.dtype == "bool" or "int" in slot.dtype)
+    return is_named or any(one.is_mask for one in found)
 
 
 def _numbers(layer: Any) -> Recipe:
@@ -244,6 +311,8 @@ def _numbers(layer: Any) -> Recipe:
     return Recipe(
         "numbers from the vocabulary of {}".format(layer.name),
         lambda random, shape: values[random.randint(0, len(values), size=shape)],
+        (values.min(), values.max()),
+        constant=values[0],
     )
 
 
@@ -256,7 +325,10 @@ def _words(found: Sequence[Reached]) -> Recipe:
     if lookup is None:
         choices = np.array(WORDS, dtype=object)
         return Recipe(
-            "words", lambda random, shape: choices[random.randint(0, len(choices), size=shape)]
+            "words",
+            lambda random, shape: choices[random.randint(0, len(choices), size=shape)],
+            (choices[0], choices[-1]),
+            constant=choices[1],
         )
     layer = lookup.layer
     known = [
@@ -277,7 +349,10 @@ def _words(found: Sequence[Reached]) -> Recipe:
         return np.array(texts, dtype=object).reshape(shape)
 
     return Recipe(
-        "{} from the vocabulary of {}".format("texts" if is_text else "words", layer.name), draw
+        "{} from the vocabulary of {}".format("texts" if is_text else "words", layer.name),
+        draw,
+        (words[0], words[-1]) if len(words) else ("", ""),
+        constant=words[-1] if len(words) else "",
     )
 
 
@@ -303,7 +378,9 @@ def _around(slot: Slot, layer: Any) -> Recipe | None:
         ] + width * random.standard_normal(size=shape)
         return np.round(near) if "int" in slot.dtype else near
 
-    return Recipe(text, draw)
+    edges = (boundaries.min() - width, boundaries.max() + width)
+    edges = (np.floor(edges[0]), np.ceil(edges[1])) if "int" in slot.dtype else edges
+    return Recipe(text, draw, edges, constant=edges[1])
 
 
 def _adapted(slot: Slot, layer: Any) -> Recipe | None:
@@ -330,8 +407,15 @@ def _adapted(slot: Slot, layer: Any) -> Recipe | None:
         values = mean + spread * random.standard_normal(size=shape)
         return np.round(values) if "int" in slot.dtype else values
 
+    edges = [mean - SPREAD * spread, mean + SPREAD * spread]
+    constant = np.abs(mean) + spread
+    if "int" in slot.dtype:
+        edges, constant = [np.round(edge) for edge in edges], np.round(constant)
     return Recipe(
-        "normally distributed values with the mean and variance of {}".format(layer.name), draw
+        "normally distributed values with the mean and variance of {}".format(layer.name),
+        draw,
+        (edges[0], edges[1]),
+        constant=constant,
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..devices import op_placement
-from ..engine import tensor_errors, top1_agreement
+from ..engine import extreme_batches, tensor_errors, top1_agreement
 from ..engine.steps import AHEAD, wait
 from ..library import Refused
 from ..sentences import sentence
@@ -99,7 +99,7 @@ def _told(
         pair = _Pair(tf, signature, rewrites, state)
         missing = pair.missing(kind)
         lacking = [one for one in missing if not one["elsewhere"]]
-        found = pair.compared(fed.batches) if not lacking else {"calls": [], "outputs": []}
+        found = pair.compared(fed) if not lacking else {"calls": [], "outputs": []}
     except Refused as error:
         return {"refused": {"code": error.code, "message": str(error)}}
     except tf.errors.ResourceExhaustedError:
@@ -145,6 +145,10 @@ def _both(signature: Any, rewrites: Sequence[Any]) -> tuple[Any, Any, Any]:
     raise failed[0]
 
 
+def _merged(rows: Sequence[Any], vectors: Any) -> list[Any]:
+    return [tensor_errors.merge(*pair) for pair in zip(rows, vectors)] if rows else list(vectors)
+
+
 class _Pair:
     """A signature's plain graph and the rewritten one, in one function."""
 
@@ -178,21 +182,27 @@ class _Pair:
             self.tf, operations, kind, lambda name: scopes.path(scopes.own(name)) or None
         )
 
-    def compared(self, batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return how far layers and outputs are apart, over all batches."""
-        rows: list[Any] = []
-        agreements: Any = 0
-        for batch in batches:
-            vectors, agreeing_ones = self.run(
+    def compared(self, fed: FedInputs) -> dict[str, Any]:
+        """
+        Return how far layers and outputs are apart, over all batches; what stands beside the random
+        ones says nothing of classes.
+        """
+
+        def run(batch: Mapping[str, Any]) -> tuple[Any, Any]:
+            made = self.run(
                 *[self.tf.cast(batch[name], tensor.dtype) for name, tensor in self.inputs]
             )
-            rows = (
-                [tensor_errors.merge(*pair) for pair in zip(rows, vectors.numpy())]
-                if rows
-                else list(vectors.numpy())
-            )
-            agreements = agreements + agreeing_ones.numpy()
             self.state.reset()
+            return tuple(one.numpy() for one in made)
+
+        rows: list[Any] = []
+        agreements: Any = 0
+        for batch in fed.batches:
+            vectors, agreeing_ones = run(batch)
+            rows = _merged(rows, vectors)
+            agreements = agreements + agreeing_ones
+        for vectors, _ in extreme_batches.measured(fed, list(rows), run, lambda one: one[0]):
+            rows = _merged(rows, vectors)
         for tensor, row in zip(
             [*(output for call in self.calls for output in call["outputs"]), *self.outputs], rows
         ):

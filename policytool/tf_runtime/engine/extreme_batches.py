@@ -1,0 +1,55 @@
+"""Batches beside the random ones: run, unless the reference itself fails on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .tensor_errors import FIELDS
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator
+
+    from ..feeding.batches import FedInputs
+
+_NOT_FINITE = [FIELDS.index(name) for name in ("nan_reference", "infinite_reference")]
+
+
+def measured(
+    fed: FedInputs, usual: Any, run: Callable[[Any], Any], vectors: Callable[[Any], Any]
+) -> Iterator[Any]:
+    """
+    Yield what ``run`` makes of each batch beside the random ones, and note in ``fed`` which of them
+    were left out: those for which the reference has NaN or infinity in a tensor that is finite for
+    the random batches.
+
+    ``usual`` is a vector for each comparison over the random batches, and ``vectors`` returns those
+    of what ``run`` makes.
+    """
+    kept, dropped = [], []
+    waiting = list(fed.extremes)
+    while waiting:
+        one = waiting.pop(0)
+        found = run(one.tensors)
+        if not _are_worse(usual, vectors(found)):
+            kept.append(one)
+            yield found
+        elif one.parts():
+            waiting = [*one.parts(), *waiting]
+        else:
+            dropped.append(one)
+    fed.keep_extremes(kept, dropped)
+
+
+def _are_worse(usual: Any, found: Any) -> bool:
+    """
+    Return whether the reference has NaN or infinity in a tensor that is finite otherwise.
+
+    Where it has them for the random batches, too, they belong to the model, such as the negative
+    infinity of an attention mask.
+    """
+    before, after = (
+        np.nan_to_num(np.asarray(vectors)[:, _NOT_FINITE]).sum(axis=1) for vectors in (usual, found)
+    )
+    return bool(((before == 0) & (after > 0)).any())

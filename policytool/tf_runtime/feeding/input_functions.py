@@ -1,0 +1,149 @@
+"""
+Batches that a function of the user's returns or yields (``--inputs MODULE:FUNCTION``): the same
+arrays by input name as those of a file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..user_functions import CODE, described, load_function, working_in
+from .given_arrays import FLOAT32_DTYPES, Source
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator, Mapping, Sequence
+
+    from .slots import Slot
+
+OPTION = "--inputs"
+_LABELLED = 2
+"""Elements of the pairs that data sets for training have: the inputs and the labels."""
+
+
+class Batch:
+    """One batch of the function's."""
+
+    def __init__(self, source: Source, arrays: Mapping[str, Any], *, is_alone: bool) -> None:
+        self.source = source
+        self.arrays = arrays
+        """By input name."""
+
+        self.is_alone = is_alone
+        """Whether the function returned one array, or one dict, and no batches."""
+
+
+def read_batches(wanted: Mapping[str, Any], slots: Sequence[Slot]) -> Iterator[Batch]:
+    """
+    Yield the batches of ``wanted["function"]``, as many as ``wanted["batches"]`` says or all.
+
+    The function runs in ``wanted["directory"]``, the user's own. ``wanted["most"]`` has the bounds
+    of all batches together: how many there may be, how many bytes, and what to say of more.
+
+    :raises Refused: if the function fails, returns something else, or returns more than that.
+    """
+    name = wanted["function"]
+    most, bounds = wanted["batches"], wanted["most"]
+    size = number = 0
+    for batch in _returned(name, wanted["directory"], slots):
+        number += 1
+        if number > bounds["batches"] and most is None:
+            raise _refused(name, "returned {}", bounds["beyond_batches"])
+        size += sum(array.nbytes for array in batch.arrays.values())
+        if size > bounds["bytes"]:
+            raise _refused(name, "returned {}", bounds["beyond_bytes"])
+        yield batch
+        if number == most:
+            return
+    if not number:
+        raise _refused(name, "returned no batches")
+
+
+def _returned(name: str, directory: str, slots: Sequence[Slot]) -> Iterator[Batch]:
+    function = load_function(OPTION, name, directory)
+
+    def called(code: Callable[[], Any]) -> Any:
+        with working_in(directory):
+            return _called(name, code)
+
+    found = called(function)
+    if isinstance(found, dict) or hasattr(found, "__array__"):
+        source = Source(name, CODE, name)
+        yield Batch(source, _by_name(found, slots, source), is_alone=True)
+        return
+    if not hasattr(found, "__iter__"):
+        raise _refused(name, "returned {}, not batches of arrays", _kind(found))
+    rest = called(lambda: iter(found))
+    number = 0
+    while True:
+        value = called(lambda: next(rest, _END))
+        if value is _END:
+            return
+        number += 1
+        source = Source("batch {} of {}".format(number, name), CODE, "batch {}".format(number))
+        yield Batch(source, _by_name(value, slots, source), is_alone=False)
+
+
+_END = object()
+
+
+def _called(name: str, function: Callable[[], Any]) -> Any:
+    """
+    Return what the user's code makes.
+
+    :raises Refused: with what it raises, an exit included: the process has to go on.
+    """
+    try:
+        return function()
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _refused(name, "raised {}", described(error)) from error
+
+
+def _by_name(value: Any, slots: Sequence[Slot], source: Source) -> dict[str, Any]:
+    """Return the arrays of one batch: a dict of them, several in the order of inputs, or one."""
+    names = [slot.name for slot in slots]
+    if isinstance(value, dict):
+        return {str(name): _array(str(name), one, source) for name, one in value.items()}
+    several = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(several) != len(names):
+        count = "one array" if len(several) == 1 else "{} values".format(len(several))
+        is_labelled = len(several) == _LABELLED and len(names) == 1
+        hint = "; return the inputs only, without labels" if is_labelled else ""
+        raise source.refused(
+            "{} contains {}, but the model expects {}{}",
+            source.name,
+            count,
+            "{} inputs: {}".format(len(names), ", ".join(names)) if len(names) > 1 else names[0],
+            hint,
+        )
+    return {name: _array(name, one, source) for name, one in zip(names, several)}
+
+
+def _array(name: str, value: Any, source: Source) -> Any:
+    """Return an array of NumPy's for whatever offers one, such as a tensor."""
+    if not hasattr(value, "__array__") or isinstance(value, type):
+        raise source.refused(
+            "{} has {} for input {}, which is not an array", source.name, _kind(value), name
+        )
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        raise source.refused(
+            "{} has {} for input {}, which cannot be converted to an array: {}",
+            source.name,
+            _kind(value),
+            name,
+            described(error),
+        ) from error
+    return array.astype("float32") if array.dtype.name in FLOAT32_DTYPES else array
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else "a value of type {}".format(type(value).__name__)
+
+
+def _refused(name: str, text: str, *values: Any) -> Any:
+    return Source(name, CODE, name).refused("{} {} {}", OPTION, name, text.format(*values))

@@ -1,0 +1,84 @@
+"""
+The functions for ``--inputs`` that ``docs/check.md`` shows: each is a module as a user would write
+it, and its batches come to a model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.conftest import run
+from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.compat
+
+SNIPPETS: Final = re.findall(
+    r"```python\n(.*?)```", (ROOT / "docs/check.md").read_text(encoding="utf-8"), re.DOTALL
+)
+MODELS: Final = """
+import keras, tensorflow as tf, pathlib
+table = keras.Input((2,), name="features")
+keras.Model(table, keras.layers.Dense(3)(table)).save("table.keras")
+image = keras.Input((224, 224, 3), name="image")
+pooled = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(image))
+keras.Model(image, keras.layers.Dense(3)(pooled)).save("image.keras")
+pathlib.Path("validation").mkdir()
+for number in range(40):
+    pixels = tf.cast(tf.random.uniform((20 + number, 30, 3), 0, 256, tf.int32), tf.uint8)
+    tf.io.write_file(f"validation/{number}.jpg", tf.io.encode_jpeg(pixels))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with two models and the data that they are fed with."""
+    made = tmp_path_factory.mktemp("snippets")
+    rows = "".join(f"{20 + number},{1000.5 * number}\n" for number in range(70))
+    (made / "validation.csv").write_text(f"age,income\n{rows}", encoding="utf-8")
+    environment = {**os.environ, **ENVIRONMENT, "KERAS_BACKEND": "tensorflow"}
+    command = [str(compat_python), "-c", MODELS]
+    subprocess.run(command, cwd=made, env=environment, check=True, timeout=SECONDS)
+    for number, code in enumerate(SNIPPETS):
+        (made / f"my_data_{number}.py").write_text(code, encoding="utf-8")
+    return made
+
+
+def test_each_snippet_has_about_ten_lines() -> None:
+    """Of code."""
+    lines = [len([line for line in code.splitlines() if line.strip()]) for code in SNIPPETS]
+    assert len(lines) == 2
+    assert max(lines) <= 10
+
+
+@pytest.mark.parametrize(
+    ("model", "function", "batches"),
+    [("table.keras", "my_data_0:rows", 3), ("image.keras", "my_data_1:images", 2)],
+)
+def test_snippets_feed_a_model(
+    compat_python: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    model: str,
+    function: str,
+    batches: int,
+) -> None:
+    """All of the data, without ``--trust``."""
+    monkeypatch.chdir(folder)
+    options = ("--to", "mixed_bfloat16", "--python", str(compat_python), "--format", "json")
+    found = run("check", model, "--inputs", function, *options)
+    assert found.code in {0, 1}, found.err
+    (told,) = json.loads(found.out)["check"]["runs"]
+    assert (told["inputs"]["kind"], told["inputs"]["batches"]) == ("given", batches)
+    assert told["inputs"]["batch_size"] == 32
+    assert told["inputs"]["notes"] == []

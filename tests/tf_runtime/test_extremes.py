@@ -1,0 +1,234 @@
+"""The batches beside the random ones: a constant, and the edges of the range of each input."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from policytool.tf_runtime.engine import extreme_batches
+from policytool.tf_runtime.engine.tensor_errors import FIELDS
+from policytool.tf_runtime.feeding import extremes
+from policytool.tf_runtime.feeding.batches import FedInputs, Feeder
+from policytool.tf_runtime.feeding.extremes import CONSTANT, EDGES, KINDS, extreme_values
+from policytool.tf_runtime.feeding.reached_layers import WHOLE, Reached
+from policytool.tf_runtime.feeding.recipes import SPREAD, Recipe, recipe
+from policytool.tf_runtime.feeding.slots import Slot
+
+
+def layer(class_name: str, **attributes: Any) -> Any:
+    """Return what looks like a layer of a class."""
+    return type(class_name, (SimpleNamespace,), {})(
+        name=class_name.lower(), get_config=dict, trainable=True, **attributes
+    )
+
+
+def embedding(count: int, *, scaling: tuple[float, float] = (1.0, 0.0), masks: bool = False) -> Any:
+    """Return that an input comes to an Embedding."""
+    return Reached(layer("Embedding", input_dim=count, mask_zero=masks), WHOLE, count, scaling)
+
+
+def rows(made: Recipe, *shape: int) -> list[list[Any]]:
+    """Return the rows of both kinds: the constant, highest, lowest, and both in turn twice."""
+    found: list[list[Any]] = extreme_values(made, KINDS, [5, *shape]).tolist()
+    return found
+
+
+PIXELS = recipe(
+    Slot("image", [None, 8, 8, 3], "float32"),
+    [Reached(layer("Rescaling", scale=1 / 255), WHOLE, None)],
+    None,
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "lowest", "highest", "constant"),
+    [
+        (recipe(Slot("x", [None, 4], "float32"), [], None), -SPREAD, SPREAD, 1.0),
+        (recipe(Slot("x", [None, 4], "int32"), [], None), 0, 15, 1),
+        (recipe(Slot("x", [None, 4], "int32"), [embedding(50)], None), 0, 49, 1),
+        (recipe(Slot("x", [None, 4], "int32"), [embedding(50, masks=True)], None), 1, 49, 1),
+        (recipe(Slot("x", [None, 4], "int32"), [embedding(1)], None), 0, 0, 0),
+        (recipe(Slot("x", [None, 4], "float16"), [embedding(5000)], None), 0, 2047, 1),
+        (recipe(Slot("x", [None, 4], "bool"), [], None), 0, 1, 1),
+        (PIXELS, 0, 255, 128),
+    ],
+)
+def test_edges_are_the_ends_of_the_range(
+    made: Recipe, lowest: float, highest: float, constant: float
+) -> None:
+    """All of a row at one end, at the other, and in turn; the value that is masked is none."""
+    assert rows(made, 4) == [
+        [constant] * 4,
+        [highest] * 4,
+        [lowest] * 4,
+        [highest, lowest] * 2,
+        [lowest, highest] * 2,
+    ]
+    assert made.range == [lowest, highest]
+
+
+def test_what_is_drawn_is_within_the_range() -> None:
+    """Of ids, pixels, flags, boundaries and vocabularies; a normal distribution has no end."""
+    lookup = layer("IntegerLookup", get_vocabulary=lambda: [7, 20], num_oov_indices=1)
+    made = [
+        recipe(Slot("x", [None, 4], "int32"), [embedding(50)], None),
+        recipe(Slot("x", [None, 4], "int64"), [Reached(lookup, WHOLE, None)], None),
+        PIXELS,
+    ]
+    for one in made:
+        values = one.draw(np.random.RandomState(1), [1000])
+        assert one.range is not None
+        assert one.range[0] <= values.min() < values.max() <= one.range[1]
+
+
+def test_features_have_ranges_of_their_own() -> None:
+    """Around the mean that a Normalization learnt."""
+    found = layer("Normalization", mean=np.array([10.0, -200.0]), variance=np.array([1.0, 100.0]))
+    made = recipe(Slot("x", [None, 2], "float32"), [Reached(found, WHOLE, None)], None)
+    assert rows(made, 2) == [[11, 210], [13, -170], [7, -230], [13, -230], [7, -170]]
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "other"])
+@pytest.mark.parametrize("dtype", ["int32", "bool", "float32"])
+def test_masks_are_zero_and_one(name: str, dtype: str) -> None:
+    """
+    But never zero for all of a sequence: a mask by its name, or by the argument of a layer that it
+    is passed to.
+    """
+    reached = [Reached(layer("MultiHeadAttention"), WHOLE, None, is_mask=True)]
+    made = recipe(Slot(name, [None, 4], dtype), reached, None)
+    assert rows(made, 4) == [[1] * 4, [1] * 4, [1, 0, 0, 0], [1, 0, 1, 0], [1, 0, 1, 0]]
+    assert made.draw(np.random.RandomState(1), [2, 4]).tolist() == [[1] * 4] * 2
+    square = extreme_values(made, [EDGES], [4, 2, 3])
+    assert square[1].tolist() == [[1, 0, 0]] * 2
+
+
+def test_text_has_edges_too() -> None:
+    """The first and the last word."""
+    lookup = layer("StringLookup", get_vocabulary=lambda: ["a", "b"], num_oov_indices=0)
+    made = recipe(Slot("words", [None, 2], "string"), [Reached(lookup, WHOLE, None)], None)
+    assert rows(made, 2) == [["b", "b"], ["b", "b"], ["a", "a"], ["b", "a"], ["a", "b"]]
+    assert made.range is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scaling", "low", "high"),
+    [
+        ("float32", (0.5, 0.0), 0.0, 98.0),
+        ("float32", (1 / 255, 0.0), 0.0, 49 * 255),
+        ("float32", (-1.0, 49.0), 0.0, 49.0),
+        ("int32", (0.5, 0.0), 0, 98),
+        ("int32", (20.0, 0.0), 0, 2),
+        ("int32", (1.0, 3.0), -3, 46),
+        ("uint8", (1 / 255, 0.0), 0, 255),
+    ],
+)
+def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
+    dtype: str, scaling: tuple[float, float], low: float, high: float
+) -> None:
+    """After the scale and the offset each is one of the Embedding's."""
+    made = recipe(Slot("x", [None, 4], dtype), [embedding(50, scaling=scaling)], None)
+    assert made.range == pytest.approx([low, high])
+    assert "a Rescaling turns into IDs below 50, for embedding" in made.how
+    values = made.draw(np.random.RandomState(1), [2000]).astype(dtype)
+    both = [values, *(np.asarray(edge).astype(dtype) for edge in made.edges), made.constant]
+    for one in both:
+        ids = np.asarray(one).astype("float32") * np.float32(scaling[0]) + np.float32(scaling[1])
+        assert ids.astype("int32").min() >= 0
+        assert ids.astype("int32").max() < 50
+    assert len(set(values.tolist())) > 2
+    assert made.limit is None
+
+
+def feeder(rows_: int, made: Recipe, slot: Slot, **wanted: Any) -> Any:
+    """Return what feeds one input, with arrays for tensors."""
+    found: Any = object.__new__(Feeder)
+    found.slots = [slot]
+    found.wanted = {"seed": 1, "batches": 1, "extremes": True, **wanted}
+    found.batch_size = rows_
+    found._packed = lambda arrays: arrays  # noqa: SLF001  # no tensors
+    found._fed = lambda batches, _kind, _hows, _ranges: FedInputs(  # noqa: SLF001
+        batches, None, rows_, {"notes": [], "batches": len(batches)}
+    )
+    return found.synthetic([made], 4)
+
+
+SLOT = Slot("x", [None, 2], "float32")
+NORMAL = recipe(SLOT, [], None)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
+def test_every_batch_has_as_many_rows(size: int) -> None:
+    """One more where all of them have room in it, else several."""
+    fed = feeder(size, NORMAL, SLOT)
+    assert {len(batch[0]) for batch in fed.all} == {size}
+    seen = {tuple(row) for one in fed.extremes for row in one.tensors[0].tolist()}
+    high, low = SPREAD, -SPREAD
+    assert seen == {(1, 1), (high, high), (low, low), (high, low), (low, high)}
+    assert len(fed.extremes) == {1: 5, 2: 3, 3: 3, 4: 2}.get(size, 1)
+    assert fed.told["batches"] == 1 + len(fed.extremes)
+    assert fed.told["extra"] == [CONSTANT, EDGES]
+
+
+def test_a_verification_has_random_batches_only() -> None:
+    """``migrate`` compares predictions on them as before."""
+    fed = feeder(8, NORMAL, SLOT, extremes=False)
+    assert fed.extremes == []
+    assert len(fed.all) == len(fed.batches) == 1
+    assert "extra" not in fed.told
+
+
+def measured(fed: FedInputs, usual: int, bad: Any) -> list[Any]:
+    """
+    Return the batches that count; the reference has ``usual`` infinities for random ones, and more
+    where ``bad`` says so.
+    """
+
+    def vectors(infinite: int) -> Any:
+        found = np.zeros((2, len(FIELDS)))
+        found[1, FIELDS.index("infinite_reference")] = infinite
+        found[0, FIELDS.index("differing")] = np.nan
+        return found
+
+    def run(batch: Any) -> Any:
+        return batch, vectors(3 if bad(batch[0]) else usual)
+
+    return [
+        one for one, _ in extreme_batches.measured(fed, vectors(usual), run, lambda one: one[1])
+    ]
+
+
+def test_a_batch_that_the_reference_does_not_stand_is_left_out() -> None:
+    """With a note; the other kind is tried by itself."""
+    fed = feeder(8, NORMAL, SLOT)
+    saved: list[Any] = []
+    fed.save = saved.extend
+    found = measured(fed, 0, lambda array: (array < 0).any())
+    assert len(found) == 1
+    assert (found[0][0] == 1).all()
+    assert fed.told["extra"] == [CONSTANT]
+    assert fed.told["batches"] == 2
+    (note,) = fed.told["notes"]
+    assert note.startswith("the batch of the lowest and highest values was left out because the ")
+    assert len(saved) == 2
+
+
+def test_all_batches_may_be_left_out() -> None:
+    """What is compared then is what was compared without them."""
+    fed = feeder(8, NORMAL, SLOT)
+    assert measured(fed, 0, lambda array: True) == []
+    assert fed.told["extra"] == []
+    assert len(fed.all) == fed.told["batches"] == 1
+    assert [
+        extremes.LABELS[kind] in note for kind, note in zip(KINDS, fed.told["notes"], strict=True)
+    ] == [True, True]
+
+
+def test_infinities_of_the_random_batches_are_the_model_s_own() -> None:
+    """As those of an attention mask are: they leave out nothing."""
+    fed = feeder(8, NORMAL, SLOT)
+    assert len(measured(fed, 2, lambda array: True)) == 1
+    assert fed.told["notes"] == []
