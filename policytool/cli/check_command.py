@@ -21,12 +21,14 @@ from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
 from policytool.commands.check import CheckOptions, check, devices
 from policytool.commands.destinations import Destination
+from policytool.commands.earlier_check import read_earlier_check
 from policytool.commands.inspect import Failure
 from policytool.commands.migrate_all import the_one_model
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
 from policytool.numerics.check_results.verdicts import Required
 from policytool.numerics.user_functions import UserFunction, file_or_function
+from policytool.numerics.verdicts.task_metric import wanted_metric
 from policytool.numerics.verdicts.tolerances import Tolerances, parse_tolerance
 from policytool.numerics.workers import Worker
 from policytool.releases.targets import target as named_target
@@ -162,6 +164,32 @@ class InputsSource(click.ParamType):  # type: ignore[type-arg]  # generic from C
     help="What must stay within its tolerance for exit code 0.",
 )
 @click.option(
+    "--labels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Labels by output name (.npz), or one array for a single output (.npy), for --metric.",
+)
+@click.option(
+    "--metric",
+    metavar="NAME|MODULE:FUNCTION",
+    shell_complete=completion.metrics,
+    help="Metric of the task, such as accuracy, or your own function of labels and predictions; "
+    "computed for both models.",
+)
+@click.option(
+    "--max-drop",
+    type=float,
+    metavar="NUMBER",
+    help="How much worse the metric of the candidate may be.  [default: 0.01; for errors and "
+    "losses, 1% of the reference]",
+)
+@click.option(
+    "--compare-to",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="JSON report of an earlier check; also exit 1 if an error or the metric is worse now.",
+)
+@click.option(
     "--timing", is_flag=True, help="Measure latency, throughput and peak memory of both models."
 )
 @click.option(
@@ -198,6 +226,10 @@ def command(
     deterministic: bool,
     tolerance: tuple[str, ...],
     required: str,
+    labels: Path | None,
+    metric: str | None,
+    max_drop: float | None,
+    compare_to: Path | None,
     timing: bool,
     all_layers: bool,
     tensorflow: TensorFlow,
@@ -250,6 +282,7 @@ def command(
         device=device,
         required=Required(required),
         tolerances=Tolerances(given=tuple(parse_tolerance(text) for text in tolerance)),
+        metric=wanted_metric(labels, metric, max_drop, has_inputs=inputs is not None),
     )
     with Worker(tensorflow.interpreter, steps(progress)) as worker:
         if list_devices:
@@ -258,7 +291,8 @@ def command(
         if not paths:
             messages.error("no model found")
             return Exit.NO_MODEL
-        read = [path for path in (inputs, weights) if isinstance(path, Path)]
+        given = (inputs, labels, compare_to, weights)
+        read = [path for path in given if isinstance(path, Path)]
         if save_inputs is not None:
             report_option.check_place(
                 "--save-inputs",
@@ -270,7 +304,7 @@ def command(
         )
         tools = tensorflow.tools(worker)
         found = replace(
-            _run_checks(paths, wanted, tools, everything=all_layers),
+            _run_checks(paths, wanted, tools, compare_to, everything=all_layers),
             arguments=click.get_current_context().find_root().obj or (),
         )
     unwritten = report_option.write_reports(report, CHECK_REPORTERS, found)
@@ -304,9 +338,16 @@ def _one(found: list[Input], planned: Options) -> list[Input]:
 
 
 def _run_checks(
-    paths: list[Input], wanted: CheckOptions, tools: TensorFlowTools, *, everything: bool
+    paths: list[Input],
+    wanted: CheckOptions,
+    tools: TensorFlowTools,
+    compare_to: Path | None,
+    *,
+    everything: bool,
 ) -> Checks:
     try:
+        if compare_to is not None:
+            wanted = replace(wanted, earlier=read_earlier_check(compare_to))
         return Checks(
             check=check(paths[0], paths[1] if len(paths) > 1 else None, wanted, tools),
             everything=everything,

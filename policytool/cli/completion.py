@@ -79,6 +79,17 @@ def policies(
     return _matching(((name, None) for name in LISTED), incomplete)
 
 
+def metrics(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Offer the metrics of Keras, and the one that it chooses by the shapes."""
+    from policytool.releases.training_names import METRICS, plain_names
+
+    return _matching(
+        ((name, None) for name in sorted({"accuracy", *plain_names(METRICS)})), incomplete
+    )
+
+
 def limits(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:

@@ -21,19 +21,10 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Fix": ("fix", "unsafe_fixes"),
     "Output": ("output", "in_place", "plan", "dry_run", "diff", "check"),
     "Safety": ("backup", "overwrite", "skip_existing", "allow_overflow", "trust", "limit"),
-    "Input": ("inputs", "batches", "batch_size", "seed", "save_inputs"),
+    "Input": ("inputs", "labels", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
-        *(
-            "reference",
-            "isolated",
-            "gradients",
-            "tf32",
-            "deterministic",
-            "tolerance",
-            "required",
-            "timing",
-        ),
-        "values",
+        *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "required"),
+        *("metric", "max_drop", "compare_to", "timing", "values"),
     ),
     "TensorFlow": (
         *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
@@ -81,6 +72,14 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("policytool check old.h5 new.keras", "compare two models"),
         ("policytool check model.h5 --inputs batch.npz --timing", "use your own inputs"),
         ("policytool check model.h5 --inputs my_data:batches", "use batches from a function"),
+        (
+            "policytool check model.h5 --inputs x.npy --labels y.npy --metric accuracy",
+            "also compare the accuracy",
+        ),
+        (
+            "policytool check model.h5 --to mixed_float16 --compare-to before.json",
+            "find regressions since an earlier check",
+        ),
     ),
     "diff": (
         ("policytool diff old.h5 new.keras", "compare policies, configs and values"),
@@ -128,7 +127,7 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "check": (
         ("0", "all errors are within their tolerances"),
-        ("1", "an error exceeds its tolerance"),
+        ("1", "an error exceeds its tolerance, the metric is worse, or there is a regression"),
         _USAGE,
         _FAILURE,
         _NO_MODEL,

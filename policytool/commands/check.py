@@ -23,7 +23,7 @@ from policytool.numerics.check_results.devices import TensorFlowDevice
 from policytool.numerics.check_results.verdicts import Required, Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.user_functions import UserFunction
-from policytool.numerics.verdicts import answers, origins, recorded_training
+from policytool.numerics.verdicts import answers, origins, recorded_training, regressions
 from policytool.numerics.verdicts.kept_layers import Choices
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.numerics.workers import Interpreter, Worker
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.model.model import Layer
     from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.verdicts.earlier_reports import EarlierCheck
+    from policytool.numerics.verdicts.task_metric import WantedMetric
 
 FLOAT32: Final = "float32"
 FLOAT64: Final = "float64"
@@ -91,6 +93,11 @@ class CheckOptions:
     """What must stay within its tolerance."""
 
     tolerances: Tolerances = field(default_factory=Tolerances)
+    metric: WantedMetric | None = None
+    """The task's own metric; it needs ``inputs``, because it compares outputs with labels."""
+
+    earlier: EarlierCheck | None = None
+    """The earlier check to compare with."""
 
 
 def check(model: Input, other: Input | None, wanted: CheckOptions, tools: TensorFlowTools) -> Check:
@@ -141,7 +148,9 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
 def _is_explicable(found: Check) -> bool:
     """Return whether layers were measured, and something that was required is outside."""
     return all(run.rewrite is None and not run.missing for run in found.runs) and any(
-        one.ruling is not Ruling.NOTHING for run in found.runs for one in run.verdict.deciding
+        run.verdict.is_metric_worse
+        or any(one.ruling is not Ruling.NOTHING for one in run.verdict.deciding)
+        for run in found.runs
     )
 
 
@@ -207,6 +216,9 @@ def _measure(
             and other is None
             and not any(run.rewrite for run in found.runs)
             and _same_policies(*sides),
+            comparison=regressions.compare(found, wanted.earlier)
+            if wanted.earlier is not None and not any(run.missing for run in found.runs)
+            else None,
         )
         return _Measured(check=found, candidate=sides[1].loaded)
 
@@ -248,7 +260,12 @@ def _check_readable(wanted: CheckOptions) -> None:
     :raises ModelFileError: for what is not there, and for what is no regular file, which the child
         would wait for.
     """
-    for option, path in (("--inputs", wanted.inputs), ("--weights", wanted.weights)):
+    labels = wanted.metric.labels if wanted.metric is not None else None
+    for option, path in (
+        ("--inputs", wanted.inputs),
+        ("--labels", labels),
+        ("--weights", wanted.weights),
+    ):
         if (
             not isinstance(path, Path)
             or path.is_dir()
@@ -358,7 +375,12 @@ def _run(
         if any(found.get("rewrite") is not None for found in answer["runs"])
         else ()
     )
-    runs = answers.runs_from_json(answer["runs"], wanted.tolerances, wanted.required)
+    runs = answers.runs_from_json(
+        answer["runs"],
+        wanted.tolerances,
+        wanted.required,
+        wanted.metric.max_drop if wanted.metric is not None else None,
+    )
     reference, candidate = (
         replace(_side(found, side, library), backend=backend)
         for found, side, library, backend in zip(
@@ -421,6 +443,10 @@ def _graph(
             f"{inputs[0].display_path} runs as a graph, which TensorFlow rewrites as a "
             "whole; --set and --reference apply only to layers"
         )
+    if wanted.metric is not None:
+        raise UsageError(
+            f"{inputs[0].display_path} runs as a graph, for which --metric is not available"
+        )
     side = {"how": check_sides.GRAPH, "path": str(inputs[0].path.resolve()), "family": KERAS2}
     return {"reference": side, "candidate": {**side, "policy": wanted.candidate.to}}
 
@@ -460,6 +486,7 @@ def _job(
         "reference": sides[0].job,
         "candidate": sides[1].job,
         "inputs": _inputs_job(wanted),
+        "metric": _metric_job(wanted.metric) if wanted.metric is not None else None,
         "isolated": wanted.isolated,
         "gradients": {**recorded_training.recorded_training(original.loaded), "seed": wanted.seed}
         if wanted.gradients and original.loaded is not None
@@ -514,9 +541,21 @@ def _inputs_job(wanted: CheckOptions) -> dict[str, Any]:
     }
 
 
+def _metric_job(wanted: WantedMetric) -> dict[str, Any]:
+    """Return what a job says of the task's own metric."""
+    is_function = isinstance(wanted.metric, UserFunction)
+    return {
+        "labels": str(wanted.labels.resolve()),
+        "name": None if is_function else wanted.metric,
+        "function": str(wanted.metric) if is_function else None,
+        "directory": str(Path.cwd()),
+    }
+
+
 def _module_path(wanted: CheckOptions, tools: TensorFlowTools) -> list[str]:
     """Return the directories in which the child finds the user's modules."""
-    own = [str(Path.cwd())] if isinstance(wanted.inputs, UserFunction) else []
+    named = [wanted.inputs, wanted.metric.metric if wanted.metric is not None else None]
+    own = [str(Path.cwd())] if any(isinstance(one, UserFunction) for one in named) else []
     return [*dict.fromkeys([*tools.path, *own])]
 
 

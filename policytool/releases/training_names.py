@@ -5,6 +5,7 @@ Which losses, metrics and schedules releases find by name, and what their classe
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ METRICS: Final = "metrics"
 SCHEDULES: Final = "schedules"
 
 _CONTAINERS: Final = ("h5", "keras")
+_HUMPS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def finds(loader: str, container: str, kind: str, name: str) -> bool:
@@ -34,6 +36,13 @@ def is_found_somewhere(kind: str, name: str) -> bool:
     """Return whether some release finds a loss or a metric by a name, or has a class so called."""
     known = data.read("training_names")[kind]
     return name in known["classes"] or any(name in known[container] for container in _CONTAINERS)
+
+
+def plain_names(kind: str) -> frozenset[str]:
+    """Return the names of losses or metrics in lower case, those of classes with underscores."""
+    return frozenset(
+        _HUMPS.sub("_", name).lower() for name in data.read("training_names")[kind]["keras"]
+    )
 
 
 def is_class(kind: str, name: str) -> bool:

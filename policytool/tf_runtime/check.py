@@ -11,6 +11,7 @@ from . import source_files
 from .devices import available, parallel_devices
 from .engine.model_run import Running
 from .engine.sides import Sides
+from .engine.task_metrics import Task
 from .feeding import inputs as fed
 from .feeding.input_functions import OPTION
 from .graphs import graph_check
@@ -37,12 +38,17 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     chosen = available.choose_devices(tf, job["device"])
     if job["inputs"]["function"] is not None:  # before models are loaded, which takes longer
         load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
+    task = (  # before the models are loaded, which takes longer
+        Task(sides.library(job["reference"]["family"]), job["metric"])
+        if job["metric"] is not None
+        else None
+    )
     notes: list[dict[str, str]] = []
     with available.soft_placement(tf):
         runs = (
             _run_graphs(sides, chosen, there, (notes, step))
             if job["candidate"]["how"] == GRAPH
-            else _run_models(sides, chosen, there, step)
+            else _run_models(sides, chosen, there, (task, step))
         )
     notes += [note for one in runs for note in one["notes"]]
     libraries = [sides.library(job[name]["family"]) for name in ("reference", "candidate")]
@@ -57,16 +63,20 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _run_models(
-    sides: Sides, chosen: Sequence[str], there: Mapping[str, Any], step: Callable[[str], None]
+    sides: Sides,
+    chosen: Sequence[str],
+    there: Mapping[str, Any],
+    told: tuple[Task | None, Callable[[str], None]],
 ) -> list[dict[str, Any]]:
     """
     Return a run for each device: both models on all of them at the same time, and one after the
     other what is asked for besides.
     """
+    task, step = told
 
     def prepare(device: str) -> Running:
         with sides.tf.device(device):
-            return Running(sides, device, step)
+            return Running(sides, device, step, task)
 
     with available.unfused(sides.tf):
         compared = parallel_devices.side_by_side(

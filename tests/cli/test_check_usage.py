@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from policytool.numerics.user_functions import UserFunction, file_or_function
 from tests.conftest import Ended, run
 from tests.helpers.small_models import h5_model, sequential
+
+_LABELLED: Final = ("--inputs", "x.npy", "--labels", "y.npy")
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +55,7 @@ def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
     assert (check("none").code, check("none").err) == (4, "error: No model found.\n")
 
 
-@pytest.mark.parametrize("option", ["--inputs", "--weights"])
+@pytest.mark.parametrize("option", ["--inputs", "--weights", "--compare-to"])
 def test_a_file_that_is_not_there_is_told_at_once(option: str) -> None:
     """With the option that names it."""
     found = check("one/a.h5", option, "missing.npz")
@@ -113,3 +116,87 @@ def test_a_setting_has_the_option_s_name(place: Path) -> None:
     assert re.search(
         r'^tolerance = \["0.5", "probs=0.1"\]  # .*policytool\.toml$', found.out, re.MULTILINE
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--labels", "y.npy"), "--labels needs a metric. Add --metric NAME"),
+        (("--metric", "auc"), "--metric needs the labels of the inputs. Add --labels FILE"),
+        (("--max-drop", "0.1"), "--max-drop needs the labels of the inputs. Add --labels FILE"),
+        (("--labels", "y.npy", "--metric", "auc"), "Add --inputs, because synthetic inputs"),
+        (("--max-drop", "much"), "Invalid value for '--max-drop'"),
+        ((*_LABELLED, "--metric", "auc", "--max-drop", "-1"), "--max-drop -1.0 must be a number"),
+        ((*_LABELLED, "--metric", "auc", "--max-drop", "nan"), "--max-drop nan must be a number"),
+        ((*_LABELLED, "--metric", "../x:f"), "must be the name of a metric"),
+        ((*_LABELLED, "--metric", ""), "must be the name of a metric"),
+    ],
+)
+def test_labels_need_a_metric_and_inputs(arguments: tuple[str, ...], told: str) -> None:
+    """And a metric needs labels."""
+    found = check("one/a.h5", *arguments)
+    assert (found.code, found.out) == (2, "")
+    assert told in found.err
+
+
+def test_labels_that_are_not_there_are_told_at_once(place: Path) -> None:
+    """With the option that names them."""
+    (place / "x.npy").write_bytes(b"")
+    found = check("one/a.h5", *_LABELLED, "--metric", "auc")
+    assert found.code == 3
+    assert "y.npy: does not exist. Check the path in --labels. [not-found]" in found.err
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[]", '{"version": 1, "models": []}', "[" * 10**6])
+def test_a_report_of_something_else_is_one_sentence(place: Path, text: str) -> None:
+    """Before TensorFlow is started."""
+    (place / "before.json").write_text(text, encoding="utf-8")
+    found = check("one/a.h5", "--compare-to", "before.json")
+    assert found.code == 3
+    assert found.err.startswith("error: before.json: ")
+    assert "Expected the output of `policytool check --format json`." in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_a_directory_is_no_report() -> None:
+    """As any file that cannot be read."""
+    found = check("one/a.h5", "--compare-to", "one")
+    assert found.code == 3
+    assert "one: cannot be read for --compare-to: Is a directory" in found.err
+
+
+@pytest.mark.parametrize("option", ["--labels", "--compare-to"])
+def test_reports_do_not_replace_what_is_read(place: Path, option: str) -> None:
+    """Labels and the earlier report are inputs."""
+    for name in ("x.npy", "file.json"):
+        (place / name).write_bytes(b"")
+    found = check(
+        "one/a.h5",
+        *("--inputs", "x.npy", "--labels", "x.npy", "--metric", "auc"),
+        *(option, "file.json", "--report", "json=file.json"),
+    )
+    assert found.code == 2
+    assert "would replace a file that this command reads" in found.err
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ['metric = "evil:f"', 'labels = "y.npy"', "max-drop = 1.0", 'compare-to = "x.json"'],
+)
+def test_a_found_settings_file_sets_no_metric(place: Path, setting: str) -> None:
+    """A stranger's file runs no code, and does not decide what passes."""
+    (place / "policytool.toml").write_text(f"{setting}\n", encoding="utf-8")
+    found = check("one/a.h5")
+    assert found.code == 2
+    assert f"'{setting.partition(' ')[0]}'" in found.err
+
+
+def test_settings_that_the_user_names_set_a_metric(place: Path) -> None:
+    """As all options."""
+    (place / "own.toml").write_text(
+        'metric = "my_metrics:top_5"\nlabels = "y.npy"\nmax-drop = 0.5\n', encoding="utf-8"
+    )
+    found = run("check", "--config", "own.toml", "--show-settings")
+    assert found.code == 0, found.err
+    assert re.search(r'^metric = "my_metrics:top_5"  # .*own\.toml$', found.out, re.MULTILINE)
+    assert re.search(r"^max-drop = 0\.5  # .*own\.toml$", found.out, re.MULTILINE)

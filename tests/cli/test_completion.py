@@ -56,6 +56,11 @@ def offered(*words: str) -> list[str]:
         ),
         (("migrate", "--target", "tf2.1"), {"tf2.1", "tf2.10", "tf2.14", "tf2.15"}),
         (("migrate", "--to", "mixed_"), {"mixed_float16", "mixed_bfloat16"}),
+        (("check", "--metric", "acc"), {"accuracy"}),
+        (
+            ("check", "--metric", "mean_sq"),
+            {"mean_squared_error", "mean_squared_logarithmic_error"},
+        ),
         (("migrate", "--verif"), {"--verify"}),
         (("migrate", "--no-ver"), {"--no-verify"}),
         (("policies", "mixed_b"), {"mixed_bfloat16"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from functools import cache
@@ -15,15 +16,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policytool.numerics.check_results.verdicts import JudgementSubject, Required, Ruling
+from policytool.numerics.verdicts.earlier_reports import earlier_check
+from policytool.numerics.verdicts.regressions import compare
+from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.releases.policy import Dynamic
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
 from policytool.reports.checks._figures import decibels, figure, share, upward
 from tests.contracts.reporter_contract import compared
-from tests.helpers.example_checks import CASES, CPU, HOSTILE, SIDES, call, check, output, run, whole
+from tests.helpers.example_checks import (
+    CASES,
+    CPU,
+    GPU,
+    HOSTILE,
+    SIDES,
+    call,
+    check,
+    output,
+    run,
+    whole,
+)
 
 if TYPE_CHECKING:
-    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.gradients import Gradients
 
 SHOWN: Final = sorted(set(CASES) - {"failure"})
@@ -624,3 +639,114 @@ def test_what_overflows_is_told_with_its_reason(dtype: str, told: str) -> None:
     assert ("float16 maximum" in said) is bool(told)
     assert "headroom" not in said
     assert "1 → 2" not in said
+
+
+def _with_metric(found: CheckRun, candidate: float, *, higher: bool = True) -> CheckRun:
+    one = {"output": "probabilities", "reference": 0.9, "candidate": candidate}
+    values = {"name": "accuracy", "higher_is_better": higher, "outputs": [one]}
+    return replace(found, verdict=replace(found.verdict, metric=metric_from_json(values, None)))
+
+
+def _compared(now: Checks, before: Checks) -> Check:
+    assert now.check is not None
+    earlier = earlier_check("before.json", rendered("json", before).encode())
+    return replace(now.check, comparison=compare(now.check, earlier))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "higher", "told"),
+    [
+        (0.9, True, "passed: ...; metric accuracy is 0.9 in both models"),
+        (0.95, True, "passed: ...; metric accuracy gets better, from 0.9 to 0.95"),
+        (
+            0.7,
+            True,
+            "failed: ...; metric accuracy gets worse by 0.2, from 0.9 to 0.7 (allowed 0.01)",
+        ),
+        (
+            0.95,
+            False,
+            (
+                "failed: ...; metric accuracy gets worse by 0.05, from 0.9 to 0.95 (allowed 0.009;"
+                " lower is better)"
+            ),
+        ),
+        (
+            math.nan,
+            True,
+            "failed: ...; metric accuracy cannot be compared: it changes from 0.9 to nan",
+        ),
+    ],
+)
+def test_the_verdict_states_the_metric(candidate: float, told: str, *, higher: bool) -> None:
+    """It fails the check although every error is within its tolerance."""
+    found = check(
+        _with_metric(
+            run(call("net/a", 1e-4), outputs=(output("o", 1e-3),)), candidate, higher=higher
+        )
+    )
+    values = report(found)["check"]
+    word, sentence = told.split(": ...; ")
+    assert re.match(f"{word}: .*; {re.escape(sentence)};", values["runs"][0]["verdict"]["sentence"])
+    assert values["passed"] is (word == "passed")
+    assert values["runs"][0]["metric"]["candidate"] == (
+        "NaN" if math.isnan(candidate) else candidate
+    )
+    for reporter in ("table", "markdown", "html"):
+        assert "metric accuracy" in rendered(reporter, found)
+
+
+def test_a_regression_is_told_although_everything_is_within_its_tolerance() -> None:
+    """The first word is that of the exit code."""
+    before, now = (
+        check(run(call("net/a", error), outputs=(output("o", 1e-3),))) for error in (1e-4, 4e-3)
+    )
+    found = replace(now, check=_compared(now, before))
+    values = report(found)["check"]
+    assert not values["passed"]
+    assert values["runs"][0]["verdict"]["passed"]
+    assert values["comparison"]["changes"] == [
+        {
+            "device": "cpu:0",
+            "signature": None,
+            "about": "layer",
+            "path": "net/a",
+            "before": pytest.approx(1e-4),
+            "now": pytest.approx(4e-3),
+            "allowed": 0.008,
+            "change": "grew",
+            "regression": True,
+        }
+    ]
+    text = rendered("table", found)
+    assert text.startswith("failed: ")
+    assert "1 regression compared with before.json: layer net/a (0.0001 before, 0.004 now)" in (
+        " ".join(text.split())
+    )
+    assert re.search(r"^compared with before\.json$", text, re.MULTILINE)
+    for reporter in ("markdown", "html"):
+        assert "compared with before.json" in rendered(reporter, found)
+
+
+def test_no_regression_is_told_too() -> None:
+    """With what else is different."""
+    before, now = (
+        check(run(call("net/a", 1e-4), outputs=(output("o", 1e-3),), device=device))
+        for device in (GPU, CPU)
+    )
+    text = rendered("table", replace(now, check=_compared(now, before)))
+    assert text.startswith("passed: ")
+    assert "no regression compared with before.json" in " ".join(text.split())
+    assert "the earlier check ran on gpu:0, this one on cpu:0" in " ".join(text.split())
+
+
+def test_names_of_an_earlier_report_do_not_move_the_cursor() -> None:
+    """They are a stranger's, and may be long."""
+    before = check(
+        run(call("net/a", 1e-4), call(f"net/\x1b[31m{'x' * 500}", 1e-4), outputs=(output("o", 0),))
+    )
+    now = check(run(call("net/a", 1e-4), outputs=(output("o", 0),)))
+    text = rendered("table", replace(now, check=_compared(now, before)))
+    assert "only in the earlier check: net/" in " ".join(text.split())
+    assert "\x1b" not in text
+    assert "x" * 200 not in "".join(text.split())

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.graphs import GraphRewrite
     from policytool.numerics.check_results.inputs import CheckInputs
     from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+    from policytool.numerics.check_results.regressions import Comparison
     from policytool.numerics.check_results.verdicts import Advice, CheckVerdict, Origin
 
 
@@ -131,7 +132,11 @@ class Check:
     advice: Advice | None = None
     """Which layers stay in float32 so that it passes; None if it passes, or nothing was tried."""
 
+    comparison: Comparison | None = None
+    """What changed since an earlier check; None without one."""
+
     @property
     def passed(self) -> bool:
-        """Whether every run does."""
-        return all(run.verdict.passed and not run.missing for run in self.runs)
+        """Whether every run does, and nothing is worse than in the earlier check."""
+        regressed = self.comparison is not None and not self.comparison.passed
+        return not regressed and all(run.verdict.passed and not run.missing for run in self.runs)

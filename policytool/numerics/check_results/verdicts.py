@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from policytool.numerics.check_results.task_metrics import TaskMetric
 
 
 class Required(StrEnum):
@@ -156,6 +160,9 @@ class CheckVerdict:
     nonfinite_reference: str | None = None
     """The first call in which the reference makes NaN, or infinity if it makes no NaN."""
 
+    metric: TaskMetric | None = None
+    """The task's own metric; None without labels."""
+
     @property
     def missed(self) -> tuple[Judgement, ...]:
         """
@@ -185,7 +192,12 @@ class CheckVerdict:
     @property
     def passed(self) -> bool:
         """Whether nothing fails the check."""
-        return not self.deciding
+        return not (self.deciding or self.is_metric_worse)
+
+    @property
+    def is_metric_worse(self) -> bool:
+        """Whether the task's own metric gets worse than allowed, which always fails the check."""
+        return self.metric is not None and not self.metric.passed
 
     @property
     def would_pass(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from policytool.numerics.check_results import agreement, devices, gradients, graphs, inputs, metrics
@@ -14,6 +15,7 @@ from policytool.numerics.check_results.layers import (
 )
 from policytool.numerics.check_results.verdicts import Required
 from policytool.numerics.verdicts import judgements
+from policytool.numerics.verdicts.task_metric import metric_from_json
 from policytool.support.text import codec
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def runs_from_json(
     found: Sequence[Mapping[str, Any]],
     tolerances: Tolerances,
     required: Required = Required.OUTPUTS,
+    max_drop: float | None = None,
 ) -> tuple[CheckRun, ...]:
     """
     Return what was measured on each device and of each signature, judged.
@@ -44,7 +47,17 @@ def runs_from_json(
                 )
             ]
         )
-    return tuple(_run(one, tolerances, required) for one in found)
+    return tuple(
+        _with_metric(_run(one, tolerances, required), one.get("metric"), max_drop) for one in found
+    )
+
+
+def _with_metric(
+    run: CheckRun, found: Mapping[str, Any] | None, max_drop: float | None
+) -> CheckRun:
+    """Return a run whose verdict includes the task's own metric."""
+    metric = metric_from_json(found, max_drop)
+    return replace(run, verdict=replace(run.verdict, metric=metric))
 
 
 def _run(found: Mapping[str, Any], tolerances: Tolerances, required: Required) -> CheckRun:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from policytool.reports.checks import _devices, _gradients, _layers, _outputs
+from policytool.reports.checks import _devices, _gradients, _layers, _metric, _outputs
 from policytool.reports.checks._advice import advice
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def sections(run: CheckRun, *, everything: bool) -> Iterator[Section]:
     """Yield the parts of one run, the most important first."""
     yield from _devices.kernels(run, everything=everything)
+    yield from _metric.metric(run)
     yield from _outputs.outputs(run)
     yield from _layers.layers(run, everything=everything)
     if run.gradients is not None:

@@ -12,6 +12,7 @@ from policytool.reports.checks._advice import command
 from policytool.reports.checks._charts import charts
 from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
+from policytool.reports.checks._regressions import comparison
 from policytool.reports.checks._verdict import caveats, headline, own, passes, place
 from policytool.reports.page import (
     Block,
@@ -53,6 +54,7 @@ def _blocks(found: Checks, check: Check, view: View) -> Iterator[Block]:
         yield _facts(sides(check))
     else:
         yield _facts([*sides(check), *(one for run in check.runs for one in around(run))])
+    yield from comparison(check, everything=everything or view.is_searchable)
     for run in check.runs:
         parts: list[Block] = list(charts(run)) if view.is_searchable else []
         parts += sections(run, everything=everything or view.is_searchable)

@@ -16,6 +16,8 @@ from policytool.numerics.check_results.verdicts import (
     excess,
 )
 from policytool.reports.checks._figures import figure, many, share, upward
+from policytool.reports.checks._metric import sentence as metric_sentence
+from policytool.reports.checks._regressions import sentence as comparison_sentence
 from policytool.reports.checks._shown import HEADROOM, beyond
 from policytool.support.shorten import join_first
 
@@ -53,23 +55,27 @@ def outcome(run: CheckRun) -> list[str]:
     if run.missing:
         return ["not run", *_missing(run)]
     measured = [*_margins(run), *_unequal(run), *_agreement(run)]
+    metric = [metric_sentence(run.verdict.metric)] if run.verdict.metric is not None else []
     if run.verdict.passed:
-        word = "inconclusive" if run.verdict.is_inconclusive else "passed"
-        return [word, *_pass_sentences(run.verdict), *measured]
-    return ["failed", *_fail_sentences(run), *measured]
+        word = "inconclusive" if run.verdict.is_inconclusive and not metric else "passed"
+        return [word, *metric, *_pass_sentences(run.verdict), *measured]
+    if run.verdict.deciding:
+        return ["failed", *metric, *_fail_sentences(run), *measured]
+    cause = [origin(run, run.origin)] if run.origin is not None else []
+    return ["failed", *metric, *_pass_sentences(run.verdict), *cause, *measured]
 
 
-def overall(check: Check) -> str:
-    """Return what several runs come to together."""
+def overall(check: Check) -> list[str]:
+    """Return in a word what several runs come to together, and then what shows it."""
     if not check.runs:
-        return f"not run: {_subject(check)}; there is nothing to compare"
+        return ["not run", "there is nothing to compare"]
     failed = sum(not passes(run) for run in check.runs)
     what = (
         f"{failed} of {many(len(check.runs), 'run')} did not pass"
         if failed
         else f"{_every(len(check.runs), 'run')} passed"
     )
-    return f"{'failed' if failed else 'passed'}: {_subject(check)}; {what}"
+    return ["failed" if failed else "passed", what]
 
 
 def _every(count: int, noun: str) -> str:
@@ -79,7 +85,12 @@ def _every(count: int, noun: str) -> str:
 
 def headline(check: Check) -> str:
     """Return what a check comes to: the verdict of its only run, or of all runs together."""
-    return verdict(check, check.runs[0]) if len(check.runs) == 1 else overall(check)
+    word, *said = outcome(check.runs[0]) if len(check.runs) == 1 else overall(check)
+    found = check.comparison
+    if found is not None:
+        said = [comparison_sentence(found), *said]
+        word = "failed" if word == "passed" and not found.passed else word
+    return "; ".join([f"{word}: {_subject(check)}", *said])
 
 
 def own(run: CheckRun) -> str:

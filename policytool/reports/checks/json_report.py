@@ -17,6 +17,7 @@ from policytool.numerics.check_results.gradients import (
 )
 from policytool.numerics.check_results.graphs import GraphRewrite
 from policytool.numerics.check_results.metrics import Metrics
+from policytool.numerics.check_results.regressions import Comparison, Difference
 from policytool.numerics.check_results.verdicts import Judgement, JudgementSubject
 from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
@@ -30,6 +31,7 @@ from policytool.support.text.codec import attributes
 if TYPE_CHECKING:
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.layers import LayerCall
+    from policytool.numerics.check_results.task_metrics import TaskMetric
     from policytool.reports.checks._base import Checks
     from policytool.reports.layout import View
     from policytool.support.text.codec import Forms
@@ -56,6 +58,7 @@ _CALL: Final = attributes(
     *("children", "is_model"),
 )
 _OUTPUT: Final = attributes("shape", "dtype_reference", "dtype_candidate", "accumulated", "tf32")
+_METRIC: Final = attributes("reference", "candidate", "drop", "max_drop", "passed")
 _METRICS: Final = attributes(*Metrics.__dataclass_fields__)
 _ORIGIN: Final = attributes(
     "path", "class_name", "seen_in", "nonfinite", "in_reference", code_of="in_code"
@@ -77,6 +80,7 @@ def _check(found: Checks, check: Check) -> dict[str, Any]:
     return {
         **_CHECK(check),
         "advice": _advice(found, check),
+        "comparison": check.comparison,
         "runs": [_run(check, run) for run in check.runs],
     }
 
@@ -118,6 +122,7 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
             "nonfinite_reference": run.verdict.nonfinite_reference,
         },
         "origin": _origin(run),
+        "metric": _metric(run.verdict.metric) if run.verdict.metric is not None else None,
         "outputs": [
             {
                 "name": one.name,
@@ -146,6 +151,16 @@ def _rewrite(found: GraphRewrite) -> dict[str, Any]:
         for one in kept_scopes.computing(found)
     ]
     return {**_REWRITE(found), "kept": kept}
+
+
+def _metric(found: TaskMetric) -> dict[str, Any]:
+    """Return the metric of the output for which it gets worse by most, and that of each output."""
+    return {
+        "name": found.name,
+        "higher_is_better": found.higher_is_better,
+        **_METRIC(found.worst),
+        "outputs": [{"output": one.output, **_METRIC(one)} for one in found.outputs],
+    }
 
 
 def _call(call: LayerCall, judgement: Judgement | None) -> dict[str, Any]:
@@ -182,6 +197,13 @@ def _gradients(found: Gradients) -> dict[str, Any]:
 
 
 _FORMS: Final[Forms] = {
+    Comparison: attributes(
+        *("file", "passed", "paired", "only_before", "only_now", "notes"), changes="differences"
+    ),
+    Difference: attributes(
+        *("device", "signature", "about", "path", "before", "now", "allowed", "change"),
+        regression="is_regression",
+    ),
     **FAILURES,
     Dynamic: loss_scale_values,
     Fixed: loss_scale_values,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..library import Library
     from .diagnosis import Trace
     from .layer_hooks import Call
+    from .task_metrics import TaskMetrics
 
 
 class Row:
@@ -94,6 +95,7 @@ class Pair:
         isolated: bool,
         counts_exponents: bool,
         diagnosed: bool = False,
+        returns_outputs: bool = False,
     ) -> None:
         """
         ``policies`` are the global ones that each is called under: layers that a class makes in its
@@ -105,6 +107,7 @@ class Pair:
         self.reference, self.candidate = models
         self.isolated = isolated
         self.counts_exponents = counts_exponents
+        self.returns_outputs = returns_outputs
         self.rows: list[Row] = []
         self.only: tuple[list[str], list[str]] = ([], [])
         """The paths of calls that one of the two makes and the other does not."""
@@ -132,14 +135,19 @@ class Pair:
         function = self.tf.function(self._both, autograph=False, input_signature=[specs])
         self._function = function.get_concrete_function()
 
-    def measure(self, fed: FedInputs, step: Callable[[str], None]) -> Measured:
+    def measure(
+        self, fed: FedInputs, step: Callable[[str], None], metrics: TaskMetrics | None = None
+    ) -> Measured:
         """
         Return the reductions of every comparison over all batches; what stands beside the random
-        ones says nothing of classes.
+        ones says nothing of classes. ``metrics`` gets the outputs; labels belong to inputs of the
+        user's, beside which nothing stands.
         """
 
         def run(batch: Any) -> Measured:
-            *numbers, parts = self._function(batch)
+            *numbers, parts, outputs = self._function(batch)
+            if metrics is not None:
+                metrics.update(*outputs)
             vectors, agreements, histograms = (one.numpy() for one in numbers)
             return Measured(
                 vectors,
@@ -249,6 +257,10 @@ class Pair:
             if self._histograms
             else self.tf.zeros([0, exponents.BINS], self.tf.float64),
             self._comparisons.parts(last.reference.outputs, last.candidate.outputs),
+            [
+                self._comparisons.tensors(call.outputs) if self.returns_outputs else []
+                for call in (last.reference, last.candidate)
+            ],
         )
 
     def _compared(self, first: Tape, second: Tape, call: Call, make: Callable[..., Any]) -> Any:

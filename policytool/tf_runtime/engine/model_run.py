@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .call_pairs import Measured, Row
     from .diagnosis import Trace
     from .sides import Sides
+    from .task_metrics import Task
 
 REPEATS = 20
 """Calls of each model that are timed, at most."""
@@ -30,7 +31,9 @@ REPEATS = 20
 class Running:
     """A reference and a candidate, loaded and traced on one device."""
 
-    def __init__(self, sides: Sides, device: str, step: Callable[[str], None]) -> None:
+    def __init__(
+        self, sides: Sides, device: str, step: Callable[[str], None], task: Task | None = None
+    ) -> None:
         self.job = sides.job
         self.device = device
         self.step = step
@@ -58,6 +61,7 @@ class Running:
             isolated=self.job["isolated"],
             counts_exponents=self.job["exponents"],
             diagnosed=self.job["diagnosis"],
+            returns_outputs=task is not None,
         )
         try:
             self.pair.trace(self.fed.specs)
@@ -70,6 +74,7 @@ class Running:
                 "not-traceable",
                 "the {} cannot be traced: {}".format(self.pair.traced, sentence(error)),
             ) from error
+        self.metrics = task.metrics(self.pair.output_names()) if task is not None else None
         self.missing = op_placement.missing_kernels(
             self.tf,
             self.pair.operations(),
@@ -92,7 +97,7 @@ class Running:
             return None
         with self.tf.device(self.device):
             try:
-                return self.pair.measure(self.fed, self.step)
+                return self.pair.measure(self.fed, self.step, self.metrics)
             except self.tf.errors.ResourceExhaustedError:
                 raise
             except self.tf.errors.OpError as error:
@@ -122,6 +127,7 @@ class Running:
                 "outputs": [],
                 "gradients": None,
                 "timings": {},
+                "metric": None,
                 "notes": [],
             }
         with self.tf.device(self.device):
@@ -136,6 +142,7 @@ class Running:
                 "outputs": self._outputs(calls[-1], found),
                 "gradients": self._gradients(),
                 "timings": self._timings(),
+                "metric": self.metrics.told() if self.metrics is not None else None,
                 "notes": self.notes,
             }
 

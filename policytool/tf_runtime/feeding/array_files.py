@@ -57,7 +57,7 @@ def read_arrays(
     :raises Refused: where the file cannot be read, is larger than the memory, or does not hold what
         the model takes, and nothing else.
     """
-    arrays = _arrays(path)
+    arrays = arrays_of(path)
     if len(slots) == 1 and list(arrays) in ([""], [_UNNAMED]):
         arrays = {slots[0].name: next(iter(arrays.values()))}
     return fitted_arrays(arrays, slots, recipes, Source(path, CODE, "the file"))
@@ -97,8 +97,12 @@ def _storable(array: Any) -> Any:
         return np.array(flat, dtype="S").reshape(array.shape)
 
 
-def _arrays(path: str) -> dict[str, Any]:
-    """Return what a file holds by name; the array of a file with one has no name."""
+def arrays_of(path: str) -> dict[str, Any]:
+    """
+    Return what a file holds by name; the array of a file with one has no name.
+
+    :raises Refused: where it cannot be read, or is larger than the memory.
+    """
     try:
         with open(path, "rb") as stream:
             if stream.read(len(_ZIP)) != _ZIP:

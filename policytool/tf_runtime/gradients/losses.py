@@ -25,7 +25,7 @@ SUBSTITUTE = "MeanSquaredError"
 _NO_LOSSES = ("deserialize", "get", "serialize", "Loss", "Reduction")
 """What stands among the losses and is none."""
 
-_ALIASES = {
+ALIASES = {
     "bce": "binary_crossentropy",
     "kld": "kl_divergence",
     "kullback_leibler_divergence": "kl_divergence",
@@ -218,7 +218,7 @@ def built(library: Library, spelled: Any) -> tuple[Any, str]:
     if not isinstance(name, str):
         raise Unbuildable("the recorded loss has an unknown format")
     short = name.rpartition(">")[2]
-    short = _ALIASES.get(short.lower(), short)
+    short = ALIASES.get(short.lower(), short)
     found = library.custom.get(name, library.custom.get(short))
     if found is None and short not in _NO_LOSSES and not short.startswith("_"):
         found = getattr(library.keras.losses, short, None)

@@ -1,0 +1,126 @@
+"""What is asked of the task's own metric, and how its values are judged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
+from policytool.numerics.user_functions import UserFunction
+from policytool.support.errors import UsageError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+MAX_DROP: Final = 0.01
+"""
+How much worse a metric may get if nobody says: one percentage point of an accuracy. Of errors and
+losses, whose size depends on the task, it is this share of the reference's.
+"""
+
+_ROUNDING: Final = 2.0**-20
+"""How far a metric may be off relative to its size, because libraries compute it in float32."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WantedMetric:
+    """What ``--labels``, ``--metric`` and ``--max-drop`` say."""
+
+    labels: Path
+    metric: str | UserFunction
+    """The name of a metric of the library's, or the user's own function."""
+
+    max_drop: float | None = None
+    """None for the default."""
+
+
+def wanted_metric(
+    labels: Path | None, metric: str | None, max_drop: float | None, *, has_inputs: bool
+) -> WantedMetric | None:
+    """
+    Return what is asked for; None for nothing.
+
+    :raises UsageError: for options without those that they need, and for values that they do not
+        accept.
+    """
+    if labels is None and metric is None and max_drop is None:
+        return None
+    if labels is None:
+        option = "--metric" if metric is not None else "--max-drop"
+        raise UsageError(f"{option} needs the labels of the inputs; add --labels FILE")
+    if metric is None:
+        raise UsageError(
+            "--labels needs a metric; add --metric NAME, such as --metric accuracy, or --metric "
+            "MODULE:FUNCTION"
+        )
+    if not has_inputs:
+        raise UsageError(
+            "--labels needs the inputs that the labels belong to; add --inputs, because synthetic "
+            "inputs have no labels"
+        )
+    if max_drop is not None and not (max_drop >= 0 and math.isfinite(max_drop)):
+        raise UsageError(f"--max-drop {max_drop} must be a number of at least 0")
+    return WantedMetric(labels=labels, metric=_metric(metric), max_drop=max_drop)
+
+
+def _metric(text: str) -> str | UserFunction:
+    module, colon, name = text.partition(":")
+    words = [*module.split("."), *([name] if colon else [])]
+    if not all(word.isidentifier() for word in words) or (not colon and "." in text):
+        raise UsageError(
+            f"--metric {short(text)!r} must be the name of a metric, such as accuracy, or "
+            "MODULE:FUNCTION"
+        )
+    return UserFunction(module=module, name=name) if colon else text
+
+
+def metric_from_json(found: Mapping[str, Any] | None, max_drop: float | None) -> TaskMetric | None:
+    """Return the metric of a run, judged; None if none was computed."""
+    if found is None:
+        return None
+    higher = found["higher_is_better"]
+    outputs = [
+        _judged(one["output"], (one["reference"], one["candidate"]), max_drop, higher=higher)
+        for one in found["outputs"]
+    ]
+    return TaskMetric(
+        name=found["name"], higher_is_better=higher, outputs=tuple(sorted(outputs, key=_rank))
+    )
+
+
+def drop(before: float, after: float, *, higher: bool) -> float | None:
+    """Return how much worse the second of two values is; None if one of them is NaN."""
+    if before == after:
+        return 0.0
+    found = before - after if higher else after - before
+    return None if math.isnan(found) else found
+
+
+def is_worse(before: float, after: float, allowed: float, *, higher: bool) -> bool:
+    """Return whether the second of two values is worse by more than is allowed, or is unknown."""
+    found = drop(before, after, higher=higher)
+    if found is None or math.isinf(found):
+        return found != -math.inf
+    return found > allowed + _ROUNDING * max(abs(before), abs(after))
+
+
+def _judged(
+    output: str | None, values: tuple[float, float], given: float | None, *, higher: bool
+) -> OutputMetric:
+    reference, candidate = values
+    default = MAX_DROP if higher or not math.isfinite(reference) else MAX_DROP * abs(reference)
+    allowed = default if given is None else given
+    return OutputMetric(
+        output=output,
+        reference=reference,
+        candidate=candidate,
+        drop=drop(reference, candidate, higher=higher),
+        max_drop=allowed,
+        passed=not is_worse(reference, candidate, allowed, higher=higher),
+    )
+
+
+def _rank(one: OutputMetric) -> tuple[bool, float]:
+    return one.passed, one.max_drop - one.drop if one.drop is not None else -math.inf

@@ -1,0 +1,170 @@
+"""
+The task's own metric of both models, over all batches: one of the library's for each output with
+labels, or a function of the user's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .. import user_functions
+from ..devices.parallel_devices import TRACING
+from ..feeding import label_files
+from ..library import Refused
+from .library_metrics import CODE, LibraryMetric
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Sequence
+
+    from ..library import Library
+
+OPTION = "--metric"
+SIDES = ("reference", "candidate")
+
+
+class Task:
+    """The labels and the metric of a job, read before any model is loaded."""
+
+    def __init__(self, library: Library, wanted: Mapping[str, Any]) -> None:
+        """
+        Read the labels and find the metric.
+
+        :raises Refused: if the labels cannot be read, or there is no such metric.
+        """
+        self.library = library
+        self.name = wanted["function"] or wanted["name"]
+        self.labels = label_files.read_labels(wanted["labels"])
+        self.directory = wanted["directory"]
+        self.function: Callable[..., Any] | None = None
+        if wanted["function"] is not None:
+            self.function = user_functions.load_function(OPTION, wanted["function"], self.directory)
+        else:
+            LibraryMetric(library, self.name, "")
+
+    def metrics(self, outputs: Sequence[str]) -> TaskMetrics:
+        """
+        Return what computes the metric of a model with these outputs.
+
+        :raises Refused: if the labels are not of these outputs.
+        """
+        return TaskMetrics(self, outputs)
+
+
+class TaskMetrics:
+    """The metric over the batches of one device."""
+
+    def __init__(self, task: Task, outputs: Sequence[str]) -> None:
+        self.task = task
+        self.outputs = list(outputs)
+        self.labels = label_files.by_output(task.labels, outputs)
+        self._start = dict.fromkeys(self.labels, 0)
+        self._kept: dict[str, list[list[Any]]] = {name: [[], []] for name in self.labels}
+        self._metrics = {
+            name: [LibraryMetric(task.library, task.name, name) for _ in SIDES]
+            for name in (self.labels if task.function is None else ())
+        }
+
+    def update(self, reference: Sequence[Any], candidate: Sequence[Any]) -> None:
+        """
+        Add the outputs of both models for one batch.
+
+        :raises Refused: if the labels have too few rows, or the metric does not fit them.
+        """
+        for place, name in enumerate(self.outputs):
+            if name not in self.labels:
+                continue
+            arrays = [_array(one[place]) for one in (reference, candidate)]
+            rows = self._rows(name, len(arrays[0]) if arrays[0].ndim else 1)
+            if self.task.function is not None:
+                for kept, array in zip(self._kept[name], arrays):
+                    kept.append(array)
+                continue
+            with TRACING:
+                for metric, array in zip(self._metrics[name], arrays):
+                    metric.update(rows, array)
+
+    def told(self) -> dict[str, Any]:
+        """
+        Return the metric over all batches, as JSON.
+
+        :raises Refused: if labels are left, or the metric has no value.
+        """
+        for name, start in self._start.items():
+            if start != len(self.labels[name]):
+                text = "the labels of output {} have {}, but the model returned {}"
+                raise Refused(
+                    label_files.CODE, text.format(name, _rows(len(self.labels[name])), _rows(start))
+                )
+        if self.task.function is not None:
+            higher = bool(getattr(self.task.function, "higher_is_better", True))
+            return {
+                "name": self.task.name,
+                "higher_is_better": higher,
+                "outputs": [{"output": self._only, **self._called()}],
+            }
+        first = next(iter(self._metrics.values()))[0]
+        names = {one.name for one, _ in self._metrics.values()}
+        return {
+            "name": first.name if len(names) == 1 else self.task.name,
+            "higher_is_better": first.higher_is_better,
+            "outputs": [
+                {"output": name, **{side: one.result() for side, one in zip(SIDES, pair)}}
+                for name, pair in self._metrics.items()
+            ],
+        }
+
+    @property
+    def _only(self) -> str | None:
+        return next(iter(self.labels)) if len(self.labels) == 1 else None
+
+    def _rows(self, name: str, count: int) -> Any:
+        """Return the labels of the next rows."""
+        labels, start = self.labels[name], self._start[name]
+        if start + count > len(labels):
+            text = "the labels of output {} have only {}, but the model returned more rows"
+            raise Refused(label_files.CODE, text.format(name, _rows(len(labels))))
+        self._start[name] = start + count
+        return labels[start : start + count]
+
+    def _called(self) -> dict[str, float]:
+        """Return what the user's function makes of each model's predictions."""
+        found = {}
+        for number, side in enumerate(SIDES):
+            predictions = {name: np.concatenate(kept[number]) for name, kept in self._kept.items()}
+            labels = {name: array.copy() for name, array in self.labels.items()}
+            given = [
+                one if self._only is None else one[self._only] for one in (labels, predictions)
+            ]
+            found[side] = self._value(given, side)
+        return found
+
+    def _value(self, given: Sequence[Any], side: str) -> float:
+        function = self.task.function
+        try:
+            with user_functions.working_in(self.task.directory):
+                value = function(*given)  # type: ignore[misc]  # there is one
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:
+            text = "{} {} failed for the {}: {}"
+            said = user_functions.described(error)
+            raise Refused(CODE, text.format(OPTION, self.task.name, side, said)) from error
+        array = np.asarray(value)
+        if array.size != 1 or array.dtype.kind not in "biuf":
+            text = "{} {} returned {} for the {}; expected a number"
+            shown = " ".join(repr(value).split())[:100]
+            raise Refused(CODE, text.format(OPTION, self.task.name, shown, side))
+        return float(array.reshape(()))
+
+
+def _rows(count: int) -> str:
+    return "{:,} {}".format(count, "row" if count == 1 else "rows")
+
+
+def _array(tensor: Any) -> Any:
+    """Return an output in a dtype that NumPy computes well in: narrower floats as float32."""
+    array = np.asarray(tensor)
+    is_narrow = tensor.dtype.is_floating and tensor.dtype.size < np.dtype("float32").itemsize
+    return array.astype("float32") if is_narrow else array

@@ -1,0 +1,300 @@
+"""The metric of the task, and comparisons with earlier checks, on models of both libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+
+from policytool.commands import check as checks
+from policytool.commands.check import CheckOptions
+from policytool.formats import discovery
+from policytool.migration.planning.options import Assignment, Options
+from policytool.numerics.check_results.regressions import Change
+from policytool.numerics.verdicts.earlier_reports import earlier_check
+from policytool.numerics.verdicts.task_metric import wanted_metric
+from policytool.reports import View
+from policytool.reports.checks import CHECK_REPORTERS, Checks
+from policytool.support.errors import UsageError, WorkerError
+from tests.compat.asking import ENVIRONMENT, SECONDS
+from tests.compat.labelled_models import METRICS, ROWS, SUFFIXES
+from tests.helpers.paths import FIXTURES, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from policytool.numerics.check_results.checks import Check
+    from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+
+    Checked = Callable[..., Check]
+
+pytestmark = pytest.mark.compat
+
+POLICY: Final = "mixed_float16"
+LIBRARIES: Final = pytest.mark.parametrize("library", SUFFIXES)
+
+FUNCTIONS: Final = """
+import numpy as np
+
+def right(labels, predictions):
+    return float((labels == predictions.argmax(-1)).mean())
+
+def wrong(labels, predictions):
+    return 1 - right(labels, predictions)
+
+wrong.higher_is_better = False
+
+def both(labels, predictions):
+    assert sorted(labels) == sorted(predictions) == ["binary", "classes"]
+    return right(labels["classes"], predictions["classes"])
+"""
+
+
+@pytest.fixture(scope="module")
+def labelled(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of the models that ``labelled_models.py`` writes."""
+    base = tmp_path_factory.mktemp("labelled")
+    done = subprocess.run(
+        [str(compat_python), "-m", "tests.compat.labelled_models", str(base)],
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (base / "labelled_functions.py").write_text(FUNCTIONS, encoding="utf-8")
+    return base
+
+
+@pytest.fixture
+def checked(labelled: Path, tools: TensorFlowTools, monkeypatch: pytest.MonkeyPatch) -> Checked:
+    """Return a function that checks one of the models with labels and a metric."""
+    monkeypatch.chdir(labelled)
+
+    def check(
+        model: str,
+        library: str,
+        labels: str | None = None,
+        metric: str | None = None,
+        **options: Any,
+    ) -> Check:
+        (found,) = discovery.inputs([str(labelled / (model + SUFFIXES[library]))])
+        wanted = wanted_metric(
+            labelled / labels if labels is not None else None,
+            metric,
+            options.pop("max_drop", None),
+            has_inputs=True,
+        )
+        return checks.check(
+            found,
+            None,
+            CheckOptions(
+                candidate=options.pop("candidate", Options(to=POLICY)),
+                inputs=labelled / "inputs.npz",
+                metric=wanted,
+                **options,
+            ),
+            tools,
+        )
+
+    return check
+
+
+def metric_of(found: Check) -> TaskMetric:
+    """Return the metric of the one run of a check."""
+    (run,) = found.runs
+    assert run.verdict.metric is not None
+    return run.verdict.metric
+
+
+def as_earlier(found: Check) -> Any:
+    """Return a check as a later one reads its report."""
+    reporter = next(one for one in CHECK_REPORTERS if one.name == "json")
+    return earlier_check("before.json", reporter.render(Checks(check=found), View()).encode())
+
+
+@LIBRARIES
+@pytest.mark.parametrize("kind", METRICS)
+def test_metrics_of_the_library_are_those_of_evaluate(
+    labelled: Path, checked: Checked, library: str, kind: str
+) -> None:
+    """Over all batches, of which the last may be shorter, for the reference."""
+    truth = json.loads((labelled / "truth.json").read_text(encoding="utf-8"))[library]
+    for name in METRICS[kind]:
+        found = checked("several", library, f"{library}-{kind}.npz", name, batch_size=48)
+        (one,) = metric_of(found).outputs
+        assert one.output == kind
+        assert one.reference == pytest.approx(truth[kind][name], rel=1e-4, abs=1e-5)
+        assert one.candidate == pytest.approx(one.reference, abs=0.01)
+        assert found.passed
+
+
+def test_what_is_better_is_what_keras_3_says(labelled: Path) -> None:
+    """Of each metric for which it says so."""
+    truth = json.loads((labelled / "truth.json").read_text(encoding="utf-8"))["directions"]
+    told = {name: one for name, one in truth.items() if one[0] is not None}
+    assert len(told) > 15
+    assert {name: one for name, one in told.items() if (one[0] == "up") is not one[1]} == {}
+
+
+@LIBRARIES
+def test_a_small_error_that_changes_classes_fails(checked: Checked, library: str) -> None:
+    """All errors are within their tolerances; the layers to keep are found all the same."""
+    found = checked("shifted", library, f"{library}-shifted.npy", "accuracy")
+    assert not found.passed
+    (run,) = found.runs
+    assert not run.verdict.missed
+    metric = metric_of(found)
+    assert metric.name == "sparse_categorical_accuracy"
+    assert metric.worst.reference == 1.0
+    assert metric.worst.candidate < 0.9
+    assert found.advice is not None
+    assert found.advice.layers == ("net/logits",)
+    kept = Options(to=POLICY, assignments=(Assignment(pattern="net/logits", policy="float32"),))
+    assert checked("shifted", library, f"{library}-shifted.npy", "accuracy", candidate=kept).passed
+    assert checked("shifted", library, f"{library}-shifted.npy", "accuracy", max_drop=1.0).passed
+
+
+@LIBRARIES
+def test_functions_of_the_user_are_called_with_arrays(checked: Checked, library: str) -> None:
+    """Without trust, and with whatever outputs have labels."""
+    labels = f"{library}-classes.npy"
+    found = metric_of(checked("classes", library, labels, "labelled_functions:right"))
+    assert found.worst.reference == pytest.approx(1 - 20 / ROWS)
+    assert found.higher_is_better
+    found = metric_of(checked("classes", library, labels, "labelled_functions:wrong"))
+    assert found.worst.reference == pytest.approx(20 / ROWS)
+    assert not found.higher_is_better
+
+
+@LIBRARIES
+def test_functions_get_several_outputs_by_name(
+    labelled: Path, checked: Checked, library: str
+) -> None:
+    """Those with labels."""
+    arrays = np.load(labelled / f"{library}.npz")
+    np.savez(labelled / "two.npz", classes=arrays["classes"], binary=arrays["binary"])
+    found = metric_of(checked("several", library, "two.npz", "labelled_functions:both"))
+    assert [one.output for one in found.outputs] == [None]
+    assert found.worst.reference == pytest.approx(1 - 20 / ROWS)
+
+
+@LIBRARIES
+def test_every_output_with_labels_has_its_metric(
+    labelled: Path, checked: Checked, library: str
+) -> None:
+    """As ``compile`` chooses the accuracy of each."""
+    arrays = np.load(labelled / f"{library}.npz")
+    np.savez(labelled / "two.npz", classes=arrays["classes"], binary=arrays["binary"])
+    found = metric_of(checked("several", library, "two.npz", "accuracy"))
+    assert found.name == "accuracy"
+    assert {one.output: round(one.reference, 4) for one in found.outputs}["classes"] == 0.9
+    assert {one.output for one in found.outputs} == {"classes", "binary"}
+
+
+@LIBRARIES
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ("{}-classes.npy", "acuracy"),
+            ("metric", "has no metric acuracy; similar names: accuracy"),
+        ),
+        (("{}-classes.npy", "mean"), ("metric", "has no metric mean")),
+        (("{}-classes.npy", "mean_io_u"), ("metric", "cannot be created without arguments")),
+        (("{}-classes.npy", "mse"), ("metric", "needs labels of the shape (rows, 5)")),
+        (("{}.npz", "accuracy"), ("labels-file", "the labels contain binary, numbers, but")),
+        (("short.npy", "accuracy"), ("labels-file", "have only 3 rows")),
+        (
+            ("long.npy", "accuracy"),
+            ("labels-file", "have 201 rows, but the model returned 200 rows"),
+        ),
+        (("words.npy", "accuracy"), ("metric", "needs numbers")),
+        (("inputs.npz", "accuracy"), ("labels-file", "the labels contain features, but")),
+        (("truth.json", "accuracy"), ("labels-file", "cannot be read as .npz or .npy")),
+        (
+            ("{}-classes.npy", "os:getpid"),
+            ("metric", "--metric os:getpid failed for the reference"),
+        ),
+        (("{}-classes.npy", "no_module:f"), ("user-function", "cannot be imported")),
+    ],
+)
+def test_labels_and_metrics_that_do_not_fit_are_one_sentence(
+    labelled: Path, checked: Checked, library: str, given: tuple[str, str], said: tuple[str, str]
+) -> None:
+    """With the name and the shape that are wrong."""
+    np.save(labelled / "short.npy", np.zeros(3, "int64"))
+    np.save(labelled / "long.npy", np.zeros(ROWS + 1, "int64"))
+    np.save(labelled / "words.npy", np.array(["a"] * ROWS))
+    with pytest.raises(WorkerError) as caught:
+        checked("classes", library, given[0].format(library), given[1])
+    assert caught.value.code == said[0]
+    assert said[1] in str(caught.value)
+
+
+def test_graphs_have_no_metric(labelled: Path, tools: TensorFlowTools) -> None:
+    """A check that silently left it out would pass."""
+    graph = FIXTURES / "keras3.15/global_mixed_float16.export"
+    (found,) = discovery.inputs([str(graph)])
+    wanted = CheckOptions(
+        candidate=Options(to="mixed_bfloat16"),
+        inputs=labelled / "inputs.npz",
+        metric=wanted_metric(labelled / "keras-classes.npy", "auc", None, has_inputs=True),
+    )
+    with pytest.raises(UsageError, match="runs as a graph, for which --metric is not available"):
+        checks.check(found, None, wanted, tools)
+
+
+@LIBRARIES
+def test_the_same_check_has_no_regression(checked: Checked, library: str) -> None:
+    """Nor has the same model in the other library."""
+    labels = f"{library}-classes.npy"
+    before = checked("classes", library, labels, "accuracy")
+    now = checked("classes", library, labels, "accuracy", earlier=as_earlier(before))
+    assert now.passed
+    assert now.comparison is not None
+    assert (now.comparison.differences, now.comparison.notes) == ((), ())
+    other = next(one for one in SUFFIXES if one != library)
+    assert checked("classes", other, earlier=as_earlier(before)).passed
+
+
+@LIBRARIES
+def test_a_checkpoint_that_overflows_is_a_regression(checked: Checked, library: str) -> None:
+    """Of its layer, its output and its metric; and the other way round nothing is."""
+    labels = f"{library}-classes.npy"
+    before = checked("classes", library, labels, "accuracy")
+    now = checked("scaled", library, labels, "accuracy", earlier=as_earlier(before))
+    assert now.comparison is not None
+    found = {one.path: one.change for one in now.comparison.regressions}
+    assert found["net/hidden"] is Change.EXCEEDS
+    assert found["classes"] is Change.EXCEEDS
+    assert not now.passed
+    back = checked("classes", library, labels, "accuracy", earlier=as_earlier(now))
+    assert back.passed
+    assert back.comparison is not None
+    assert Change.WITHIN in {one.change for one in back.comparison.differences}
+
+
+@LIBRARIES
+def test_layers_to_keep_also_remove_the_regression(checked: Checked, library: str) -> None:
+    """The trials compare, too: the printed command passes."""
+    before = as_earlier(checked("classes", library))
+    found = checked("scaled", library, earlier=before)
+    assert found.advice is not None
+    assert found.advice.layers
+    kept = Options(
+        to=POLICY,
+        assignments=tuple(Assignment(pattern=one, policy="float32") for one in found.advice.layers),
+    )
+    now = checked("scaled", library, earlier=before, candidate=kept)
+    assert now.passed
+    assert replace(now, comparison=None).passed

@@ -1,0 +1,297 @@
+"""A check compared with the report of an earlier one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.numerics.check_results.inputs import InputKind
+from policytool.numerics.check_results.regressions import Change, Subject
+from policytool.numerics.verdicts.earlier_reports import earlier_check
+from policytool.numerics.verdicts.regressions import compare
+from policytool.numerics.verdicts.task_metric import metric_from_json
+from policytool.reports import View
+from policytool.reports.checks import CHECK_REPORTERS
+from policytool.support.errors import ModelFileError
+from tests.helpers.example_checks import DRAWN, GPU, call, check, output, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.regressions import Comparison
+    from policytool.reports.checks import Checks
+
+FILE = "before.json"
+
+
+def report(found: Checks) -> bytes:
+    """Return the JSON report of a check."""
+    json_reporter = next(one for one in CHECK_REPORTERS if one.name == "json")
+    return json_reporter.render(found, View()).encode()
+
+
+def model(name: str, *layers: float, outputs: float = 1e-3, **other: Any) -> CheckRun:
+    """
+    Return a run of a model whose layers and output have these errors; their tolerances are 0.008
+    and 0.05.
+    """
+    calls = [call(f"{name}/dense_{place}", error) for place, error in enumerate(layers)]
+    last = call(name, None, class_name="Functional", is_model=True, children=len(calls))
+    return run(*calls, last, outputs=(output("probabilities", outputs),), **other)
+
+
+def with_metric(found: CheckRun, candidate: float, *, name: str = "accuracy") -> CheckRun:
+    """Return a run with a metric."""
+    one = {"output": "probabilities", "reference": 0.9, "candidate": candidate}
+    metric = metric_from_json({"name": name, "higher_is_better": True, "outputs": [one]}, None)
+    return replace(found, verdict=replace(found.verdict, metric=metric))
+
+
+def compared(before: CheckRun, now: CheckRun) -> Comparison:
+    """Return what changed from one run to another."""
+    found = check(now).check
+    assert found is not None
+    return compare(found, earlier_check(FILE, report(check(before))))
+
+
+def changes(found: Comparison) -> list[tuple[str, str]]:
+    """Return each change with what it is about."""
+    return [(one.path, one.change.value) for one in found.differences]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "change"),
+    [
+        (0.004, 0.004, None),
+        (0.0079, 0.0081, Change.EXCEEDS),
+        (0.0081, 0.0079, Change.WITHIN),
+        (0.001, 0.0021, Change.GREW),
+        (0.001, 0.0019, None),
+        (0.0001, 0.0019, None),
+        (0.0, 0.0021, Change.GREW),
+        (0.0021, 0.001, Change.SHRANK),
+        (0.0019, 0.0, None),
+        (0.01, 0.03, Change.GREW),
+        (0.03, 0.01, Change.SHRANK),
+        (0.01, 0.015, None),
+    ],
+)
+def test_an_error_counts_if_it_is_twice_as_large_and_above_the_rounding(
+    before: float, now: float, change: Change | None
+) -> None:
+    """A quarter of the tolerance, 0.002 here, is expected of the dtypes."""
+    found = compared(model("net", before), model("net", now))
+    assert found.paired == 2
+    assert [one.change for one in found.differences] == ([] if change is None else [change])
+    assert found.passed is (change not in {Change.EXCEEDS, Change.GREW})
+
+
+def test_nan_in_one_of_the_two_is_a_change() -> None:
+    """And in both it is none."""
+    spoilt = run(
+        call("net/dense_0", 1e-4, alone={"overflowed": 5}),
+        call("net", None, is_model=True),
+        outputs=(output("probabilities", 1e-3),),
+    )
+    clean = model("net", 1e-4)
+    assert changes(compared(clean, spoilt)) == [("net/dense_0", "exceeds")]
+    assert changes(compared(spoilt, clean)) == [("net/dense_0", "within")]
+    assert changes(compared(spoilt, spoilt)) == []
+    assert compared(clean, spoilt).differences[0].now == math.inf
+
+
+def test_outputs_are_compared_too() -> None:
+    """By their accumulated errors."""
+    found = compared(model("net", 1e-4), model("net", 1e-4, outputs=0.06))
+    (one,) = found.differences
+    assert (one.about, one.path, one.change) == (Subject.OUTPUT, "probabilities", Change.EXCEEDS)
+    assert (one.before, one.now, one.allowed) == pytest.approx((1e-3, 0.06, 0.05))
+
+
+def test_models_with_other_names_have_the_same_layers() -> None:
+    """Keras numbers models that the user did not name; nothing below is stripped."""
+    found = compared(model("sequential_1", 1e-4), model("sequential", 0.01))
+    assert changes(found) == [("sequential/dense_0", "exceeds")]
+    assert not found.only_before
+    assert not found.only_now
+
+
+def test_what_only_one_check_has_is_listed() -> None:
+    """And fails nothing."""
+    found = compared(model("net", 1e-4, 1e-4), model("net", 1e-4, 1e-4, 0.01))
+    assert (found.only_before, found.only_now) == ((), ("net/dense_2",))
+    assert found.passed
+    found = compared(model("net", 1e-4, 1e-4), model("net", 1e-4))
+    assert (found.only_before, found.only_now) == (("net/dense_1",), ())
+
+
+def test_repeated_calls_of_a_layer_are_paired_by_their_number() -> None:
+    """As their places name them."""
+
+    def shared(first: float, second: float) -> CheckRun:
+        calls = [call("net/a", first), call("net/a", second, number=1)]
+        return run(*calls, call("net", None, is_model=True), outputs=(output("o", 1e-3),))
+
+    found = compared(shared(1e-4, 1e-4), shared(1e-4, 0.01))
+    assert changes(found) == [("net/a (call 2)", "exceeds")]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "change"),
+    [
+        (0.9, 0.9, None),
+        (0.9, 0.895, None),
+        (0.9, 0.88, "worse"),
+        (0.88, 0.9, "better"),
+        (0.9, math.nan, "worse"),
+        (math.nan, 0.9, "better"),
+        (math.nan, math.nan, None),
+    ],
+)
+def test_a_metric_that_dropped_is_a_regression(
+    before: float, now: float, change: str | None
+) -> None:
+    """Of the candidate, by more than the run allows."""
+    plain = model("net", 1e-4)
+    found = compared(with_metric(plain, before), with_metric(plain, now))
+    assert changes(found) == ([] if change is None else [("accuracy", change)])
+    assert found.passed is (change != "worse")
+
+
+def test_other_conditions_are_told() -> None:
+    """Policies, devices, inputs and metrics."""
+    plain = model("net", 1e-4)
+    given_inputs = replace(DRAWN, kind=InputKind.GIVEN, seed=None)
+    found = compared(
+        with_metric(plain, 0.9, name="auc"), model("net", 1e-4, device=GPU, inputs=given_inputs)
+    )
+    assert found.notes == (
+        "the earlier check ran on cpu:0, this one on gpu:0",
+        "the earlier check had other inputs, so the errors differ for this reason, too",
+        "the earlier check had the metric auc, this one has no metric",
+    )
+    assert compared(plain, plain).notes == ()
+
+
+def test_runs_are_paired_by_signature_and_device() -> None:
+    """The same device first, else any."""
+    before = check(model("net", 1e-4), model("net", 0.01, device=GPU))
+    earlier = earlier_check(FILE, report(before))
+    now = check(model("net", 0.01, device=GPU)).check
+    assert now is not None
+    assert compare(now, earlier).passed
+    now = check(model("net", 1e-4, signature="other")).check
+    assert now is not None
+    with pytest.raises(ModelFileError, match="no output or layer call of this model"):
+        compare(now, earlier)
+
+
+def test_a_check_of_another_model_cannot_be_compared() -> None:
+    """With nothing in common nothing could fail."""
+    one, other = (
+        run(call(f"{name}/{name}", 1e-4), outputs=(output(name, 1e-3), output(f"{name}2", 1e-3)))
+        for name in ("a", "b")
+    )
+    with pytest.raises(ModelFileError) as caught:
+        compared(one, other)
+    assert caught.value.code == "not-comparable"
+
+
+def edited(change: Callable[[Any], object]) -> bytes:
+    """Return a report with a change."""
+    values = json.loads(report(check(with_metric(model("net", 1e-4), 0.9))))
+    change(values)
+    return json.dumps(values).encode()
+
+
+FOREIGN = {
+    "empty": b"",
+    "text": b"hello",
+    "not UTF-8": b"\xff\xfe{",
+    "null": b"null",
+    "list": b"[]",
+    "object": b"{}",
+    "number": b"1e999",
+    "deep": b"[" * 100_000,
+    "digits": b'{"version": ' + b"9" * 100_000 + b"}",
+    "other report": b'{"version": 1, "tool": {"name": "policytool"}, "models": []}',
+    "later version": edited(lambda values: values.update(version=2)),
+    "no check": edited(lambda values: values.update(check=None)),
+    "check of text": edited(lambda values: values.update(check="x")),
+    "no runs": edited(lambda values: values["check"].pop("runs")),
+    "runs of text": edited(lambda values: values["check"].update(runs=["x"])),
+    "no candidate": edited(lambda values: values["check"].pop("candidate")),
+    "policy of numbers": edited(lambda values: values["check"]["candidate"].update(policy=[1])),
+    "no device": edited(lambda values: values["check"]["runs"][0].pop("device")),
+    "no inputs": edited(lambda values: values["check"]["runs"][0].pop("inputs")),
+    "no outputs": edited(lambda values: values["check"]["runs"][0].pop("outputs")),
+    "calls of null": edited(lambda values: values["check"]["runs"][0].update(calls=[None])),
+    "path of numbers": edited(
+        lambda values: values["check"]["runs"][0]["calls"][0].update(path={"a": 1})
+    ),
+    "error of text": edited(
+        lambda values: values["check"]["runs"][0]["calls"][0]["verdict"].update(error="large")
+    ),
+    "error of truth": edited(
+        lambda values: values["check"]["runs"][0]["calls"][0]["verdict"].update(error=True)
+    ),
+    "metric of text": edited(lambda values: values["check"]["runs"][0].update(metric="auc")),
+    "metric without value": edited(
+        lambda values: values["check"]["runs"][0]["metric"].pop("candidate")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_anything_else_is_one_sentence(name: str) -> None:
+    """Whatever it is, with what was expected."""
+    with pytest.raises(ModelFileError) as caught:
+        earlier_check(FILE, FOREIGN[name])
+    assert "expected the output of `policytool check --format json`" in caught.value.message
+    assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 300
+
+
+def test_numbers_that_json_lacks_are_read() -> None:
+    """They are strings in a report."""
+    text = edited(
+        lambda values: values["check"]["runs"][0]["calls"][0]["verdict"].update(error="Infinity")
+    )
+    (found,) = earlier_check(FILE, text).runs
+    assert found.findings[Subject.LAYER, "/dense_0"].error == math.inf
+
+
+def test_reports_without_the_later_keys_are_read() -> None:
+    """Those of an earlier policytool have no metric."""
+    text = edited(lambda values: values["check"]["runs"][0].pop("metric"))
+    assert earlier_check(FILE, text).runs[0].metric is None
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["version", "check", "runs", "path", "verdict", "error"]), inner
+        )
+    ),
+)
+
+
+@given(value=_JSON, key=st.sampled_from(["device", "inputs", "outputs", "calls", "metric"]))
+def test_any_value_is_read_or_refused(value: object, key: str) -> None:
+    """No value anywhere raises anything else."""
+    for text in (
+        json.dumps(value).encode(),
+        edited(lambda values: values["check"]["runs"][0].update({key: value})),
+    ):
+        with contextlib.suppress(ModelFileError):
+            earlier_check(FILE, text)

@@ -1,0 +1,144 @@
+"""What is asked of the task's own metric, and how its values are judged."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from policytool.numerics.user_functions import UserFunction
+from policytool.numerics.verdicts.task_metric import (
+    MAX_DROP,
+    WantedMetric,
+    metric_from_json,
+    wanted_metric,
+)
+from policytool.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from policytool.numerics.check_results.task_metrics import TaskMetric
+
+LABELS = Path("y.npy")
+
+
+def measured(
+    *values: tuple[float, float], max_drop: float | None = None, higher: bool = True
+) -> TaskMetric:
+    """Return the metric of outputs with these values of the reference and the candidate."""
+    found: dict[str, Any] = {
+        "name": "accuracy",
+        "higher_is_better": higher,
+        "outputs": [
+            {"output": f"output_{place}", "reference": one, "candidate": other}
+            for place, (one, other) in enumerate(values)
+        ],
+    }
+    metric = metric_from_json(found, max_drop)
+    assert metric is not None
+    return metric
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "max_drop", "passed"),
+    [
+        (0.9, 0.9, None, True),
+        (0.9, 0.95, None, True),
+        (0.9, 0.89, None, True),
+        (0.9, 0.889, None, False),
+        (0.9, 0.889, 0.02, True),
+        (0.9, 0.8999, 0.0, False),
+        (0.9, math.nan, None, False),
+        (math.nan, 0.9, None, False),
+        (0.9, -math.inf, 1e9, False),
+        (0.9, math.inf, None, True),
+    ],
+)
+def test_a_metric_may_get_worse_by_the_largest_drop(
+    reference: float, candidate: float, max_drop: float | None, *, passed: bool
+) -> None:
+    """The default is one percentage point; NaN is never good enough."""
+    assert measured((reference, candidate), max_drop=max_drop).passed is passed
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "max_drop", "passed"),
+    [
+        (200.0, 150.0, None, True),
+        (200.0, 201.9, None, True),
+        (200.0, 202.1, None, False),
+        (200.0, 202.1, 5.0, True),
+        (0.02, 0.03, None, False),
+        (0.02, 0.03, 0.01, True),
+        (0.02, math.inf, None, False),
+    ],
+)
+def test_an_error_may_grow_by_a_share_of_the_reference(
+    reference: float, candidate: float, max_drop: float | None, *, passed: bool
+) -> None:
+    """Its size depends on the task; a number that is given is absolute."""
+    found = measured((reference, candidate), max_drop=max_drop, higher=False)
+    assert found.passed is passed
+    assert found.worst.max_drop == pytest.approx(max_drop or MAX_DROP * reference)
+
+
+def test_rounding_of_the_metric_itself_is_no_drop() -> None:
+    """Libraries compute metrics in float32, in which 0.9 - 0.89 is more than 0.01."""
+    assert MAX_DROP < 0.9 - 0.89
+    assert measured((0.8999999761581421, 0.8899999856948853)).passed
+
+
+def test_the_worst_output_comes_first_and_decides() -> None:
+    """As the one of which the verdict speaks."""
+    found = measured((0.5, 0.6), (0.9, 0.7), (0.9, 0.85), (0.4, 0.4))
+    assert [one.output for one in found.outputs] == ["output_1", "output_2", "output_3", "output_0"]
+    assert found.worst.drop == pytest.approx(0.2)
+    assert not found.passed
+
+
+def test_no_values_are_no_metric() -> None:
+    """As in a run in which nothing was asked for."""
+    assert metric_from_json(None, 0.1) is None
+
+
+def test_a_metric_has_a_name_or_is_a_function() -> None:
+    """Of the library or of the user."""
+    assert wanted_metric(LABELS, "auc", None, has_inputs=True) == WantedMetric(
+        labels=LABELS, metric="auc"
+    )
+    found = wanted_metric(LABELS, "my.metrics:top_5", 0.5, has_inputs=True)
+    assert found is not None
+    assert found.metric == UserFunction(module="my.metrics", name="top_5")
+    assert found.max_drop == 0.5
+    assert wanted_metric(None, None, None, has_inputs=False) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "metric", "max_drop", "has_inputs", "told"),
+    [
+        (None, "auc", None, True, "--metric needs the labels of the inputs; add --labels"),
+        (None, None, 0.1, True, "--max-drop needs the labels of the inputs; add --labels"),
+        (LABELS, None, None, True, "--labels needs a metric; add --metric NAME"),
+        (LABELS, "auc", None, False, "add --inputs"),
+        (LABELS, "auc", -0.1, True, "--max-drop -0.1 must be a number of at least 0"),
+        (LABELS, "auc", math.nan, True, "--max-drop nan must be"),
+        (LABELS, "auc", math.inf, True, "--max-drop inf must be"),
+        (LABELS, "", None, True, "--metric '' must be the name of a metric"),
+        (LABELS, "a.b", None, True, "--metric 'a.b' must be"),
+        (LABELS, "a:", None, True, "must be the name of a metric, such as accuracy, or MODULE"),
+        (LABELS, ":f", None, True, "--metric ':f' must be"),
+        (LABELS, "a:b:c", None, True, "--metric 'a:b:c' must be"),
+        (LABELS, "../a:f", None, True, "--metric '../a:f' must be"),
+        (LABELS, "a\x1b[31m", None, True, "--metric 'a\\x1b[31m' must be"),
+        (LABELS, "x" * 10_000 + "!", None, True, "x..."),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(
+    labels: Path | None, metric: str | None, max_drop: float | None, told: str, *, has_inputs: bool
+) -> None:
+    """With the option to add or to change."""
+    with pytest.raises(UsageError) as caught:
+        wanted_metric(labels, metric, max_drop, has_inputs=has_inputs)
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 300

@@ -1,0 +1,250 @@
+"""Labels, and the user's own metric: what the child process does without TensorFlow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from policytool.tf_runtime.engine.task_metrics import Task
+from policytool.tf_runtime.feeding import label_files
+from policytool.tf_runtime.library import Refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODULE = """
+import numpy as np
+
+def seen(labels, predictions):
+    assert isinstance(labels, np.ndarray) and isinstance(predictions, np.ndarray)
+    return float((labels == predictions.argmax(-1)).mean())
+
+def several(labels, predictions):
+    assert list(labels) == list(predictions) == ["a", "b"]
+    return sum(float(np.abs(labels[name] - predictions[name]).sum()) for name in labels)
+
+several.higher_is_better = False
+
+def narrow(labels, predictions):
+    return np.float32(predictions.dtype == np.float32)
+
+def changes(labels, predictions):
+    labels[:] = 0
+    return labels.sum() + predictions.sum()
+
+def files(labels, predictions):
+    return np.loadtxt("value.txt")
+
+def raises(labels, predictions):
+    raise ValueError("no " + "good")
+
+def leaves(labels, predictions):
+    raise SystemExit(3)
+
+def text(labels, predictions):
+    return "0.5"
+
+def nothing(labels, predictions):
+    pass
+
+def vector(labels, predictions):
+    return np.ones(3)
+
+def complex_number(labels, predictions):
+    return 1j
+
+def truth(labels, predictions):
+    return True
+"""
+
+
+class Tensor:
+    """What stands for a tensor: an array, and its dtype as TensorFlow describes it."""
+
+    def __init__(self, values: Any) -> None:
+        self.array = np.asarray(values)
+        self.dtype = self
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it has floats."""
+        return self.array.dtype.kind == "f" or self.array.dtype == ml_dtypes.bfloat16
+
+    @property
+    def size(self) -> int:
+        """The bytes of a value."""
+        return int(self.array.dtype.itemsize)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.array
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """Return a directory with a module of metrics, which the test finds by its own name."""
+    name = f"metrics_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "value.txt").write_text("0.25", encoding="utf-8")
+    return tmp_path / name
+
+
+def task(place: Path, function: str, **labels: Any) -> Task:
+    """Return a task with a function of the module."""
+    np.savez(place.parent / "labels.npz", **labels)
+    wanted = {
+        "labels": str(place.parent / "labels.npz"),
+        "name": None,
+        "function": f"{place.name}:{function}",
+        "directory": str(place.parent),
+    }
+    library: Any = None  # a function needs none
+    return Task(library, wanted)
+
+
+def told(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = ("a",)) -> Any:
+    """Return the metric over batches of the outputs of both models."""
+    metrics = found.metrics(outputs)
+    for sides in batches:
+        metrics.update(*[[Tensor(one) for one in side] for side in sides])
+    return metrics.told()
+
+
+def refusal(found: Task, *batches: tuple[list[Any], list[Any]], outputs: Any = ("a",)) -> str:
+    """Return what a task refuses."""
+    with pytest.raises(Refused) as caught:
+        told(found, *batches, outputs=outputs)
+    return f"{caught.value.code}: {caught.value}"
+
+
+def test_a_function_gets_the_rows_of_all_batches(place: Path) -> None:
+    """Once for each model."""
+    one, other = np.eye(3), np.eye(3)[[0, 0, 0]]
+    found = told(
+        task(place, "seen", a=[0, 1, 2]), ([one[:2]], [other[:2]]), ([one[2:]], [other[2:]])
+    )
+    assert found["higher_is_better"]
+    assert found["outputs"] == [
+        {"output": "a", "reference": 1.0, "candidate": pytest.approx(1 / 3)}
+    ]
+
+
+def test_a_function_gets_several_outputs_by_name(place: Path) -> None:
+    """Those that have labels; and it may say that lower is better."""
+    labels = {"a": [1.0, 2.0], "b": [0.0, 0.0]}
+    found = told(
+        task(place, "several", **labels),
+        ([[1.0, 2.0], [9.0, 9.0], [0.0, 0.0]], [[1.0, 3.0], [8.0, 8.0], [0.0, 0.5]]),
+        outputs=("a", "unlabelled", "b"),
+    )
+    assert not found["higher_is_better"]
+    assert found["outputs"] == [{"output": None, "reference": 0.0, "candidate": 1.5}]
+
+
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float32"])
+def test_narrow_predictions_come_as_float32(place: Path, dtype: Any) -> None:
+    """NumPy computes in 16 bits otherwise."""
+    array = np.ones((2, 2)).astype(dtype)
+    found = told(task(place, "narrow", a=[0, 1]), ([array], [array]))
+    assert found["outputs"][0]["candidate"] == 1.0
+
+
+def test_a_function_that_changes_its_arguments_changes_nothing_else(place: Path) -> None:
+    """The candidate's labels are as they were."""
+    found = task(place, "changes", a=[1, 1])
+    assert told(found, ([[0.0, 0.0]], [[0.0, 0.0]]))["outputs"][0]["candidate"] == 0.0
+    assert found.labels["a"].tolist() == [1, 1]
+
+
+def test_a_function_finds_its_files_and_returns_any_number(place: Path) -> None:
+    """It runs in the user's directory."""
+    batch = ([[0.0, 0.0]], [[0.0, 0.0]])
+    assert told(task(place, "files", a=[1, 1]), batch)["outputs"][0]["reference"] == 0.25
+    assert told(task(place, "truth", a=[1, 1]), batch)["outputs"][0]["reference"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("raises", "failed for the reference: ValueError: no good (metrics_"),
+        ("leaves", "failed for the reference: SystemExit: 3"),
+        ("text", "returned '0.5' for the reference; expected a number"),
+        ("nothing", "returned None for the reference; expected a number"),
+        ("vector", "returned array([1., 1., 1.]) for the reference; expected a number"),
+        ("complex_number", "returned 1j for the reference; expected a number"),
+    ],
+)
+def test_what_a_function_does_wrong_is_one_sentence(place: Path, function: str, said: str) -> None:
+    """With its name and the model that it was called for."""
+    found = refusal(task(place, function, a=[0, 1]), ([[0.0, 0.0]], [[0.0, 0.0]]))
+    assert found.startswith("metric: --metric metrics_")
+    assert said in found
+
+
+def test_functions_that_do_not_exist_are_refused_at_once(place: Path) -> None:
+    """Before any model is loaded."""
+    with pytest.raises(Refused, match="has no function missing"):
+        task(place, "missing", a=[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (1, "the labels of output a have only 1 row, but the model returned more rows"),
+        (3, "the labels of output a have 3 rows, but the model returned 2 rows"),
+    ],
+)
+def test_rows_have_to_match(place: Path, rows: int, said: str) -> None:
+    """Labels that belong to other rows would show nothing."""
+    found = refusal(task(place, "seen", a=np.zeros(rows)), ([np.eye(2)], [np.eye(2)]))
+    assert found == f"labels-file: {said}"
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "said"),
+    [
+        ({"y": [0]}, ("a",), "the labels contain y, but the model has the outputs a"),
+        (
+            {"a": [0], "c": [0]},
+            ("a", "b"),
+            "the labels contain c, but the model has the outputs a, b",
+        ),
+        ({}, ("a",), "the labels contain no array, but the model has the outputs a"),
+        ({"": [0]}, ("a", "b"), "the labels contain an array without a name, but"),
+        ({"a": 5}, ("a",), "the labels of output a have no rows"),
+    ],
+)
+def test_labels_have_the_names_of_outputs(
+    labels: dict[str, Any], names: tuple[str, ...], said: str
+) -> None:
+    """All of them; an output may have none."""
+    arrays = {name: np.asarray(values) for name, values in labels.items()}
+    with pytest.raises(Refused) as caught:
+        label_files.by_output(arrays, names)
+    assert (caught.value.code, str(caught.value)[: len(said)]) == ("labels-file", said)
+
+
+def test_the_only_array_needs_no_name() -> None:
+    """As in an ``.npy`` file, or in one of ``numpy.savez`` without names."""
+    for name in ("", "arr_0", "a"):
+        assert list(label_files.by_output({name: np.zeros(2)}, ("a",))) == ["a"]
+    assert list(label_files.by_output({"b": np.zeros(2)}, ("a", "b"))) == ["b"]
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff"])
+def test_files_of_something_else_are_refused(tmp_path: Path, content: bytes) -> None:
+    """With the code of labels."""
+    (tmp_path / "y.npy").write_bytes(content)
+    with pytest.raises(Refused) as caught:
+        label_files.read_labels(str(tmp_path / "y.npy"))
+    assert caught.value.code == "labels-file"
+
+
+def test_labels_that_are_objects_are_refused(tmp_path: Path) -> None:
+    """They would run code."""
+    np.save(tmp_path / "y.npy", np.array([{}, {}], dtype=object))
+    with pytest.raises(Refused, match="Python objects"):
+        label_files.read_labels(str(tmp_path / "y.npy"))
