@@ -1,6 +1,6 @@
 """
-Two ways to reduce a pair of float tensors to the vector of :data:`tensor_errors.FIELDS`: a quick one
-for ordinary values, and an exact one for all others.
+Two ways to reduce a pair of float tensors to the vector of :data:`tensor_errors.FIELDS`: a quick
+one for ordinary values, and an exact one for all others.
 
 Both take tensors of any shape, and go through them part by part. Operations on elements are those
 with a GPU kernel for their dtype: 16-bit values are looked at as float32, or as the integers of
@@ -198,7 +198,10 @@ def _lost(tf: Any, candidate: Any, first: Any, second: Any) -> Any:
         zero = tf.equal(
             second, 0
         )  # the same in one pass: float32 holds its subnormal numbers as normal ones
-    masks = tf.logical_and(small, tf.logical_not(zero)), tf.logical_and(zero, tf.not_equal(first, 0))
+    masks = (
+        tf.logical_and(small, tf.logical_not(zero)),
+        tf.logical_and(zero, tf.not_equal(first, 0)),
+    )
     counts = tf.stack(
         [tf.reduce_sum(tf.cast(mask, tf.float32)) for mask in masks]
     )  # exact up to 2**24 elements
