@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def main(path: str, policy: str = "mixed_float16") -> None:
     predictions = []
     for name in ("float32", policy):
 
-        def copy(layer: keras.layers.Layer, name: str = name) -> keras.layers.Layer:
+        def copy(layer: Any, name: str = name) -> Any:
             return type(layer).from_config({**layer.get_config(), "dtype": name})
 
         clone = keras.models.clone_model(model, clone_function=copy)

@@ -155,8 +155,8 @@ def _by_parts(
 
     def add(start: Any, total: Any) -> tuple[Any, Any]:
         size = tf.minimum(count - start, tf.constant(length, tf.int64))
-        parts = (tf.slice(tensor, [start], [size]) for tensor in (first, second))
-        return start + size, add_part(*parts, total)
+        one, other = (tf.slice(tensor, [start], [size]) for tensor in (first, second))
+        return start + size, add_part(one, other, total)
 
     nothing = tf.constant([0.0] * (_ERROR + 1) + [NAN] * 3, tf.float64)
     _, found = tf.while_loop(
