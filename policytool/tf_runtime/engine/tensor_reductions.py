@@ -146,7 +146,7 @@ def _by_parts(
     """
     Return the vector of two tensors, to which each part of them was added in turn.
 
-    What is computed of one part stays in a CPU's cache until it is added up: less than half the
+    What is computed of one part stays in a CPU's cache until it is added up: about half the
     time of passes over whole tensors, and no memory for tensors that are as large as these.
     """
     length = GPU_PART if tf.config.list_physical_devices("GPU") else CPU_PART
