@@ -89,7 +89,11 @@ def main() -> None:
         models[1].set_weights(models[0].get_weights())
         pairing = importlib.import_module(f"{PACKAGE}.engine.call_pairs")
         pair = pairing.Pair(
-            (library, library), tuple(models), (None, None), isolated=what == "check"
+            (library, library),
+            tuple(models),
+            (None, None),
+            isolated=what == "check",
+            counts_exponents=False,
         )
         pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
         unfused = importlib.import_module(f"{PACKAGE}.devices.available").unfused

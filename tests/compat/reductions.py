@@ -31,6 +31,9 @@ DTYPES: Final = {
     "float64": np.float64,
 }
 SHAPES: Final = ((4, 5, 6, 7), (3, 40), (11,), (130, 2, 9))
+PART: Final = 100
+"""How many elements are reduced at a time here: most of the tensors have several such parts."""
+
 SMALLEST_NORMAL: Final = {
     "float16": 2.0**-14,
     "bfloat16": 2.0**-126,
@@ -143,6 +146,7 @@ class Reducing:
     def __init__(self) -> None:
         self.tf: Any = importlib.import_module("tensorflow")
         self.measuring: Any = runtime("engine.tensor_errors")
+        self.measuring.tensor_reductions.CPU_PART = PART
         self.agreeing: Any = runtime("engine.top1_agreement")
 
     @cache  # noqa: B019  # as long as the process
@@ -150,19 +154,18 @@ class Reducing:
         self,
         dtypes: tuple[str, str],
         shape: tuple[int | None, ...] | None,
-        full: bool,  # noqa: FBT001  # part of a key
     ) -> Callable[..., Any]:
         """Return the comparison of two tensors as a function with a graph."""
         signature = [self.tf.TensorSpec(shape, dtype) for dtype in dtypes]
         compared = self.tf.function(
-            lambda one, other: self.measuring.compare_tensors(self.tf, one, other, full=full),
+            lambda one, other: self.measuring.compare_tensors(self.tf, one, other),
             input_signature=signature,
             autograph=False,
         )
         return lambda *arrays: compared(*map(self.tf.constant, arrays)).numpy()
 
     def told(
-        self, batches: list[tuple[Any, Any]], shape: tuple[int | None, ...] | None, *, full: bool
+        self, batches: list[tuple[Any, Any]], shape: tuple[int | None, ...] | None
     ) -> dict[str, Any]:
         """Return the reductions over batches."""
         found = None
@@ -173,7 +176,6 @@ class Reducing:
                     other.dtype.name.replace("object", "string"),
                 ),
                 shape,
-                full,
             )(one, other)
             found = vector if found is None else self.measuring.merge(found, vector)
         told: dict[str, Any] = self.measuring.to_json(found)
@@ -182,8 +184,7 @@ class Reducing:
 
 def floats(reducing: Reducing) -> Iterator[dict[str, Any]]:
     """
-    Yield comparisons of floats, of each pair of dtypes: of known shape, of unknown shape, and not
-    in full.
+    Yield comparisons of floats, of each pair of dtypes: of known, partly known and unknown shape.
     """
     random = np.random.default_rng(6)
     for (before, after), shape in zip(
@@ -201,17 +202,16 @@ def floats(reducing: Reducing) -> Iterator[dict[str, Any]]:
             ]
             want = expected(first, second, before, after)
             about = {"of": [before, after], "kind": kind, "expected": want}
-            for how, dimensions, full in (
-                ("full", shape, True),
-                ("brief", shape, False),
-                ("open", (None,) * len(shape), True),
-                ("unranked", None, True),
+            for how, dimensions in (
+                ("full", shape),
+                ("open", (None,) * len(shape)),
+                ("unranked", None),
             ):
-                if how in ("full", "brief") or kind in ("near", "mixed"):
+                if how == "full" or kind in ("near", "mixed"):
                     yield {
                         **about,
                         "how": how,
-                        "found": reducing.told(batches, dimensions, full=full),
+                        "found": reducing.told(batches, dimensions),
                     }
 
 
@@ -230,7 +230,7 @@ def others(reducing: Reducing) -> Iterator[dict[str, Any]]:
             "of": [name, name],
             "kind": name,
             "how": "other",
-            "found": reducing.told(batches, (50,), full=True),
+            "found": reducing.told(batches, (50,)),
             "expected": [150, differing],
         }
     for shape, dimensions in (((0, 3), (0, 3)), ((0, 3), (None, 3)), ((2, 0), None)):
@@ -240,7 +240,7 @@ def others(reducing: Reducing) -> Iterator[dict[str, Any]]:
             "of": ["float32", "float16"],
             "kind": str(dimensions),
             "how": "empty",
-            "found": reducing.told(batches, dimensions, full=True),
+            "found": reducing.told(batches, dimensions),
             "expected": want,
         }
 

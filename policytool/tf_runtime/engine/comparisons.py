@@ -21,7 +21,7 @@ class Comparisons:
         self.vectors: list[Any] = []
         """The reductions, one vector for each comparison."""
 
-        self._known: dict[tuple[int, int, bool], int] = {}
+        self._known: dict[tuple[int, int], int] = {}
         self._held: list[Any] = []
         """What keeps the identities in use for as long as they are compared."""
 
@@ -35,25 +35,17 @@ class Comparisons:
             if self.tf.is_tensor(one)
         ]
 
-    def each(self, reference: Any, candidate: Any, *, full: bool) -> list[int | None]:
+    def each(self, reference: Any, candidate: Any) -> list[int | None]:
         """
         Return the numbers of the comparisons of what two calls give; None for two shapes, and
         nothing for other numbers of tensors.
         """
         pairs = self.tensors(reference), self.tensors(candidate)
         return (
-            [self._number(one, other, full=full) for one, other in zip(*pairs)]
+            [self.number(one, other) for one, other in zip(*pairs)]
             if len(pairs[0]) == len(pairs[1])
             else []
         )
-
-    def known(self, one: Any, other: Any) -> int | None:
-        """
-        Return the number of the comparison of two tensors: the full one if there is one; None for
-        two shapes.
-        """
-        full = self._known.get((id(one), id(other), True))
-        return full if full is not None else self._number(one, other, full=False)
 
     def agreements(self, reference: Any, candidate: Any) -> Any:
         """
@@ -81,12 +73,13 @@ class Comparisons:
             for pair in zip(self.tensors(reference), self.tensors(candidate))
         ]
 
-    def _number(self, one: Any, other: Any, *, full: bool) -> int | None:
+    def number(self, one: Any, other: Any) -> int | None:
+        """Return the number of the comparison of two tensors; None for two shapes."""
         if not one.shape.is_compatible_with(other.shape):
             return None
-        key = (id(one), id(other), full)
+        key = (id(one), id(other))
         if key not in self._known:  # a model gives what its last layer gives
-            self.vectors.append(tensor_errors.compare_tensors(self.tf, one, other, full=full))
+            self.vectors.append(tensor_errors.compare_tensors(self.tf, one, other))
             self._held += [one, other]
             self._known[key] = len(self.vectors) - 1
         return self._known[key]

@@ -65,7 +65,7 @@ class Diagnosis:
         )
         if len(given) == len(own):
             numbers = (
-                self._comparisons.known(one, other)
+                self._comparisons.number(one, other)
                 for one, other in zip(given, own)
                 if one is not other and one.dtype.is_floating and other.dtype.is_floating
             )
@@ -85,8 +85,8 @@ class Diagnosis:
         """
         rounded = isolated_calls.again_rounded(self.tf, row.reference, row.candidate)
         if rounded is not None:
-            trace.rounding = self._comparisons.each(row.reference.outputs, rounded, full=False)
-            trace.own = self._comparisons.each(rounded, alone, full=False)
+            trace.rounding = self._comparisons.each(row.reference.outputs, rounded)
+            trace.own = self._comparisons.each(rounded, alone)
 
     def _producers(self, tensors: Sequence[Any]) -> list[int]:
         """Return the rows that made tensors, or what code made them of."""

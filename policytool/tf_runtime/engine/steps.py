@@ -31,16 +31,16 @@ class Steps:
     """The calls of a reference that were compared, in their order; those that hold no others."""
 
     def __init__(self) -> None:
-        self._done: list[tuple[Call, Any]] = []
+        self._done: list[tuple[Call, list[Any]]] = []
 
     def awaited(self, call: Call) -> list[Any]:
         """Return the operations that have to be done before the candidate makes a call."""
-        return [self._done[-AHEAD][1]] if not call.children and len(self._done) >= AHEAD else []
+        return self._done[-AHEAD][1] if not call.children and len(self._done) >= AHEAD else []
 
-    def compared(self, call: Call, vector: Any) -> None:
-        """Note that a call was compared."""
+    def compared(self, call: Call, vectors: Sequence[Any]) -> None:
+        """Note that a call was compared, with what was measured of it."""
         if not call.children:
-            self._done.append((call, vector.op))
+            self._done.append((call, [vector.op for vector in vectors]))
 
     def hold(self, tf: Any, operations: Sequence[Any], end: int) -> None:
         """
@@ -71,11 +71,11 @@ class Steps:
             )
 
 
-def wait(operations: Sequence[Any], done: Any) -> None:
-    """Let operations of a graph wait for another one; those of loops cannot."""
+def wait(operations: Sequence[Any], done: Sequence[Any]) -> None:
+    """Let operations of a graph wait for others; those of loops cannot."""
     for operation in operations:
         if operation.type not in _UNABLE:
-            operation._add_control_input(done)  # noqa: SLF001  # what was traced before cannot be made to wait in another way
+            operation._add_control_inputs(done)  # noqa: SLF001  # what was traced before cannot be made to wait in another way
 
 
 def _has_effects(tf: Any, operation: Any) -> bool:

@@ -48,23 +48,13 @@ LARGEST = ("largest_reference", "largest_candidate", "largest_error")
 PAIR = ("reference_at_largest", "candidate_at_largest")
 SUMS = ("squared_error", "squared_reference", "squared_candidate")
 
-_ALWAYS = 9
-"""How many of the fields, from the first, a comparison that is not full has too."""
 
-_ROWS = 64
-"""
-Into how many rows at least tensors are cut where their shapes have so many; only the row of the
-largest error is searched for its place.
-"""
-
-
-def compare_tensors(tf: Any, reference: Any, candidate: Any, *, full: bool = True) -> Any:
+def compare_tensors(tf: Any, reference: Any, candidate: Any) -> Any:
     """
     Return the reductions of two tensors of one shape, as a float64 vector in the order of FIELDS;
     within a ``tf.function``.
 
-    What is no float of 16 to 64 bits is compared for equality alone. Without ``full``, floats have
-    their sums and what is not finite, and nothing more.
+    What is no float of 16 to 64 bits is compared for equality alone.
 
     :raises ValueError: for shapes of which it is known that they differ.
     """
@@ -75,15 +65,7 @@ def compare_tensors(tf: Any, reference: Any, candidate: Any, *, full: bool = Tru
         tf.stop_gradient(reference),
         tf.stop_gradient(candidate),
     )  # else a tape around this asks for gradients of every reduction
-    run = _function(tf, reference.dtype, candidate.dtype, full)
-    elements = reference.shape.num_elements()
-    if elements is None:
-        return tf.cond(
-            tf.size(first) > 0,
-            lambda: run(_rows(tf, first), _rows(tf, second)),
-            lambda: _nothing(tf, full=full),
-        )
-    return run(_rows(tf, first), _rows(tf, second)) if elements else _nothing(tf, full=full)
+    return _function(tf, reference.dtype, candidate.dtype)(first, second)
 
 
 def merge(one: Any, other: Any) -> Any:
@@ -109,21 +91,22 @@ def to_json(vector: Any) -> dict[str, float | int | None]:
 
 
 @functools.lru_cache(maxsize=None)
-def _function(tf: Any, first: Any, second: Any, full: bool) -> Any:  # noqa: FBT001  # part of a key
+def _function(tf: Any, first: Any, second: Any) -> Any:
     """
     Return the reductions of a pair of dtypes as a function of its own, which is called where it
     stands.
 
-    It is traced once, not for each of hundreds of comparisons. Were it inlined, Grappler would take
-    minutes over a model's graph: 40 s for 270 comparisons, 3 s as calls (measured with TensorFlow
-    2.21). Where a release cannot be told, that is what it costs: time.
+    It is traced once, for tensors of any shape, not for each of hundreds of comparisons. Were it
+    inlined, Grappler would take minutes over a model's graph: 40 s for 270 comparisons, 3 s as
+    calls (measured with TensorFlow 2.21). Where a release cannot be told, that is what it costs:
+    time.
     """
-    pair = [tf.TensorSpec([None, None], first), tf.TensorSpec([None, None], second)]
+    pair = [tf.TensorSpec(None, first), tf.TensorSpec(None, second)]
     called = functools.partial(tf.function, input_signature=pair, autograph=False, **_called(tf))
-    exact = called(lambda *tensors: tensor_reductions.exact(tf, *tensors, full=full))
+    exact = called(functools.partial(tensor_reductions.exact, tf))
 
     def reductions(reference: Any, candidate: Any) -> Any:
-        found, right = tensor_reductions.quick(tf, reference, candidate, full=full)
+        found, right = tensor_reductions.quick(tf, reference, candidate)
         return tf.cond(right, lambda: found, lambda: exact(reference, candidate))
 
     return called(reductions)
@@ -140,28 +123,6 @@ def _called(tf: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         return {}
     return arguments
-
-
-def _rows(tf: Any, tensor: Any) -> Any:
-    """Return a tensor that is not empty as rows, cut where a few of its first dimensions end."""
-    shape = tensor.shape.as_list() if tensor.shape.rank else [1]
-    rows: int | None = 1
-    dimensions = 0
-    while dimensions < len(shape) - 1 and rows is not None and rows < _ROWS:
-        rows = None if shape[dimensions] is None else rows * shape[dimensions]
-        dimensions += 1
-    return tf.reshape(
-        tensor, [tf.reduce_prod(tf.shape(tensor)[:dimensions]) if rows is None else rows, -1]
-    )
-
-
-def _nothing(tf: Any, *, full: bool) -> Any:
-    """Return the vector of tensors without elements, in which there is no pair."""
-    measured = [
-        name not in PAIR and name != "differing" and (full or place < _ALWAYS)
-        for place, name in enumerate(FIELDS)
-    ]
-    return tf.constant([0.0 if known else float("nan") for known in measured], tf.float64)
 
 
 def _differing(tf: Any, reference: Any, candidate: Any) -> Any:

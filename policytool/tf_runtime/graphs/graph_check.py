@@ -293,7 +293,7 @@ def _keep_in_step(sources: Sequence[tuple[Any, Any]], comparisons: Sequence[Any]
     activations are held.
     """
     for pair, done in zip(sources[AHEAD:], comparisons):
-        wait(pair, done)
+        wait(pair, [done])
 
 
 def _call(scope: str, one: Any, other: Any, op: Any, depth: int) -> dict[str, Any]:
