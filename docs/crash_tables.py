@@ -77,11 +77,11 @@ succeed.
 - Limited file systems: drafts have hidden names, as on systems without `O_TMPFILE`, or creating
   links fails (EPERM), as on FAT.
 
-Each column counts the runs that left the directory in this state. *Each file is original or new*:
-a backup already exists under its final name, or only some of several files were written. *Only
-NAME.bak*: the run stopped between the two renames of a directory; [migrate.md](migrate.md) explains
-how to recover the directory. The next run that writes to the directory removes the hidden files
-that a killed process left.
+Each column counts the runs that left the directory in the state named in its heading. *Each file
+is original or new*: a backup already exists under its final name, or only some of several files
+were written. *Only NAME.bak*: the run stopped between the two renames of a directory;
+[migrate.md](migrate.md) explains how to recover the directory. The next run that writes to the
+directory removes the hidden files that a killed process left.
 
 The last table shows the number of runs for each operation. If two processes write several files,
 SIGKILL is the only fault, because the order of system calls varies. The tests do not simulate power

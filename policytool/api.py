@@ -110,8 +110,8 @@ def migrate(
         deprecated policy formats
     :param assignments: map of layer paths, or regular expressions for the full path, to policies
     :param include_exceptions: with ``to``, whether to also change layers with an explicit policy
-    :param outputs: ``keep`` outputs in float32 under a 16-bit policy, or let them ``follow`` the
-        policy like other layers
+    :param outputs: ``keep`` output layers in float32 under a 16-bit policy, or let them ``follow``
+        the policy in the same way as other layers
     :param loss_scale: ``drop`` the loss scale of a policy, or ``keep`` it in the optimizer
     :param optimizer: adapt the loss scaling of the saved optimizer to ``to`` (``follow``), or
         ``keep`` it

@@ -220,7 +220,7 @@ _CODE: Final = (
     click.option(
         "--trust",
         is_flag=True,
-        help="Load models with code outside the allow-list, such as Lambda layers.",
+        help="Load models with code that is not on the allow-list, such as Lambda layers.",
     ),
 )
 _BOUNDS: Final = (

@@ -271,8 +271,8 @@ def _plan(item: Any) -> Plan:  # noqa: ANN401  # checked here
     """
     if isinstance(item, dict) and item.get("conversion") is not None:
         raise UsageError(
-            f"--plan contains a conversion of {item['path']}, which cannot be saved; run "
-            f"migrate --target {item['conversion']['target']} again"
+            f"--plan contains a conversion of {item['path']}, but --plan cannot apply conversions; "
+            f"run migrate --target {item['conversion']['target']} again"
         )
     edits = [{**edit, "address": edit} for edit in item["edits"]]
     plan = codec.read(Plan, {**{name: item[key] for name, key in _READ.items()}, "edits": edits})

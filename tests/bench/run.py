@@ -496,7 +496,7 @@ Except for `check`, all measurements compare complete processes. Time is the wal
 the start of the child process to its end, and memory is its peak resident set size (`wait4`). Runs
 of the baseline and of policytool alternate. Times and memory are medians, and the ratio is the
 median of the ratios of all pairs. The files are in the page cache, and the bytecode of all modules
-is cached, as after an installation. Variables such as `PYTHONDONTWRITEBYTECODE` are unset.
+is cached, as it is after an installation. Variables such as `PYTHONDONTWRITEBYTECODE` are unset.
 `load_model` is measured {with_keras} times, `--version` {starts} times, and everything else {runs}
 times. Output goes to `/dev/null`.
 

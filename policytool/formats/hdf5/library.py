@@ -127,7 +127,8 @@ def open_checked(probe: Probe, source: str | Window, what: str = "") -> Iterator
         except DAMAGE as error:
             raise probe.failure(
                 "damaged-h5",
-                f"{_subject(what)}is damaged HDF5 ({reason(error)}); copy or download it again",
+                f"{_subject(what)}is a damaged HDF5 file ({reason(error)}); copy or download it "
+                "again",
             ) from error
         finally:
             close(file)

@@ -383,7 +383,7 @@ def _definition(probe: Probe, graph: Any) -> Any:
         raise probe.failure("proto-limit", f"has a graph of {error}") from error
     except ValueError as error:
         raise probe.failure(
-            "truncated", f"the graph in {GRAPH} is damaged; copy or download it again"
+            "truncated", f"the graph in {GRAPH} is damaged; copy or download the file again"
         ) from error
 
 

@@ -61,7 +61,7 @@ def node_def_edits(
                     path=loaded.layers[node.site].path if node.site is not None else None,
                     before=ENUMS[was],
                     after=ENUMS[will],
-                    reason=f"the op was stored for {was}, but its inputs are now {will}",
+                    reason=f"the op was stored with {was} inputs, but its inputs are now {will}",
                 )
 
 

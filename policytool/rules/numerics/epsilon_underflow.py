@@ -91,7 +91,8 @@ def _used_finding(loaded: LoadedModel, index: int, epsilon: float) -> Finding:
     lost = epsilon <= ROUNDS_TO_ZERO
     comes = "becomes 0, and a constant input produces NaN" if lost else "loses precision"
     return RULE.finding(
-        f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16: it {comes}",
+        f"{layer.path} ({layer.class_name}) uses its epsilon of {epsilon:g} in float16, where the "
+        f"epsilon {comes}",
         path=layer.path,
         address=layer.address,
         severity=Severity.WARNING if lost else Severity.NOTE,

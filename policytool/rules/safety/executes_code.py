@@ -1,5 +1,5 @@
 """
-Loading the model executes code from the file, such as a Lambda layer.
+Loading the model executes code from the file, such as the function of a Lambda layer.
 
 A Lambda layer contains the bytecode of a Python function. Lambda layers can occur at any depth: in
 wrappers, nested models and RNN cells. A ``__lambda__`` object also contains bytecode and can be an

@@ -1,5 +1,5 @@
 """
-Graph of a SavedModel contains ops that access files or the network, or call Python.
+SavedModel graph contains ops that access files or the network, or call Python.
 
 A graph is a program: TensorFlow runs its ops when their function is called or, for ops in an
 initializer, when the model is loaded. The rule checks all functions of all graphs, including those

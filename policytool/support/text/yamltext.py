@@ -361,7 +361,7 @@ def _key(node: YamlNode, line: int) -> str:
     if held.kind != "scalar":
         raise YamlError(
             "invalid-yaml",
-            (f"has a key that is not text, before line {line + 1}; config keys must be strings"),
+            f"has a key before line {line + 1} that is not a string; config keys must be strings",
         )
     return held.scalar if isinstance(held.scalar, str) else json.dumps(held.scalar)
 

@@ -126,16 +126,16 @@ def test_a_shape_that_is_packed_is_told_as_a_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        (op("o", "Bincount", ["a"]), "o (TensorFlowOpLayer) is the TensorFlow op Bincount"),
+        (op("o", "Bincount", ["a"]), "o (TensorFlowOpLayer) calls the TensorFlow op Bincount"),
         (
             op("o", "ResizeBilinear", ["a"], {"1": [2, 2]}, half_pixel_centers={"b": False}),
-            "is the op ResizeBilinear with half_pixel_centers=False",
+            "calls the op ResizeBilinear with half_pixel_centers=False",
         ),
-        (op("o", "Relu", ["a"], {"1": 1.0}), "is the op Relu with 2 inputs"),
-        (op("o", "Relu", ["a"], wild={"b": True}), "is the op Relu with wild"),
+        (op("o", "Relu", ["a"], {"1": 1.0}), "calls the op Relu with 2 inputs"),
+        (op("o", "Relu", ["a"], wild={"b": True}), "calls the op Relu with wild"),
         (
             op("o", "StridedSlice", ["a", "a"], {"2": [1], "3": [1]}),
-            "is the op StridedSlice with tensors as bounds",
+            "calls the op StridedSlice with tensors as bounds",
         ),
     ],
 )

@@ -140,7 +140,7 @@ class _Stream:
             raise BundleError(
                 "checkpoint-damaged",
                 f"the values of {self._entry.key} in {self._shard.name} do not match their "
-                "checksum; copy or download it again",
+                "checksum; copy or download the file again",
             )
 
 
@@ -257,7 +257,8 @@ def _verified_strings(shards: Shards, entry: Entry) -> tuple[bytes, list[int], i
     if sum(lengths) != len(data) - start:
         raise BundleError(
             "checkpoint-damaged",
-            f"the strings of {entry.key} do not match the declared size; copy or download it again",
+            f"the strings of {entry.key} do not match the declared size; copy or download the "
+            "file again",
         )
     return data, lengths, start
 
@@ -271,6 +272,6 @@ def _lengths(entry: Entry, data: bytes, count: int) -> tuple[list[int], int]:
     except ValueError as error:
         raise BundleError(
             "checkpoint-damaged",
-            f"the string lengths of {entry.key} are damaged; copy or download it again",
+            f"the string lengths of {entry.key} are damaged; copy or download the file again",
         ) from error
     return lengths, position

@@ -138,8 +138,8 @@ def _note_uncast_inputs(model: Unit, situation: ConversionContext) -> None:
                 "uncast-input",
                 unit,
                 f"{unit.path} ({unit.class_name}) computes in float64 in Keras 2 but in float32 "
-                "in Keras 3, which does not cast its input; predictions agree to within about "
-                "1e-6 of the largest value",
+                "in Keras 3, which does not cast the layer's input; predictions agree to within "
+                "about 1e-6 of the largest value",
             )
 
 

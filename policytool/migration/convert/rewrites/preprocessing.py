@@ -157,7 +157,7 @@ def _encoder(
         situation.log.refuse(
             "argument",
             unit,
-            f"{text}; set another salt or none, and save the model with a newer release",
+            f"{text}; set a different salt or remove it, and save the model with a newer release",
         )
     if unit.class_name == "Discretization" and modern.config.get("bin_boundaries") in (None, []):
         modern = _discretization(modern, situation)

@@ -216,8 +216,8 @@ def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
         situation.log.refuse(
             "operation",
             unit,
-            f"{unit.path} is the operation {unit.class_name}, which {situation.target.name} does "
-            "not have",
+            f"{unit.path} applies the operation {unit.class_name}, which "
+            f"{situation.target.name} does not have",
         )
         return unit
     latest = keras_operations.signature(newest(KERAS3).id, module, unit.class_name)
@@ -229,7 +229,7 @@ def _with_known_keys(unit: Unit, situation: ConversionContext) -> Unit:
             situation.log.refuse(
                 "operation",
                 unit,
-                f"{unit.path} is the operation {unit.class_name} with {key}, which "
+                f"{unit.path} applies the operation {unit.class_name} with {key}, which "
                 f"{situation.target.name} does not support",
             )
     return replace(unit, config=config, module=f"{keras_operations.MODULES}{module}")
@@ -275,8 +275,8 @@ def _judge_left(network: Network, situation: ConversionContext) -> None:
             )
         if unit.role is Role.OPERATION and situation.target.container == "h5":
             message = (
-                f"{unit.path} is the operation {unit.class_name}, which no Keras 3 release can "
-                "read from HDF5; use -o NAME.keras"
+                f"{unit.path} applies the operation {unit.class_name}, which no Keras 3 release "
+                "can read from HDF5; use -o NAME.keras"
             )
             situation.log.refuse("h5-operations", unit, message)
 

@@ -95,7 +95,9 @@ def _op_layer(unit: Unit, packed: Mapping[str, Sequence[Argument]]) -> Unit:
             unit, class_name=SLICING, config={**config, "function": slicing.FUNCTION}, calls=calls
         )
     if op not in OPS:
-        raise UnsayableError(f"is the TensorFlow op {op}, for which no Keras 3 operation is known")
+        raise UnsayableError(
+            f"calls the TensorFlow op {op}, for which no Keras 3 operation is known"
+        )
     calls = tuple(_call_of(op, attributes, _inputs(unit, call), packed) for call in unit.calls)
     return replace(
         unit, class_name=LAMBDA, config={**config, "function": OPS[op].function}, calls=calls
@@ -180,7 +182,7 @@ def _call_of(
         inputs = [inputs[: len(inputs) - named], *inputs[len(inputs) - named :]]
     if len(inputs) != len(known.inputs):
         raise UnsayableError(
-            f"is the op {op} with {len(inputs)} inputs instead of {len(known.inputs)}"
+            f"calls the op {op} with {len(inputs)} inputs instead of {len(known.inputs)}"
         )
     given = dict(zip(known.inputs, inputs, strict=True))
     first = given.pop(REST if REST in given else FIRST)
@@ -191,7 +193,7 @@ def _call_of(
             given[known.attributes[attribute]] = value
         elif attribute in known.needed and value != known.needed[attribute]:
             raise UnsayableError(
-                f"is the op {op} with {attribute}={value}, which no Keras 3 operation supports"
+                f"calls the op {op} with {attribute}={value}, which no Keras 3 operation supports"
             )
         elif attribute not in known.needed and not (
             attribute in _COUNTS
@@ -199,7 +201,7 @@ def _call_of(
             or attribute.startswith("T")
             or value in _TYPES.values()
         ):
-            raise UnsayableError(f"is the op {op} with {attribute}, whose meaning is unknown")
+            raise UnsayableError(f"calls the op {op} with {attribute}, whose meaning is unknown")
     return Call(args=(first,), kwargs={**given, **known.said})
 
 
@@ -207,7 +209,7 @@ def _slice_call(op: str, attributes: Mapping[str, Argument], inputs: list[Argume
     """Return a call that cuts out a part, whose bounds have to be constants."""
     if len(inputs) != _SLICES[op] or any(not isinstance(bounds, list) for bounds in inputs[1:]):
         raise UnsayableError(
-            f"is the op {op} with tensors as bounds, which Keras 3 configs cannot represent"
+            f"calls the op {op} with tensors as bounds, which Keras 3 configs cannot represent"
         )
     if op == "Slice":
         begins, sizes = (_numbers(item) for item in inputs[1:])

@@ -83,7 +83,8 @@ def put(
         or dtype not in names_of_dtypes.FLOATS
     ):
         raise UnsayableError(
-            f"is the operation {unit.class_name}, for which {release_name(loader)} has no layer"
+            f"applies the operation {unit.class_name}, for which {release_name(loader)} has no "
+            "layer"
         )
     return builder.layer(
         "Activation", source, {"activation": "linear", "dtype": policy_from_name(dtype)}
@@ -113,18 +114,19 @@ def _put(
     row = row_of(unit)
     if row is None:
         raise UnsayableError(
-            f"is the operation {unit.class_name}, for which no TensorFlow function is known"
+            f"applies the operation {unit.class_name}, for which no TensorFlow function is known"
         )
     function = row.functions[0]
     if not keras_operations.resolves(loader, function):
         raise UnsayableError(
-            f"is the operation {unit.class_name}, but {release_name(loader)} cannot find "
+            f"applies the operation {unit.class_name}, but {release_name(loader)} cannot find "
             f"tf.{function}"
         )
     arguments = named3(row, unit, call)
     if arguments is None:
         raise UnsayableError(
-            f"is the operation {unit.class_name} with arguments that tf.{function} does not support"
+            f"applies the operation {unit.class_name} with arguments that tf.{function} does "
+            "not support"
         )
     _judge_rest(row, unit)
     return _call(builder, row, arguments, dtypes)
@@ -140,8 +142,8 @@ def _judge_rest(row: OperationRow, unit: Unit) -> None:
     for key, value in unit.config.items():
         if key not in known and (latest is None or latest.config.get(key) != value):
             raise UnsayableError(
-                f"is the operation {unit.class_name} with {key}, which tf.{row.functions[0]} does "
-                "not support"
+                f"applies the operation {unit.class_name} with {key}, which "
+                f"tf.{row.functions[0]} does not support"
             )
 
 
@@ -153,10 +155,10 @@ def _call(
     dtype = of_tensors(row, arguments, dtypes)
     several = len(tensors) > 1
     if dtype is None and (several or row.floats):
-        raise UnsayableError(f"is the operation {row.op} on tensors of unknown dtype")
+        raise UnsayableError(f"applies the operation {row.op} to tensors of unknown dtype")
     if row.floats and dtype not in names_of_dtypes.FLOATS:
         raise UnsayableError(
-            f"is the operation {row.op} on {dtype} tensors, for which tf.{function} returns "
+            f"applies the operation {row.op} to {dtype} tensors, for which tf.{function} returns "
             "different results"
         )
     values: dict[str, Argument] = {}
@@ -198,7 +200,7 @@ def _function(
             and dtype not in {*_OF_NUMBERS, None}
         ):
             raise UnsayableError(
-                f"is the operation {row.op} with a number and {dtype} tensors as inputs, which "
+                f"applies the operation {row.op} to a number and {dtype} tensors, which "
                 "Keras 2 cannot read"
             )
         return builder.function(
@@ -212,7 +214,7 @@ def _function(
         )
     if dtype not in _OF_NUMBERS:
         raise UnsayableError(
-            f"is the operation {row.op} with a number and {dtype} tensors as inputs, which Keras 2 "
+            f"applies the operation {row.op} to a number and {dtype} tensors, which Keras 2 "
             "cannot read"
         )
     if dtype == "float32" and isinstance(front, int):
@@ -251,7 +253,7 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
     """Return an argument of the operation's config as the function takes it."""
     if any(True for _ in references(value)):
         raise UnsayableError(
-            f"is the operation {row.op} with a tensor as {pair.keras3}, which "
+            f"applies the operation {row.op} with a tensor as {pair.keras3}, which "
             "policytool does not convert"
         )
     if pair.kind is ParameterKind.SPLITS and isinstance(value, list):
@@ -263,8 +265,8 @@ def _plain(row: OperationRow, pair: Pair, value: Argument) -> Argument:
     if value is None and pair.default is not None:
         if pair.default is REQUIRED or pair.kind is not ParameterKind.DTYPE:
             raise UnsayableError(
-                f"is the operation {row.op} without {pair.keras3}, which tf.{row.functions[0]} "
-                "requires"
+                f"applies the operation {row.op} without {pair.keras3}, which "
+                f"tf.{row.functions[0]} requires"
             )
         return pair.default
     return value
