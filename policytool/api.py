@@ -240,13 +240,14 @@ def check(
     from os import fspath
 
     from policytool.commands import check as checks
+    from policytool.commands.check_options import CheckOptions
     from policytool.migration.planning.options import options_from_arguments
     from policytool.numerics.user_functions import file_or_function
     from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
     from policytool.results import Check
     from policytool.support.limits import override
 
-    wanted = checks.CheckOptions(
+    wanted = CheckOptions(
         candidate=options_from_arguments(to, assignments or {}),
         inputs=file_or_function(fspath(inputs)) if inputs is not None else None,
         gradients=gradients,

@@ -19,7 +19,8 @@ from policytool.cli import (
 )
 from policytool.cli.exit_codes import Exit
 from policytool.cli.progress import steps
-from policytool.commands.check import CheckOptions, check, devices
+from policytool.commands.check import check, devices
+from policytool.commands.check_options import CheckOptions
 from policytool.commands.destinations import Destination
 from policytool.commands.earlier_check import read_earlier_check
 from policytool.commands.inspect import Failure

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import CheckOptions
+from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from policytool.numerics.tensorflow_run import TensorFlowTools

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import CheckOptions
+from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling

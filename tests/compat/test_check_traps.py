@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import CheckOptions
+from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Options
 from tests.compat.asking import ENVIRONMENT, SECONDS

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from policytool.commands import check as checks
-from policytool.commands.check import CheckOptions
+from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
 from policytool.numerics.check_results.regressions import Change

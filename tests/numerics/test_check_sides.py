@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from policytool.commands import check
+from policytool.commands.check_options import CheckOptions
 from policytool.migration.planning.options import Options
 from policytool.model import tree
 from policytool.numerics.workers import Worker
@@ -54,5 +55,5 @@ def test_a_model_is_analysed_once_per_file_and_changed_side(
     monkeypatch.setattr(tree, "build", counted)
     monkeypatch.setattr(Worker, "run", ended)
     with pytest.raises(WorkerError, match="not asked"):
-        check.check_files(model, other, check.CheckOptions(**wanted))
+        check.check_files(model, other, CheckOptions(**wanted))
     assert len(analysed) == count

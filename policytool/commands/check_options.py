@@ -1,0 +1,60 @@
+"""What is asked of a check."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from policytool.migration.planning.options import Options
+from policytool.numerics.check_results.verdicts import Required
+from policytool.numerics.verdicts.tolerances import Tolerances
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from policytool.numerics.user_functions import UserFunction
+    from policytool.numerics.verdicts.earlier_reports import EarlierCheck
+    from policytool.numerics.verdicts.task_metric import WantedMetric
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckOptions:
+    """What is asked of a check."""
+
+    candidate: Options = field(default_factory=Options)
+    """What the candidate's policies are; nothing for those of the file."""
+
+    reference: str | None = None
+    """The policy of the reference; None for float32, or for the first of two files as it is."""
+
+    weights: Path | None = None
+    inputs: Path | UserFunction | None = None
+    """A file of arrays, or a function that returns batches of them; None for synthetic ones."""
+
+    save_inputs: Path | None = None
+    batches: int | None = None
+    """How many batches are drawn, one for None, or how many of a function's are used at most."""
+
+    batch_size: int | None = None
+    seed: int = 1
+    isolated: bool = True
+    gradients: bool = False
+    timing: bool = False
+    tf32: bool = False
+    exponents: bool = False
+    """Whether the values of each layer are counted by binary exponent, which only HTML shows."""
+
+    diagnosis: bool = False
+    """Whether what enters each call, and what its inputs' rounding costs, is measured as well."""
+
+    deterministic: bool = False
+    device: str = "auto"
+    required: Required = Required.OUTPUTS
+    """What must stay within its tolerance."""
+
+    tolerances: Tolerances = field(default_factory=Tolerances)
+    metric: WantedMetric | None = None
+    """The task's own metric; it needs ``inputs``, because it compares outputs with labels."""
+
+    earlier: EarlierCheck | None = None
+    """The earlier check to compare with."""
