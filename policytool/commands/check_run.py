@@ -15,6 +15,7 @@ from policytool.migration.planning.options import Options, Outputs
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import Check, CheckNote, CheckSide
 from policytool.numerics.verdicts import answers, regressions
+from policytool.numerics.verdicts.file_names import file_paths
 from policytool.releases import dtypes
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 from policytool.support.files import opening
@@ -234,7 +235,7 @@ def _run(
         else ()
     )
     runs = answers.runs_from_json(
-        answer["runs"],
+        [_in_names_of_the_file(run, sides[0]) for run in answer["runs"]],
         wanted.tolerances,
         wanted.required,
         wanted.metric.max_drop if wanted.metric is not None else None,
@@ -253,6 +254,27 @@ def _run(
         notes=tuple(notes),
         is_alike=not answer["unquantized"],
     )
+
+
+def _in_names_of_the_file(run: Mapping[str, Any], side: PreparedSide) -> Mapping[str, Any]:
+    """Return what the child measured, with the paths of layers that the reference's file has."""
+    if side.loaded is None or not run["calls"] or not run["calls"][-1]["is_model"]:
+        return run
+    paths = file_paths(
+        [(call["path"], call["class_name"]) for call in run["calls"]],
+        [(layer.path, layer.class_name) for layer in side.loaded.layers],
+    )
+    if not paths:
+        return run
+    return {
+        **run,
+        "calls": [{**call, "path": paths.get(call["path"], call["path"])} for call in run["calls"]],
+        **{
+            key: [{**one, "layer": paths.get(one["layer"], one["layer"])} for one in run[key]]
+            for key in ("missing", "fallbacks")
+        },
+        **{key: [paths.get(one, one) for one in run[key]] for key in ("unmatched", "random")},
+    }
 
 
 def _run_as_graph(

@@ -1,0 +1,84 @@
+"""The paths of the file for layers that have other names once they are loaded."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policytool.numerics.verdicts.file_names import file_paths
+
+Layers = list[tuple[str, str | None]]
+
+STORED: Layers = [
+    ("net", "Net"),
+    ("net/dense_2", "Dense"),
+    ("net/dense_3", "Dense"),
+    ("net/dense_10", "Dense"),
+    ("net/block", "Block"),
+    ("net/block/out", "Dense"),
+]
+
+
+def test_layers_are_paired_in_the_order_of_their_numbers() -> None:
+    """Although some of the new names are old names of others."""
+    running: Layers = [
+        ("net_1/dense_10", "Dense"),
+        ("net_1/dense_9", "Dense"),
+        ("net_1/dense_11", "Dense"),
+        ("net_1", "Net"),
+    ]
+    found = file_paths(running, STORED)
+    assert found == {
+        "net_1": "net",
+        "net_1/dense_9": "net/dense_2",
+        "net_1/dense_10": "net/dense_3",
+        "net_1/dense_11": "net/dense_10",
+    }
+
+
+def test_layers_below_a_renamed_one_keep_their_names() -> None:
+    """Also ops, which the file does not have."""
+    running: Layers = [
+        ("net/block_4/out", "Dense"),
+        ("net/block_4/log", "Log"),
+        ("net/block_4", "Block"),
+        ("net", "Net"),
+    ]
+    assert file_paths(running, STORED) == {
+        "net/block_4": "net/block",
+        "net/block_4/out": "net/block/out",
+        "net/block_4/log": "net/block/log",
+    }
+
+
+@pytest.mark.parametrize(
+    "running",
+    [
+        [("net/dense_2", "Dense"), ("net", "Net")],
+        [("net/dense_5", "Dense"), ("net", "Net")],
+        [("net/dense_2", "Conv1D"), ("net", "Net")],
+        [("net/other", "Dense"), ("net", "Net")],
+        [],
+    ],
+)
+def test_what_cannot_be_paired_keeps_its_name(running: Layers) -> None:
+    """A layer that was not called leaves open which of its siblings were."""
+    assert file_paths(running, STORED) == {}
+
+
+@given(st.sets(st.integers(0, 99), min_size=1, max_size=6), st.integers(1, 50))
+def test_names_that_count_on_are_found_again(numbers: set[int], more: int) -> None:
+    """Whatever the numbers were."""
+    stored: Layers = [("m", "M"), *((f"m/x_{number}", "X") for number in sorted(numbers))]
+    running: Layers = [(f"m/x_{number + more}", "X") for number in numbers]
+    found = file_paths([*running, ("m", "M")], stored)
+    assert all(
+        found.get(f"m/x_{number + more}", f"m/x_{number + more}") == f"m/x_{number}"
+        for number in numbers
+    )
+
+
+def test_a_file_without_layers_has_no_names() -> None:
+    """A graph."""
+    assert file_paths([("net", "Net")], []) == {}
