@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 MOST_TRIALS: Final = 16
 
-TIMES: Final = 3.5
+TIMES: Final = 3.0
 """
-How many times the time of the check itself its trials may take: the whole then stays within five
-times a check that passes.
+How many times as long as the check itself its trials may take until the last one begins: the whole
+then stays within five times a check that passes.
 """
-
 
 _LEAST_SECONDS: Final = 15.0
 """What trials may take in any case: TensorFlow may have been imported for an earlier check."""
