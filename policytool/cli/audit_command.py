@@ -234,7 +234,7 @@ def _code(audit: Audit, fail_on: str, unwritten: Sequence[str], *, no_models_ok:
     if (
         audit.failures
         or unwritten
-        or any(mended.outcome is FixOutcome.FAILED for mended in audit.mended)
+        or any(fixed.outcome is FixOutcome.FAILED for fixed in audit.fixed)
     ):
         return Exit.FAILURE
     found_worst = worst(finding for audited in audit.audited for finding in audited.findings)
@@ -249,21 +249,21 @@ def _code(audit: Audit, fail_on: str, unwritten: Sequence[str], *, no_models_ok:
 def _troubles(audit: Audit, unwritten: Sequence[str]) -> None:
     """Say on stderr what could not be read or written."""
     options.troubles(audit.failures)
-    for mended in audit.mended:
-        if mended.outcome is FixOutcome.FAILED:
-            reasons = dict.fromkeys(one.reason for one in mended.left)
-            messages.error(f"not fixed: {'; '.join(reasons)}", path=mended.path)
+    for fixed in audit.fixed:
+        if fixed.outcome is FixOutcome.FAILED:
+            reasons = dict.fromkeys(one.reason for one in fixed.left)
+            messages.error(f"not fixed: {'; '.join(reasons)}", path=fixed.path)
     options.troubles((), unwritten)
 
 
 def _left(audit: Audit) -> Iterator[str]:
     """Yield the findings that would not be fixed, which a diff does not show, with reasons."""
-    for mended in audit.mended:
+    for fixed in audit.fixed:
         for (rule, reason), count in Counter(
-            (one.finding.rule, one.reason) for one in mended.left
+            (one.finding.rule, one.reason) for one in fixed.left
         ).items():
             yield (
-                f"{mended.path}: {rule} would not be fixed ({count} "
+                f"{fixed.path}: {rule} would not be fixed ({count} "
                 f"finding{'s' if count > 1 else ''}): {reason}"
             )
 

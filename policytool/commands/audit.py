@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from policytool.rules import Rule, RuleInput
     from policytool.rules.finding import Finding, ModelCommand
-    from policytool.rules.fixes import Mended
+    from policytool.rules.fixes import FixedModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +43,7 @@ class Audit:
     releases: tuple[str, ...] = ()
     """The releases that the models were checked for: the targets, or else the newest Keras."""
 
-    mended: tuple[Mended, ...] = ()
+    fixed: tuple[FixedModel, ...] = ()
     """
     With ``--fix`` or ``--diff``, what was done to each model that has findings with remedies;
     ``audited`` is what remains.

@@ -22,7 +22,7 @@ from policytool.migration import plan
 from policytool.releases.releases import release_name
 from policytool.rules import AuditOptions, fixes  # TASK evaluates annotations
 from policytool.rules.finding import Audited, Severity
-from policytool.rules.fixes import FixOutcome, Mended, Unmended
+from policytool.rules.fixes import FixedModel, FixOutcome, UnfixedFinding
 from policytool.rules.selection.suppressions import Suppressions, suppress
 from policytool.support import limits
 from policytool.support.errors import ModelFileError, UsageError
@@ -62,7 +62,7 @@ class FixRequest:
     options: FixOptions
     audit_options: AuditOptions
     passing: Suppressions
-    """What lets findings pass, which are then not mended."""
+    """What lets findings pass, which are then not fixed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +72,7 @@ class FixAttempt:
     audited: Audited
     """What is found in it now, with what is let pass."""
 
-    mended: Mended | None = None
+    fixed: FixedModel | None = None
     """None for a model without findings that count and have remedies."""
 
     migration: Migration | None = None
@@ -95,16 +95,16 @@ def attempt(found: Input, request: FixRequest) -> FixAttempt | Failure | None:
     if not any(finding.remedy is not None for finding in before.findings):
         return FixAttempt(audited=_with_commands(audited, case, found, request))
     crash_guard.about(found.display_path, TASK.lost)
-    mended, migration = _fix(case, found.path, before, request.options)
-    if mended.outcome is FixOutcome.PLANNED:
-        return FixAttempt(audited=audited, mended=mended, migration=migration)
-    if mended.outcome is not FixOutcome.FIXED:
-        return FixAttempt(audited=_with_commands(audited, case, found, request), mended=mended)
+    fixed, migration = _fix(case, found.path, before, request.options)
+    if fixed.outcome is FixOutcome.PLANNED:
+        return FixAttempt(audited=audited, fixed=fixed, migration=migration)
+    if fixed.outcome is not FixOutcome.FIXED:
+        return FixAttempt(audited=_with_commands(audited, case, found, request), fixed=fixed)
     try:
         after = auditing.audit_input(found, request.audit_options)
     except ModelFileError as error:  # someone else may have removed it meanwhile
         return Failure(path=error.path, code=error.code, message=error.message)
-    return FixAttempt(audited=after, mended=_with_remaining(mended, before, after))
+    return FixAttempt(audited=after, fixed=_with_remaining(fixed, before, after))
 
 
 def _with_commands(audited: Audited, case: RuleInput, found: Input, request: FixRequest) -> Audited:
@@ -115,7 +115,7 @@ def _with_commands(audited: Audited, case: RuleInput, found: Input, request: Fix
 
 def _fix(
     case: RuleInput, source: Path, audited: Audited, options: FixOptions
-) -> tuple[Mended, Migration | None]:
+) -> tuple[FixedModel, Migration | None]:
     """
     Return what became of a model, with what would be written for a diff; where the whole is
     refused, the safe part is done alone.
@@ -127,8 +127,8 @@ def _fix(
             merged, planned = _with_reason(safe, merged.taken, planned), planned_safely
     if isinstance(planned, str):
         left = _all_left(merged, planned)
-        return Mended(path=audited.path, outcome=FixOutcome.UNCHANGED, left=left), None
-    done = Mended(
+        return FixedModel(path=audited.path, outcome=FixOutcome.UNCHANGED, left=left), None
+    done = FixedModel(
         path=audited.path,
         outcome=FixOutcome.PLANNED,
         arguments=merged.arguments,
@@ -143,7 +143,7 @@ def _fix(
         done_by = apply_plan(Work(plan=planned.plan, source=source), destination)
     except ModelFileError as error:
         left = _all_left(merged, error.message)
-        return Mended(path=audited.path, outcome=FixOutcome.FAILED, left=left), None
+        return FixedModel(path=audited.path, outcome=FixOutcome.FAILED, left=left), None
     backup = done_by.written.backup if done_by.written is not None else None
     shown = display_path(backup) if backup is not None else None
     return replace(done, outcome=FixOutcome.FIXED, backup=shown), None
@@ -174,7 +174,7 @@ def collect(
     results: Iterable[FixAttempt | Failure | None],
 ) -> tuple[Audit, tuple[Migration, ...]]:
     """
-    Return what is found in models after what counts in them was mended, in their order, and the
+    Return what is found in models after what counts in them was fixed, in their order, and the
     migrations that would do so.
     """
     attempts, failures, passed_over = divide(results)
@@ -182,13 +182,16 @@ def collect(
         audited=tuple(one.audited for one in attempts),
         failures=failures,
         passed_over=passed_over,
-        mended=tuple(one.mended for one in attempts if one.mended is not None),
+        fixed=tuple(one.fixed for one in attempts if one.fixed is not None),
     )
     return audit, tuple(one.migration for one in attempts if one.migration is not None)
 
 
-def _all_left(merged: Merged, reason: str) -> tuple[Unmended, ...]:
-    return (*merged.left, *(Unmended(finding=finding, reason=reason) for finding in merged.taken))
+def _all_left(merged: Merged, reason: str) -> tuple[UnfixedFinding, ...]:
+    return (
+        *merged.left,
+        *(UnfixedFinding(finding=finding, reason=reason) for finding in merged.taken),
+    )
 
 
 def _plan_fixes(
@@ -249,31 +252,29 @@ def _warnings(migration: Migration) -> tuple[str, ...]:
     )
 
 
-def _with_remaining(mended: Mended, before: Audited, after: Audited) -> Mended:
+def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> FixedModel:
     """Return what was done to a written model with what is gone and what is still there."""
     there = {_identity(finding) for finding in after.findings}  # no fix renames a layer
     still = {finding for finding in before.findings if _identity(finding) in there}
     stays = (
-        Unmended(finding=finding, reason="migrate applied the fix, but the finding remains")
-        for finding in mended.gone
+        UnfixedFinding(finding=finding, reason="migrate applied the fix, but the finding remains")
+        for finding in fixed.gone
         if finding in still
     )
-    unmended = [
-        finding
-        for finding in before.findings
-        if finding not in still and finding not in mended.gone
+    unfixed = [
+        finding for finding in before.findings if finding not in still and finding not in fixed.gone
     ]
     vanished = Counter(
         finding.rule
-        for finding in unmended
+        for finding in unfixed
         if finding.rule.startswith(_TRAINING) and finding.severity is not Severity.NOTE
     )
     return replace(
-        mended,
-        gone=tuple(finding for finding in mended.gone if finding not in still),
-        left=(*(one for one in mended.left if one.finding in still), *stays),
+        fixed,
+        gone=tuple(finding for finding in fixed.gone if finding not in still),
+        left=(*(one for one in fixed.left if one.finding in still), *stays),
         warnings=(
-            *mended.warnings,
+            *fixed.warnings,
             *(_vanished_message(rule, count) for rule, count in vanished.items()),
         ),
     )
@@ -281,13 +282,13 @@ def _with_remaining(mended: Mended, before: Audited, after: Audited) -> Mended:
 
 _TRAINING: Final = "PT2"
 """
-The family about what gets lost without a word; any other finding that goes with what was mended is
+The family about what gets lost without a word; any other finding that goes with what was fixed is
 gone for good, and a note lost nothing.
 """
 
 
 def _vanished_message(rule: str, count: int) -> str:
-    """Say that something is gone which nothing mended: what it was about may have been lost."""
+    """Say that something is gone which nothing fixed: what it was about may have been lost."""
     return (
         f"{rule} no longer occurs ({count} finding{'s' if count > 1 else ''}), although no "
         "applied fix explains this"

@@ -175,9 +175,9 @@ class _Planner:
         remedies = [found.remedy for found in self.failing if found.remedy is not None]
         if any(remedy.fix is Fix.SAFE for remedy in remedies):
             yield _Attempt()
-        mended = tuple(remedy for remedy in remedies if not remedy.retrace)
-        if target is None and mended:
-            yield _Attempt(remedies=mended)
+        fixed = tuple(remedy for remedy in remedies if not remedy.retrace)
+        if target is None and fixed:
+            yield _Attempt(remedies=fixed)
         plain = _Attempt(target=target or _NEWEST)
         yield from self._with_remedies(plain)
         if set(self._outcome(plain).refusals) == {WEIGHT_REWRITE}:

@@ -1,5 +1,5 @@
 """
-What an audit says of a model: findings, how much they matter, and what mends them.
+What an audit says of a model: findings, how much they matter, and what fixes them.
 
 A finding knows its rule by the id alone, and nothing of its presentation. What tells it apart from
 others, run after run, is its fingerprint.
@@ -60,7 +60,7 @@ class Fix(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
-    """What of ``migrate`` mends a finding; without options, plain ``migrate`` does."""
+    """What of ``migrate`` fixes a finding; without options, plain ``migrate`` does."""
 
     fix: Fix
     assignments: tuple[tuple[str, str], ...] = ()
@@ -109,7 +109,7 @@ class Finding:
     """
 
     remedy: Remedy | None = None
-    """What of migrate mends it; None where nothing does."""
+    """What of migrate fixes it; None where nothing does."""
 
     advice: str | None = None
     """What to do where migrate is not the answer, as a sentence part."""

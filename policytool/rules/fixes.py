@@ -46,8 +46,8 @@ class FixOutcome(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unmended:
-    """A finding that has a remedy, and was not mended."""
+class UnfixedFinding:
+    """A finding that has a remedy, and was not fixed."""
 
     finding: Finding
     reason: str
@@ -55,7 +55,7 @@ class Unmended:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mended:
+class FixedModel:
     """What ``--fix`` did to one model that has findings with remedies."""
 
     path: str
@@ -73,13 +73,13 @@ class Mended:
     What a remedy was carried out for, and is no longer found; with ``--diff``, what one would be.
     """
 
-    left: tuple[Unmended, ...] = ()
-    """What was to be mended, and was not."""
+    left: tuple[UnfixedFinding, ...] = ()
+    """What was to be fixed, and was not."""
 
     warnings: tuple[str, ...] = ()
     """
     What the rewritten file no longer says: in migrate's words, and what is no longer found without
-    having been mended.
+    having been fixed.
     """
 
     backup: str | None = None
@@ -96,7 +96,7 @@ class Merged:
     taken: tuple[Finding, ...] = ()
     """The findings whose remedies it has."""
 
-    left: tuple[Unmended, ...] = ()
+    left: tuple[UnfixedFinding, ...] = ()
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
     Return the remedies of a model's findings as one migration.
 
     Remedies that contradict each other are all left, because none is more right than the other; the
-    rest are carried out, because each mends its finding by itself. A safe remedy is left where one
+    rest are carried out, because each fixes its finding by itself. A safe remedy is left where one
     that is not asked for would keep a loss scale: writing policies anew drops it.
     """
     wanted = [finding for finding in findings if finding.remedy is not None]
@@ -144,7 +144,7 @@ def merge_remedies(findings: Sequence[Finding], *, unsafe: bool) -> Merged:
         else None,
         taken=taken,
         left=tuple(
-            Unmended(finding=finding, reason=left[index])
+            UnfixedFinding(finding=finding, reason=left[index])
             for index, finding in enumerate(wanted)
             if index in left
         ),

@@ -1,5 +1,5 @@
 """
-``policytool audit --fix``: what is mended, what is left and why, and that nothing else is touched.
+``policytool audit --fix``: what is fixed, what is left and why, and that nothing else is touched.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def files() -> dict[str, bytes]:
 
 
 def fix(*arguments: str) -> Ended:
-    """Mend what is below the working directory."""
+    """Fix what is below the working directory."""
     return run("audit", "--fix", "--format", "json", *arguments)
 
 
@@ -73,7 +73,7 @@ def test_a_safe_fix_is_migrate_in_place() -> None:
     assert ended.json["models"][0]["findings"] == []
     assert Path("a.h5.bak").read_bytes() == OLD.read_bytes()
     assert not policytool.diff("a.h5", "a.migrated.h5").differs
-    assert "mended: mlp/dense_a" not in run("audit", "--fix", "a.h5").out
+    assert "fixed: mlp/dense_a" not in run("audit", "--fix", "a.h5").out
 
 
 def test_the_report_says_what_was_fixed() -> None:
@@ -100,7 +100,7 @@ def test_no_backup_keeps_none() -> None:
     [SAVEDMODEL, FIXTURES / "tf2.5/exp_mf16_fixed128", FIXTURES / "tf2.4/exp_mf16_default.json"],
     ids=lambda path: path.name,
 )
-def test_models_of_other_formats_are_mended(source: Path) -> None:
+def test_models_of_other_formats_are_fixed(source: Path) -> None:
     """
     A SavedModel whose metadata stands in its graph's file, one with a file of its own, and JSON.
     """
@@ -175,7 +175,7 @@ def test_a_target_that_loads_a_model_does_not_lose_it() -> None:
 
 
 def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
-    """It is what it was, told, and exit code 3; the other is mended."""
+    """It is what it was, told, and exit code 3; the other is fixed."""
     copied(OLD, "a.h5")
     copied(OLD, "b.h5")
     Path("a.h5.bak").write_bytes(b"mine")
@@ -189,7 +189,7 @@ def test_one_that_cannot_be_written_leaves_the_other_whole() -> None:
     assert Path("a.h5.bak").read_bytes() == OLD.read_bytes()
 
 
-def test_what_is_let_pass_is_not_mended() -> None:
+def test_what_is_let_pass_is_not_fixed() -> None:
     """Neither by a suppression nor by a baseline."""
     copied(OLD, "a.h5")
     before = files()
@@ -199,8 +199,8 @@ def test_what_is_let_pass_is_not_mended() -> None:
     assert {name: data for name, data in files().items() if name != "known.json"} == before
 
 
-def test_a_renamed_file_of_a_baseline_is_not_mended() -> None:
-    """It is recognised by all that is found in it, before anything is mended."""
+def test_a_renamed_file_of_a_baseline_is_not_fixed() -> None:
+    """It is recognised by all that is found in it, before anything is fixed."""
     copied(OLD, "a.h5")
     assert run("audit", "--config", "/dev/null", "--write-baseline", "known.json").code == 0
     Path("a.h5").rename("b.h5")
@@ -246,7 +246,7 @@ def test_migrate_may_refuse_or_find_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A remedy that does not mend is no success."""
+    """A remedy that does not fix is no success."""
     stand_in_rules.use(
         monkeypatch, stand_in_rules.rule("PT305", "never-enough", remedy=Remedy(fix=Fix.SAFE))
     )
@@ -260,7 +260,7 @@ def test_what_is_still_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_what_vanishes_without_having_been_mended_is_no_success(
+def test_what_vanishes_without_having_been_fixed_is_no_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A finding about a loss scale is gone with the loss scale: that is a warning."""

@@ -258,7 +258,7 @@ def test_fixes_are_the_same(
     options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    What is mended, what is left and why, and what is found then; backups are in the way of the
+    What is fixed, what is left and why, and what is found then; backups are in the way of the
     second call.
     """
     filled(tmp_path / "one")
@@ -708,5 +708,5 @@ def test_every_fix_of_a_fixture_comes_back() -> None:
         assert readers.item(json.loads(codec.encode(found))) == found
         attempt = task.attempt(found, request)
         assert repr(readers.result(json.loads(codec.encode(attempt)))) == repr(attempt)
-        seen += isinstance(attempt, FixAttempt) and attempt.mended is not None
+        seen += isinstance(attempt, FixAttempt) and attempt.fixed is not None
     assert seen > 10

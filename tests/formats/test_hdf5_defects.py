@@ -60,7 +60,7 @@ def test_what_is_required_has_no_hole_that_another_would_close() -> None:
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
-def test_it_is_said_where_it_is_asked_for_or_can_be_mended(
+def test_it_is_said_where_it_is_asked_for_or_can_be_fixed(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With -v, or of an old library; -q is obeyed, and a current one is passed over in silence."""

@@ -27,7 +27,7 @@ from policytool.rules.finding import (
     Suppressed,
     fingerprints,
 )
-from policytool.rules.fixes import FixOutcome, Mended, Unmended
+from policytool.rules.fixes import FixedModel, FixOutcome, UnfixedFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -247,20 +247,22 @@ def made() -> Audit:
         "the optimizer has its policy in the format of TF 2.3",
         remedy=Remedy(fix=Fix.UNSAFE, keep_loss_scale=True),
     )
-    mended = (
-        Mended(
+    fixed = (
+        FixedModel(
             path="models/mlp.h5",
             outcome=FixOutcome.FIXED,
             arguments=("--target", "keras3"),
             gone=tuple(let_pass),
             left=(
-                Unmended(finding=keep, reason="it changes numerics | or how *training* goes on"),
+                UnfixedFinding(
+                    finding=keep, reason="it changes numerics | or how *training* goes on"
+                ),
             ),
             warnings=("the loss scale of 128 is no longer in the file",),
             backup="models/mlp.h5.bak",
         ),
     )
-    return Audit(audited=models, failures=failures, passed_over=2, rules=RULES, mended=mended)
+    return Audit(audited=models, failures=failures, passed_over=2, rules=RULES, fixed=fixed)
 
 
 _TEXTS: Final = st.text(min_size=1, max_size=30) | st.sampled_from(
@@ -318,12 +320,12 @@ def audits(draw: st.DrawFn) -> Audit:
         suppressed=st.lists(passed, max_size=2).map(lambda found: suppressed(*found)),
     )
     failures = st.builds(Failure, path=_TEXTS, code=st.just("truncated"), message=_TEXTS)
-    mended = st.builds(
-        Mended,
+    fixed = st.builds(
+        FixedModel,
         path=_TEXTS,
         outcome=st.sampled_from([FixOutcome.FIXED, FixOutcome.PLANNED]),
         gone=st.lists(findings(), max_size=2).map(tuple),
-        left=st.lists(st.builds(Unmended, finding=findings(), reason=_TEXTS), max_size=2).map(
+        left=st.lists(st.builds(UnfixedFinding, finding=findings(), reason=_TEXTS), max_size=2).map(
             tuple
         ),
         warnings=st.lists(_TEXTS, max_size=1).map(tuple),
@@ -332,6 +334,6 @@ def audits(draw: st.DrawFn) -> Audit:
     return Audit(
         audited=tuple(draw(st.lists(models, max_size=3))),
         failures=tuple(draw(st.lists(failures, max_size=2))),
-        mended=tuple(draw(st.lists(mended, max_size=1))),
+        fixed=tuple(draw(st.lists(fixed, max_size=1))),
         rules=RULES,
     )

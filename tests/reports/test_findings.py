@@ -211,10 +211,10 @@ def test_fingerprints_are_those_among_all_that_was_found() -> None:
     assert [one.fingerprint for one in set_apart.suppressed] == [marks[0]]
 
 
-# Commands that mend
+# Commands that fix
 
 
-def test_what_mends_a_rule_in_a_file_is_one_command() -> None:
+def test_what_fixes_a_rule_in_a_file_is_one_command() -> None:
     """
     Assignments of several layers come together, traced anew where one has to be; other options do
     not mix.
@@ -458,7 +458,7 @@ def test_a_parser_reads_a_heading_a_model_and_no_links(audit: Audit) -> None:
     """No name begins a heading, is a link, or ends an element."""
     tokens = MarkdownIt("commonmark").enable("table").parse(rendered("markdown", audit))
     headings = [token for token in tokens if token.type == "heading_open"]
-    fixed = {one.path for one in audit.mended}
+    fixed = {one.path for one in audit.fixed}
     assert len(headings) == sum(
         bool(audited.findings or audited.suppressed or audited.path in fixed)
         for audited in audit.audited

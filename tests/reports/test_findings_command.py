@@ -85,7 +85,7 @@ def test_a_narrow_encoding_spoils_no_document(name: str) -> None:
     )
 
 
-def test_the_commands_of_a_report_mend_what_it_found(tmp_path: Path) -> None:
+def test_the_commands_of_a_report_fix_what_it_found(tmp_path: Path) -> None:
     """The words of a remedy, given to migrate, leave a file in which the rule finds nothing."""
     model = tmp_path / "it's $(my) model.h5"
     model.write_bytes(FIXED_SCALE_H5.read_bytes())
@@ -94,9 +94,9 @@ def test_the_commands_of_a_report_mend_what_it_found(tmp_path: Path) -> None:
         finding["fix"]["arguments"] for finding in found["findings"] if finding["rule"] == "PT101"
     ]
     assert remedies == [[]]
-    assert run("migrate", model, "-o", tmp_path / "mended.h5", *remedies[0]).code == 0
-    (mended,) = run("audit", tmp_path / "mended.h5", "--format", "json").json["models"]
-    assert not [finding for finding in mended["findings"] if finding["rule"] == "PT101"]
+    assert run("migrate", model, "-o", tmp_path / "fixed.h5", *remedies[0]).code == 0
+    (fixed,) = run("audit", tmp_path / "fixed.h5", "--format", "json").json["models"]
+    assert not [finding for finding in fixed["findings"] if finding["rule"] == "PT101"]
 
 
 def test_what_is_passed_over_is_counted(tmp_path: Path) -> None:

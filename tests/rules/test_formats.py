@@ -159,7 +159,7 @@ class TestRemovedPolicyName(RuleContract):
             assert (finding.path, finding.severity) == ("mlp/dense_a", Severity.ERROR)
             assert finding.remedy is not None
             assert (finding.remedy.fix, finding.remedy.arguments) == (fix, arguments)
-            target = tmp_path / f"{number}-mended.h5"
+            target = tmp_path / f"{number}-fixed.h5"
             assert run("migrate", path, *finding.remedy.arguments, "-o", target).code == 0
             assert found(self.id, target) == ()
 
@@ -236,7 +236,7 @@ class TestPolicyRefused(RuleContract):
             ("tf2.5/exp_mf16_fixed128.h5", "tf2.3", ("--target", "tf2.3")),
         ],
     )
-    def test_the_remedy_mends_it(
+    def test_the_remedy_fixes_it(
         self, tmp_path: Path, file: str, target: str, arguments: tuple[str, ...]
     ) -> None:
         """
@@ -294,9 +294,9 @@ class TestMixedGenerations(RuleContract):
         (finding,) = (finding for finding in found(self.id, path) if finding.detail == "policies")
         assert "the Keras 3 format in mlp/dense_a" in finding.message
         assert finding.remedy is not None
-        assert run("migrate", path, "-o", tmp_path / "mended.h5").code == 0
+        assert run("migrate", path, "-o", tmp_path / "fixed.h5").code == 0
         assert "policies" not in {
-            finding.detail for finding in found(self.id, tmp_path / "mended.h5")
+            finding.detail for finding in found(self.id, tmp_path / "fixed.h5")
         }
 
     def test_what_its_version_never_wrote(self, tmp_path: Path) -> None:
@@ -336,8 +336,8 @@ class TestSharedObjectId(RuleContract):
         )
         assert finding.remedy is not None
         assert finding.remedy.fix is Fix.UNSAFE
-        assert run("migrate", path, "-o", tmp_path / "mended.h5").code == 0
-        assert found(self.id, tmp_path / "mended.h5") == ()
+        assert run("migrate", path, "-o", tmp_path / "fixed.h5").code == 0
+        assert found(self.id, tmp_path / "fixed.h5") == ()
 
     def test_a_number_of_two_classes(self, tmp_path: Path) -> None:
         """A kernel that is drawn as its bias is."""

@@ -88,7 +88,7 @@ class TestTargetRefuses(RuleContract):
             first, *_ = found(self.id, FIXTURES / "keras3.15" / name, _TODAY)
             assert first.advice == advice
 
-    def test_what_migrate_mends_has_its_command(self) -> None:
+    def test_what_migrate_fixes_has_its_command(self) -> None:
         """
         Where the storage of variables alone stands in the way, migrate widens them; a key that is
         refused it does not take away.

@@ -528,7 +528,7 @@ class TestHalfVariables(MadeContract):
             to, COMPILED, lambda config: layers(config)["dense_a"].update(dtype="float16")
         )
 
-    def test_the_mixed_policy_mends_it(self, tmp_path: Path) -> None:
+    def test_the_mixed_policy_fixes_it(self, tmp_path: Path) -> None:
         """It computes in the same dtype."""
         (one,) = found(self.id, self.made(tmp_path))
         assert one.remedy == Remedy(fix=Fix.UNSAFE, to="mixed_float16")

@@ -183,7 +183,7 @@ class TestUnscaledMixedFloat16(RuleContract):
 
     def test_keras3_keeps_what_its_state_shows(self, tmp_path: Path) -> None:
         """
-        Its archive is mended by ``--loss-scale keep``; one of Keras 2 is not, and the call to write
+        Its archive is fixed by ``--loss-scale keep``; one of Keras 2 is not, and the call to write
         is told.
         """
         (finding,) = found(self.id, FIXTURES / "keras3.15/adam_autowrap_mf16.keras")

@@ -108,7 +108,7 @@ def plan(
     if keep is not None:
         _wrap(work, keep, dialect, "--loss-scale keep")
     if not leaves and _lost_its_wrapper(loaded, before, dialect):
-        _mend_wrapper(work, dialect, keep=options.loss_scale is LossScales.KEEP)
+        _fix_wrapper(work, dialect, keep=options.loss_scale is LossScales.KEEP)
     if retargeted and options.optimizer is Optimizers.FOLLOW:
         _follow(loaded, work, dialect, base, str(options.to))
     elif retargeted and {base, options.to} & {_SCALED}:
@@ -187,7 +187,7 @@ def _lost_its_wrapper(loaded: LoadedModel, before: Json, dialect: Dialect) -> bo
     )
 
 
-def _mend_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
+def _fix_wrapper(work: _Work, dialect: Dialect, *, keep: bool) -> None:
     if keep:
         _wrap(
             work,

@@ -1,4 +1,4 @@
-"""What the reports of an audit say: findings by rule, what mends them, and how many there are."""
+"""What the reports of an audit say: findings by rule, what fixes them, and how many there are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from policytool.commands.audit import Audit
     from policytool.rules import Rule
     from policytool.rules.finding import Audited, Finding, Remedy
-    from policytool.rules.fixes import Mended
+    from policytool.rules.fixes import FixedModel
 
 EFFECTS: Final = {
     Fix.SAFE: "predictions unchanged",
@@ -53,7 +53,7 @@ class Totals:
 
     severities: Mapping[Severity, int]
     fixes: Mapping[Fix, int]
-    """Findings that ``migrate`` mends, by what it does to what is computed."""
+    """Findings that ``migrate`` fixes, by what it does to what is computed."""
 
     suppressed: int
     failures: int
@@ -100,7 +100,7 @@ def alike(findings: Iterable[Finding]) -> list[tuple[str, tuple[str, ...]]]:
 
 def remedies(findings: Iterable[Finding]) -> list[Remedy]:
     """
-    Return what mends the findings: each remedy once, and as one those that set policies of
+    Return what fixes the findings: each remedy once, and as one those that set policies of
     different layers, traced anew where one has to be.
     """
     by: dict[Remedy, list[Remedy]] = {}
@@ -157,8 +157,8 @@ def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
             yield f"no command fixes it{target}", command.reason
 
 
-def mending(audited: Audited, finding: Finding) -> str:
-    """Return how a finding is mended, in sentences; nothing where nobody knows."""
+def fixing(audited: Audited, finding: Finding) -> str:
+    """Return how a finding is fixed, in sentences; nothing where nobody knows."""
     sentences = [
         f"`{shell.command(words(audited.path, command.arguments))}` fixes the model "
         f"({EFFECTS[command.fix]})."
@@ -187,8 +187,8 @@ def by_rule(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
     return list(by.items())
 
 
-def left(done: Mended) -> list[tuple[str, str, list[Finding]]]:
-    """Return what was not mended, by rule and reason."""
+def left(done: FixedModel) -> list[tuple[str, str, list[Finding]]]:
+    """Return what was not fixed, by rule and reason."""
     by: dict[tuple[str, str], list[Finding]] = {}
     for one in done.left:
         by.setdefault((one.finding.rule, one.reason), []).append(one.finding)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from policytool.reports.findings._content import FindingGroup
     from policytool.reports.layout import View
     from policytool.rules.finding import Audited, Severity, Suppressed
-    from policytool.rules.fixes import Mended
+    from policytool.rules.fixes import FixedModel
 
 _CLASS: Final = re.compile(r"^\((\w+)\)")
 _SHOWN: Final = 8
@@ -56,7 +56,7 @@ _SHOWN: Final = 8
 
 def page(audit: Audit, view: View) -> Page:
     """Return the page; models without anything to report are only counted."""
-    done = {mended.path: mended for mended in audit.mended}
+    done = {fixed.path: fixed for fixed in audit.fixed}
     shown = [
         audited
         for audited in audit.audited
@@ -78,7 +78,7 @@ def _worst(found: Iterable[Audited]) -> Severity | None:
     return min(severities, key=lambda severity: severity.rank, default=None)
 
 
-def _model(audit: Audit, audited: Audited, done: Mended | None, view: View) -> Iterator[Block]:
+def _model(audit: Audit, audited: Audited, done: FixedModel | None, view: View) -> Iterator[Block]:
     worst = _worst([audited])
     yield Verdict.whole(
         subject=audited.path,
@@ -95,8 +95,8 @@ def _model(audit: Audit, audited: Audited, done: Mended | None, view: View) -> I
         yield Facts(facts=reasons)
     if view.suppressed and audited.suppressed:
         yield Facts(facts=tuple(_suppressed(audited.suppressed)))
-    if done is not None and (fixed := tuple(_fixes(done))):
-        yield Facts(facts=fixed)
+    if done is not None and (facts := tuple(_fixes(done))):
+        yield Facts(facts=facts)
 
 
 def _items(group: FindingGroup, most: int | None) -> Iterator[Item]:
@@ -136,7 +136,7 @@ def _suppressed(found: Iterable[Suppressed]) -> Iterator[Fact]:
         )
 
 
-def _fixes(done: Mended) -> Iterator[Fact]:
+def _fixes(done: FixedModel) -> Iterator[Fact]:
     """Yield what was fixed, what was not and why, and what the file no longer says."""
     for rule, findings in by_rule(done.gone):
         yield Fact(label=f"{rule} {OUTCOMES[done.outcome]}", text=places(findings), tone=Tone.GOOD)

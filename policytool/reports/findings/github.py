@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.findings._content import mending, rules_of
+from policytool.reports.findings._content import fixing, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import Reporter
 from policytool.rules.finding import Severity
@@ -32,7 +32,7 @@ def render(audit: Audit, _view: View) -> str:
     rules = rules_of(audit)
     found = [(audited, finding) for audited in audit.audited for finding in audited.findings]
     for audited, finding in sorted(found, key=lambda pair: pair[1].severity.rank):
-        text = " ".join(filter(None, (f"{finding.message}.", mending(audited, finding))))
+        text = " ".join(filter(None, (f"{finding.message}.", fixing(audited, finding))))
         lines.append(
             _command(
                 _COMMANDS[finding.severity],

@@ -11,7 +11,7 @@ from policytool.reports.findings._content import rules_of, totals, with_fingerpr
 from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.reports.reporter import Reporter
 from policytool.rules.finding import Finding, Remedy
-from policytool.rules.fixes import Mended, Unmended
+from policytool.rules.fixes import FixedModel, UnfixedFinding
 from policytool.support.text import codec
 from policytool.support.text.codec import attributes
 
@@ -33,7 +33,7 @@ def render(audit: Audit, view: View) -> str:
     rules = rules_of(audit)
     values = {
         "models": [_model(audited, rules) for audited in audit.audited],
-        "fixes": audit.mended,
+        "fixes": audit.fixed,
         "failures": audit.failures,
         "summary": _summary(audit),
     }
@@ -100,11 +100,11 @@ def _summary(audit: Audit) -> dict[str, Any]:
 _FORMS: Final[Forms] = {
     **FAILURES,
     Finding: _SHORT,
-    Mended: attributes(
+    FixedModel: attributes(
         *("path", "outcome", "arguments", "warnings", "backup"), resolved="gone", remaining="left"
     ),
     Remedy: attributes("arguments", safety="fix"),
-    Unmended: lambda one: {**_SHORT(one.finding), "reason": one.reason},
+    UnfixedFinding: lambda one: {**_SHORT(one.finding), "reason": one.reason},
 }
 
 REPORTER: Final = Reporter(name="json", render=render)

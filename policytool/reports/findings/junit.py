@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
 
-from policytool.reports.findings._content import mending, rules_of
+from policytool.reports.findings._content import fixing, rules_of
 from policytool.reports.layout import clean
 from policytool.reports.reporter import Reporter
 from policytool.reports.rule_reference import plain
@@ -62,7 +62,7 @@ def _suite(audited: Audited, rules: Mapping[str, Rule], *, suppressed: bool) -> 
         text = (
             f"{finding.message}.",
             plain(rules[finding.rule].summary),
-            mending(audited, finding),
+            fixing(audited, finding),
         )
         if finding.severity is Severity.NOTE:
             _child(case, "system-out", *text)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from policytool.reports import rule_reference
-from policytool.reports.findings._content import mending, with_fingerprints
+from policytool.reports.findings._content import fixing, with_fingerprints
 from policytool.reports.json_writing import json_text
 from policytool.reports.layout import clean
 from policytool.reports.reporter import Reporter
@@ -133,7 +133,7 @@ def _result(
         "ruleIndex": positions[finding.rule],
         "level": finding.severity.value,
         "message": _message(
-            clean(" ".join(filter(None, (f"{finding.message}.", mending(audited, finding)))))
+            clean(" ".join(filter(None, (f"{finding.message}.", fixing(audited, finding)))))
         ),
         "locations": [_location(_file(audited), finding.path)],
         # GitHub compares the first; where it is missing, the upload action hashes a line of the

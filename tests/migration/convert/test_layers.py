@@ -159,7 +159,7 @@ class TestHardSigmoid:
         assert set(scales) == {"kernel", "recurrent_kernel", "bias"}
         assert scales["bias"] == tuple(factor for factor in expected for _ in range(2))
 
-    def test_that_of_a_cell_state_cannot_be_mended(self, tmp_path: Path) -> None:
+    def test_that_of_a_cell_state_cannot_be_fixed(self, tmp_path: Path) -> None:
         model = keras2(
             input2("x", 3, 4), layer2("LSTM", "lstm", ONE, units=2, activation="hard_sigmoid")
         )

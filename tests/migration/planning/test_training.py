@@ -421,7 +421,7 @@ def test_optimizers_that_the_wrapper_refuses_stay_plain(
     assert ("loss-scale-lost" in {note.code for note in made.notes}) is not wraps
 
 
-def test_a_wrapper_that_keras3_did_not_write_is_mended() -> None:
+def test_a_wrapper_that_keras3_did_not_write_is_fixed() -> None:
     """
     compile() wraps by itself, save() writes the plain optimizer with the wrapper's state, and
     loading finds it does not fit.

@@ -276,7 +276,7 @@ def test_dynamic_scaling_is_always_told() -> None:
         ),
     ],
 )
-def test_what_no_scale_mends_is_said(
+def test_what_no_scale_fixes_is_said(
     trials: dict[float, list[list[float]]], loss: float, told: str
 ) -> None:
     """The reference, the loss, or the gradients are not finite."""

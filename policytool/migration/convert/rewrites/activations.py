@@ -192,7 +192,7 @@ def _layers(unit: Unit, name: str, situation: ConversionContext) -> tuple[Unit, 
 
 
 def _rescale_or_refuse(unit: Unit, situation: ConversionContext) -> Unit:
-    """Return a layer with what splitting could not mend mended in its weights, or refused."""
+    """Return a layer whose weights hold what splitting cannot express, or a refusal."""
     if unit.role is not Role.LAYER or unit.custom:
         return unit
     for key in ("activation", "recurrent_activation"):
