@@ -134,10 +134,8 @@ def test_the_verdict_comes_first_with_its_numbers() -> None:
         "failed: models/mlp.h5 under mixed_float16 compared with float32; output probabilities has "
         "a relative error of 0.0723 (tolerance 0.05)"
     )
-    assert (
-        "15 of 36 layer calls exceed their tolerance; the worst one, "
-        "net/encoder/global_average_pooling2d, has a relative error of 0.8"
-    ) in said
+    assert "originates in layer net/encoder/global_average_pooling2d" in said
+    assert "15 of 36 layer calls exceed their tolerance; the outputs" in said
     assert "the outputs would pass with a tolerance of 0.0724" in said
 
 

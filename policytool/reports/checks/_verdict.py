@@ -22,7 +22,7 @@ from policytool.reports.checks._shown import HEADROOM, beyond
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from policytool.numerics.check_results.checks import Check, CheckRun
     from policytool.numerics.check_results.layers import CheckedOutput
@@ -182,37 +182,34 @@ def _pass_sentences(found: CheckVerdict) -> Iterator[str]:
 def _fail_sentences(run: CheckRun) -> Iterator[str]:
     found = run.verdict
     yield from _not_comparable(found)
-    for about, several in (
-        (JudgementSubject.OUTPUT, "outputs"),
-        (JudgementSubject.LAYER, "layer calls"),
-    ):
-        missed = [one for one in found.missed if one.about is about and one.not_comparable is None]
-        is_first = (
-            about is JudgementSubject.LAYER
-            and bool(missed)
-            and missed[0].path == found.first_not_finite
-        )  # which is told below
-        if len(missed) > 1:
-            worst = "" if is_first else f"; the worst one, {missed[0].path}, {_error(missed[0])}"
-            yield (
-                f"{len(missed):,} of {len(_about(found, about)):,} {several} exceed "
-                f"their tolerance{worst}"
-            )
-        elif missed and not is_first:
-            yield f"{_name(missed[0])} {_error(missed[0])}"
+    outputs, layers = (
+        [one for one in found.missed if one.about is about and one.not_comparable is None]
+        for about in (JudgementSubject.OUTPUT, JudgementSubject.LAYER)
+    )
+    if outputs:
+        yield _missed(outputs, len(_about(found, JudgementSubject.OUTPUT)), "outputs")
     if run.origin is not None:
         yield origin(run, run.origin)
     elif found.first_not_finite is not None:
         reasons = "; ".join(_overflow_reasons(run, found.first_not_finite))
         where = f"NaN or infinity first appears in layer {found.first_not_finite}"
         yield f"{where} ({reasons})" if reasons else where
+    told = {found.first_not_finite, run.origin.path if run.origin is not None else None}
+    is_told = bool(layers) and layers[0].path in told
+    if layers and not (is_told and len(layers) == 1):
+        total = len(_about(found, JudgementSubject.LAYER))
+        yield _missed(layers, total, "layer calls", is_told=is_told)
     enough = found.would_pass
-    if (
-        enough is not None
-        and math.isfinite(enough)
-        and any(one.about is JudgementSubject.OUTPUT for one in found.missed)
-    ):
+    if enough is not None and math.isfinite(enough) and outputs:
         yield f"the outputs would pass with a tolerance of {upward(enough)}"
+
+
+def _missed(missed: Sequence[Judgement], total: int, noun: str, *, is_told: bool = False) -> str:
+    """Return what is outside its tolerance; the worst one with its error, unless it was told."""
+    if len(missed) == 1:
+        return f"{_name(missed[0])} {_error(missed[0])}"
+    worst = "" if is_told else f"; the worst one, {missed[0].path}, {_error(missed[0])}"
+    return f"{len(missed):,} of {total:,} {noun} exceed their tolerance{worst}"
 
 
 def origin(run: CheckRun, found: Origin) -> str:
@@ -221,9 +218,9 @@ def origin(run: CheckRun, found: Origin) -> str:
     if found.in_reference:
         return f"NaN or infinity originates in layer {layer} of the reference"
     if found.nonfinite:
-        reasons = "; ".join(_overflow_reasons(run, found.path))
-        where = f"in the code of {layer}" if found.in_code else f"in layer {layer}"
-        return f"NaN or infinity originates {where}{f'; {reasons}' if reasons else ''}"
+        known = "; ".join([found.class_name, *_overflow_reasons(run, found.path)])
+        where = "in the code of" if found.in_code else "in layer"
+        return f"NaN or infinity originates {where} {found.path} ({known})"
     if found.seen_in is not None:
         return (
             f"the error originates in the rounding of the output of layer {layer}, which layer "
