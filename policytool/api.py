@@ -213,6 +213,11 @@ def check(
     assignments: Mapping[str, str] | None = None,
     inputs: str | os.PathLike[str] | None = None,
     tolerance: float | None = None,
+    require: str = "outputs",
+    labels: str | os.PathLike[str] | None = None,
+    metric: str | None = None,
+    max_drop: float | None = None,
+    compare_to: str | os.PathLike[str] | None = None,
     gradients: bool = False,
     trust: bool = False,
     python: str | None = None,
@@ -229,20 +234,29 @@ def check(
         or yields batches; None for synthetic inputs
     :param tolerance: the relative error allowed for outputs and layers; None derives it from their
         dtypes
+    :param require: what must be within its tolerance: ``outputs``, ``layers`` or ``both``
+    :param labels: a ``.npz`` or ``.npy`` file with the labels of the inputs
+    :param metric: the name of a metric of the library, or ``MODULE:FUNCTION``
+    :param max_drop: by how much the metric may get worse; None for the default of ``--max-drop``
+    :param compare_to: the JSON report of an earlier check
     :param gradients: whether to also run one backward pass
     :param trust: whether code from the files may run
     :param python: the Python interpreter with TensorFlow; None for the current one
     :param limits: limits to raise, by name, as for :func:`inspect`
     :raises policytool.ModelFileError: if a model cannot be read or run
     :raises policytool.WorkerError: if TensorFlow is missing or cannot run the models
-    :raises policytool.UsageError: for unknown policies, patterns and limits
+    :raises policytool.UsageError: for unknown policies, patterns, limits and metrics
     """
     from os import fspath
+    from pathlib import Path
 
     from policytool.commands import check as checks
     from policytool.commands.check_options import CheckOptions
+    from policytool.commands.earlier_check import read_earlier_check
     from policytool.migration.planning.options import options_from_arguments
+    from policytool.numerics.check_results.verdicts import required
     from policytool.numerics.user_functions import file_or_function
+    from policytool.numerics.verdicts.task_metric import wanted_metric
     from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
     from policytool.results import Check
     from policytool.support.limits import override
@@ -251,6 +265,14 @@ def check(
         candidate=options_from_arguments(to, assignments or {}),
         inputs=file_or_function(fspath(inputs)) if inputs is not None else None,
         gradients=gradients,
+        required=required(require),
+        metric=wanted_metric(
+            Path(labels) if labels is not None else None,
+            metric,
+            max_drop,
+            has_inputs=inputs is not None,
+        ),
+        earlier=read_earlier_check(Path(compare_to)) if compare_to is not None else None,
         tolerances=Tolerances(
             given=(GivenTolerance(pattern=None, value=tolerance),) if tolerance is not None else ()
         ),

@@ -185,3 +185,20 @@ def test_options_are_those_of_the_command(
 def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:
     """``retrace`` is in the plan."""
     assert policytool.migrate(MIXED_SAVEDMODEL, retrace=True, dry_run=True).plan.retrace
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"require": "layer"}, errors.UsageError, "require must be one of outputs, layers, both"),
+        ({"metric": "accuracy"}, errors.UsageError, "needs the labels"),
+        ({"labels": "labels.npy", "metric": "accuracy"}, errors.UsageError, "needs the inputs"),
+        ({"compare_to": "gone.json"}, errors.ModelFileError, "does not exist"),
+    ],
+)
+def test_options_of_a_check_are_judged_before_tensorflow_starts(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """As those of the command."""
+    with pytest.raises(error, match=message):
+        policytool.check("gone.h5", **options)

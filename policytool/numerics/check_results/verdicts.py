@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from policytool.support.errors import UsageError, short
+
 if TYPE_CHECKING:
     from policytool.numerics.check_results.task_metrics import TaskMetric
 
@@ -16,6 +18,18 @@ class Required(StrEnum):
     OUTPUTS = "outputs"
     LAYERS = "layers"
     BOTH = "both"
+
+
+def required(text: str) -> Required:
+    """
+    Return what a word requires.
+
+    :raises UsageError: for another word.
+    """
+    if text not in set(Required):
+        words = ", ".join(one.value for one in Required)
+        raise UsageError(f"require must be one of {words}, not {short(text)!r}")
+    return Required(text)
 
 
 class JudgementSubject(StrEnum):
