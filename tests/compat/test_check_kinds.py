@@ -22,7 +22,7 @@ from policytool.numerics.check_results.verdicts import Required
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.reports import View
 from policytool.reports.checks import CHECK_REPORTERS, Checks
-from policytool.reports.checks._verdict import caveats
+from policytool.reports.checks._caveats import caveats
 from policytool.support.errors import ModelFileError
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from policytool.reports._words import failure_facts
 from policytool.reports.checks._advice import command
+from policytool.reports.checks._caveats import caveats
 from policytool.reports.checks._charts import charts
 from policytool.reports.checks._content import remarks, sections
 from policytool.reports.checks._facts import around, sides
 from policytool.reports.checks._regressions import comparison
-from policytool.reports.checks._verdict import caveats, headline, own, passes, place
+from policytool.reports.checks._verdict import headline, own, passes, place
 from policytool.reports.page import (
     Block,
     Command,

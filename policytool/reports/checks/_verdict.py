@@ -1,14 +1,10 @@
-"""
-What a check comes to, in one sentence with its numbers, and what stands between the reader and
-taking it for more than it is.
-"""
+"""What a check comes to, in one sentence with its numbers."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.inputs import InputKind
 from policytool.numerics.check_results.verdicts import (
     JudgementSubject,
     NotComparable,
@@ -97,19 +93,6 @@ def own(run: CheckRun) -> str:
     """Return what one of several runs comes to."""
     word, *said = outcome(run)
     return f"{word}: {'; '.join(said)}"
-
-
-def caveats(check: Check) -> list[str]:
-    """Return what the check leaves open, with the run if not all of them do."""
-    found = [list(run_caveats(check, run)) for run in check.runs]
-    shared = [text for text in found[0] if all(text in other for other in found)] if found else []
-    own_ones = [
-        f"{place(run)}: {text}"
-        for run, texts in zip(check.runs, found, strict=True)
-        for text in texts
-        if text not in shared
-    ]
-    return [*shared, *own_ones]
 
 
 def place(run: CheckRun) -> str:
@@ -339,73 +322,3 @@ def _error(judgement: Judgement) -> str:
         f"has a relative error of {figure(judgement.error)} (tolerance "
         f"{figure(judgement.tolerance)}{by})"
     )
-
-
-def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
-    """Yield what one run leaves open."""
-    if run.rewrite is not None and run.rewrite.unchanged is not None:
-        yield "the rewrite changed nothing, so this run does not test the policy"
-    if run.random:
-        yield (
-            f"{join_first(run.random)} "
-            f"{'generates' if len(run.random) == 1 else 'generate'} random numbers, which differ "
-            "between the two models"
-        )
-    yield from _quantized(check)
-    yield from _other_backends(check)
-    if not run.missing and run.inputs.kind is InputKind.SYNTHETIC:
-        yield f"inputs are synthetic (seed {run.inputs.seed}); results on real data may differ"
-    lost = list(_nonfinite_sentences(run))
-    if lost:
-        yield (f"{join_first(lost)} are NaN or infinite in the reference and were not compared")
-    if any(side.weights == "random" for side in (check.reference, check.candidate)):
-        yield "weights are random because the file contains none"
-    if not run.missing and run.device.kind == "cpu":
-        yield "results were measured on a CPU; GPU kernels accumulate differently"
-
-
-def _quantized(check: Check) -> Iterator[str]:
-    """Yield what the reference is if the file is quantised, and that nothing was tested."""
-    modes = check.reference.dequantized
-    stored = [mode for mode in modes if mode != "float8"]
-    if check.is_alike and not modes:
-        yield "both models have the same policies, so this run does not test them"
-    elif check.is_alike:
-        yield (
-            f"the {' and '.join(modes)} layers quantize only their weights, which are the same in "
-            "both models, so this run does not test the quantization"
-        )
-    if stored:
-        yield (
-            f"the reference uses the dequantized weights of the {' and '.join(stored)} layers, so "
-            "the error of quantizing the weights is not included; to include it, run policytool "
-            f"check ORIGINAL {check.candidate.path}"
-        )
-    if "float8" in modes:
-        yield (
-            "the file stores the weights of float8 layers unquantized, and the reference uses them"
-        )
-
-
-def _other_backends(check: Check) -> Iterator[str]:
-    """Yield that a model was written with another backend than that which runs it."""
-    for side in dict.fromkeys((check.reference.path, check.candidate.path)):
-        found = next(one for one in (check.reference, check.candidate) if one.path == side)
-        if found.written_with not in (None, found.backend):
-            yield (
-                f"{found.path} was written with the {found.written_with} backend and ran with the "
-                f"{found.backend} backend, whose kernels may round differently"
-            )
-
-
-def _nonfinite_sentences(run: CheckRun) -> Iterator[str]:
-    """Yield for each output how many values are not finite in the reference."""
-    for output in run.outputs:
-        found = output.accumulated
-        lost = (
-            sum(counts[0] for counts in (found.nan, found.infinite) if counts is not None)
-            if found is not None
-            else 0
-        )
-        if found is not None and lost:
-            yield f"{lost:,} of {found.elements:,} values of output {(output.name or '')}"

@@ -23,7 +23,8 @@ from policytool.numerics.verdicts import loss_scales
 from policytool.releases.policy import Dynamic, Fixed, loss_scale_values
 from policytool.reports.checks import _kept_scopes as kept_scopes
 from policytool.reports.checks._advice import command
-from policytool.reports.checks._verdict import origin, passes, run_caveats, verdict
+from policytool.reports.checks._caveats import run_caveats
+from policytool.reports.checks._verdict import origin, passes, verdict
 from policytool.reports.json_writing import FAILURES, json_text, with_version
 from policytool.reports.reporter import Reporter
 from policytool.support.text.codec import attributes
