@@ -155,15 +155,18 @@ class Feeder:
             count = max(count, -(-padding.WAYS // self.batch_size))
         batches = [self._drawn(recipes, size, number, self.batch_size) for number in range(count)]
         hows = [one.how for one in recipes]
-        found = self._fed(batches, "synthetic", hows, [one.range for one in recipes])
-        found.size = size
+        beside = []
         if self.wanted.get("extremes"):
-            found.add_extremes(
-                extremes.extreme_batches(
-                    self.batch_size,
-                    lambda kinds, first: self._packed(self._extreme(recipes, size, kinds, first)),
-                )
+            rows = min(self.batch_size, extremes.WAYS) if self.fixed is None else self.batch_size
+            beside = extremes.extreme_batches(
+                rows,
+                lambda kinds, first: self._packed(self._extreme(recipes, size, kinds, first, rows)),
             )
+        others = [one.tensors for one in beside[:1]]
+        found = self._fed(batches, "synthetic", hows, [one.range for one in recipes], others)
+        found.size = size
+        if beside:
+            found.add_extremes(beside)
         return found
 
     def _from_file(self, recipes: Sequence[Recipe]) -> FedInputs:
@@ -246,13 +249,13 @@ class Feeder:
         return made
 
     def _extreme(
-        self, recipes: Sequence[Recipe], size: int, kinds: Sequence[str], first: int
+        self, recipes: Sequence[Recipe], size: int, kinds: Sequence[str], first: int, rows: int
     ) -> list[Any]:
         """Return one array for each input of a batch beside the random ones."""
         seed = int(self.wanted["seed"]) % _SEEDS
         made = []
         for place, (slot, one) in enumerate(zip(self.slots, recipes)):
-            shape = _drawn_shape(slot, size, self.batch_size)
+            shape = _drawn_shape(slot, size, rows)
             array = extremes.extreme_values(one, kinds, shape, first)
             made.append(_thinned(slot, array, np.random.RandomState([seed, first, place])))
         return made
@@ -263,11 +266,16 @@ class Feeder:
         kind: str,
         hows: Sequence[str],
         ranges: Sequence[Any] = (),
+        others: Sequence[Any] = (),
     ) -> FedInputs:
+        """Return what is fed; ``others`` are batches beside these, which the specs fit too."""
         packed = [self._packed(one) for one in batches]
-        flat = [self.library.tf.nest.flatten(one) for one in packed]
-        shapes = [_shape(tensors) for tensors in zip(*flat)]
-        specs = [self._spec(slot, shape) for slot, shape in zip(self.slots, shapes)]
+        flat = [self.library.tf.nest.flatten(one) for one in (*packed, *others)]
+        shapes, all_shapes = (
+            [_shape(tensors) for tensors in zip(*several)]
+            for several in (flat[: len(packed)], flat)
+        )
+        specs = [self._spec(slot, shape) for slot, shape in zip(self.slots, all_shapes)]
         entries: list[dict[str, Any]] = [
             {"name": slot.name, "shape": shape, "dtype": slot.dtype, "how": how}
             for slot, shape, how in zip(self.slots, shapes, hows)

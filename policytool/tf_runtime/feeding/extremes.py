@@ -52,12 +52,16 @@ class ExtremeBatch:
         return [ExtremeBatch([kind], self._make) for kind in self.kinds]
 
 
+WAYS = sum(len(ways) for ways in _WAYS.values())
+"""Rows of a batch that has each row of all kinds once."""
+
+
 def extreme_batches(rows: int, make: Callable[[Sequence[str], int], Any]) -> list[ExtremeBatch]:
     """
     Return the batches beside the random ones: one of all kinds if it has enough rows, because each
     costs as much time as a random one.
     """
-    if rows >= sum(len(ways) for ways in _WAYS.values()):
+    if rows >= WAYS:
         return [ExtremeBatch(KINDS, make)]
     return [
         ExtremeBatch([kind], make, first)
