@@ -78,7 +78,7 @@ def _run_models(
         with sides.tf.device(device):
             return Running(sides, device, step, task)
 
-    with available.unfused(sides.tf):
+    with available.unoptimized(sides.tf):
         compared = parallel_devices.side_by_side(
             chosen, prepare, lambda _, one: (one, one.compare())
         )

@@ -96,10 +96,10 @@ def main() -> None:
             counts_exponents=False,
         )
         pair.trace(library.tf.TensorSpec(images.shape, images.dtype))
-        unfused = importlib.import_module(f"{PACKAGE}.devices.available").unfused
+        unoptimized = importlib.import_module(f"{PACKAGE}.devices.available").unoptimized
 
         def check() -> None:
-            with unfused(library.tf):
+            with unoptimized(library.tf):
                 pair.measure([images], print)
 
         check()
