@@ -19,7 +19,7 @@ from policytool.commands import check as checks
 from policytool.commands.check_options import CheckOptions
 from policytool.formats import discovery
 from policytool.migration.planning.options import Assignment, Options
-from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling
+from policytool.numerics.check_results.verdicts import JudgementSubject, Required, Ruling
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError
@@ -100,6 +100,7 @@ def checked(models: Path, tools: TensorFlowTools) -> Checked:
                 candidate=Options(**options),
                 reference=reference,
                 inputs=models / library / f"{name}.npz",
+                required=Required.BOTH,
             ),
             tools,
         )
@@ -304,7 +305,9 @@ def test_two_devices_measure_the_same_side_by_side(
         both = checks.check(
             found,
             None,
-            CheckOptions(inputs=path.parent / "average-window.npz", device="all"),
+            CheckOptions(
+                inputs=path.parent / "average-window.npz", device="all", required=Required.BOTH
+            ),
             TensorFlowTools(worker=worker),
         )
     assert [run.device.name for run in both.runs] == ["cpu:0", "cpu:1"]
