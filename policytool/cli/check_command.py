@@ -243,8 +243,9 @@ def command(
     progress: str,
 ) -> int:
     """
-    Run a model under a policy and compare it with float32, layer by layer. Exit 1 if errors exceed
-    the rounding expected for their dtype.
+    Run a model under a policy and compare it with float32, layer by layer. If the outputs differ by
+    more than the rounding of their dtypes explains, exit 1, name the layer that causes the error,
+    and print a command that passes.
 
     The reference is MODEL in float32. The candidate is MODEL with the policy of --to, or with its
     own policies. If B is specified, the reference is MODEL with its own policies and the candidate
