@@ -73,7 +73,7 @@ def policies_page() -> str:
         "# Dtype policies",
         "",
         (
-            "`make docs` generates this page from the data of the package. `policytool policies` "
+            "`make docs` generates this page from the package's own data. `policytool policies` "
             "prints the same data in the terminal."
         ),
         "",

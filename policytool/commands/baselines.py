@@ -42,7 +42,7 @@ def read(file: Path) -> Baseline:
         ) from error
     except UnicodeDecodeError as error:
         raise BaselineError(
-            f"--baseline {file} is not UTF-8 text; write it again with --write-baseline"
+            f"--baseline {file} is not UTF-8 text; regenerate it with --write-baseline"
         ) from error
     except BaselineError as error:
         raise BaselineError(f"--baseline {file} {error}") from error

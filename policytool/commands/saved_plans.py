@@ -133,7 +133,7 @@ def read_plans(file: Path) -> tuple[Plan, ...]:
     try:
         if not isinstance(value, dict) or value["version"] != VERSION:
             raise UsageError(
-                f"--plan {file} is not a plan of version {VERSION}; expected the output of "
+                f"--plan {file} is not a version {VERSION} plan; expected the output of "
                 "migrate --dry-run --format json"
             )
         if not isinstance(value["plans"], list):

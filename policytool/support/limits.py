@@ -272,8 +272,9 @@ TRACE_STEPS: Final = Limit(
     "trace-steps",
     10_000_000,
     "steps",
-    "Steps to follow the ops of a SavedModel's entry points with their inputs, calls and "
-    "scopes. Each op counts once for each call. EfficientNetV2-L needs about 100,000.",
+    "Number of steps when policytool follows the ops of a SavedModel's entry points, including "
+    "their inputs, calls and scopes. Each op counts once for each call. EfficientNetV2-L needs "
+    "about 100,000.",
 )
 SCOPE_DEPTH: Final = Limit(
     "scope-depth", 100, "levels", "Nesting depth of scopes. Real graphs stay below 30."

@@ -376,7 +376,7 @@ def test_a_renamed_file_is_known_and_what_is_gone_is_counted() -> None:
     [
         (b"{", "is not valid JSON"),
         (b"\xff", "is not UTF-8 text"),
-        (b'{"version": 9, "findings": []}', "is a baseline of version 9"),
+        (b'{"version": 9, "findings": []}', "is a version 9 baseline"),
     ],
 )
 def test_a_baseline_that_cannot_be_read_ends_the_run(text: bytes, words: str) -> None:

@@ -185,13 +185,13 @@ def parse(text: str) -> Baseline:
     try:
         held, _ = jsontext.parse(text)
     except jsontext.JsonError as error:
-        raise BaselineError(f"{error}; write it again with --write-baseline") from error
+        raise BaselineError(f"{error}; regenerate it with --write-baseline") from error
     if not isinstance(held, dict) or not {"version", "findings"} <= held.keys():
         raise BaselineError("is not a baseline; expected a file written by --write-baseline")
     if held["version"] != VERSION:
         raise BaselineError(
-            f"is a baseline of version {held['version']!r}, but policytool supports "
-            f"version {VERSION}; write it again with --write-baseline"
+            f"is a version {held['version']!r} baseline, but policytool supports "
+            f"version {VERSION}; regenerate it with --write-baseline"
         )
     return Baseline(
         findings=tuple(_parse_entry(entry, number) for number, entry in _entries(held, "findings")),

@@ -171,7 +171,7 @@ def test_what_no_longer_occurs_is_counted() -> None:
         ("[" * 100_000, "nests JSON"),
         ("[]", "is not a baseline; expected a file written by --write-baseline"),
         ('{"version": 1}', "is not a baseline"),
-        ('{"version": 2, "findings": []}', "version 2, but policytool supports version 1"),
+        ('{"version": 2, "findings": []}', "version 2 baseline, but policytool supports version 1"),
         ('{"version": 1, "findings": {}}', "'findings' is not a list of objects"),
         ('{"version": 1, "findings": [1]}', "'findings' is not a list of objects"),
         ('{"version": 1, "findings": [{"rule": "PT101"}]}', "finding 1 lacks a path"),

@@ -128,8 +128,8 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     policy, inner = _of(unit.site, situation.loaded)
     if policy is None:
         text = (
-            f"{unit.path} ({unit.class_name}) has a policy map that does not assign a single "
-            f"plain policy, but {_reader(situation)} requires one; set a policy for the layer"
+            f"{unit.path} ({unit.class_name}) has a policy map instead of one plain policy, "
+            f"but {_reader(situation)} requires a plain policy; set a policy for the layer"
         )
         situation.log.refuse("policy", unit, text)
         return unit.without("dtype", _QUANTISATION)
