@@ -9,8 +9,9 @@ import json
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pytest
 
 from tests.compat.asking import ENVIRONMENT, SECONDS
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-SNIPPETS: Final = re.findall(
+*SNIPPETS, METRIC = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs/check.md").read_text(encoding="utf-8"), re.DOTALL
 )
 MODELS: Final = """
@@ -55,9 +56,18 @@ def folder(compat_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_each_snippet_has_about_ten_lines() -> None:
     """Of code."""
-    lines = [len([line for line in code.splitlines() if line.strip()]) for code in SNIPPETS]
-    assert len(lines) == 2
+    snippets = [*SNIPPETS, METRIC]
+    lines = [len([line for line in code.splitlines() if line.strip()]) for code in snippets]
+    assert len(SNIPPETS) == 2
     assert max(lines) <= 10
+
+
+def test_the_metric_is_the_share_that_it_names() -> None:
+    """Of seven classes, the two with the lowest scores are not among the five largest."""
+    names: dict[str, Any] = {}
+    exec(METRIC, names)  # noqa: S102  # the snippet of the page
+    scores = np.arange(7.0)[np.newaxis].repeat(4, axis=0)
+    assert names["top_5"](np.array([0, 1, 2, 6]), scores) == 0.5
 
 
 @pytest.mark.parametrize(
