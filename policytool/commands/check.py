@@ -52,13 +52,14 @@ def check(model: Input, other: Input | None, wanted: CheckOptions, tools: Tensor
         exponents=False,
         save_inputs=None,
         isolated=True,
-        diagnosis=True,
     )
 
     def trial(kept: frozenset[str]) -> Check:
+        """Run the check again; the first time, with nothing kept, as a diagnosis."""
         added = tuple(Assignment(pattern=path, policy=check_run.FLOAT32) for path in sorted(kept))
         candidate = replace(plain.candidate, assignments=(*plain.candidate.assignments, *added))
-        return measure(model, other, replace(plain, candidate=candidate), tools).check
+        asked = replace(plain, candidate=candidate, diagnosis=not kept)
+        return measure(model, other, asked, tools).check
 
     return check_trials.explain(
         found,

@@ -21,10 +21,10 @@ from policytool.numerics.check_results.verdicts import (
 from policytool.numerics.verdicts import tolerances
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from policytool.numerics.check_results.checks import CheckRun
-    from policytool.numerics.check_results.layers import LayerCall
+    from policytool.numerics.check_results.layers import CallTrace, LayerCall
     from policytool.numerics.check_results.metrics import Metrics
 
 
@@ -66,6 +66,36 @@ def charges(run: CheckRun) -> tuple[Charge, ...]:
     found = [*_nonfinite(run), *_errors(run)]
     first = {one.call: one for one in reversed(found)}
     return tuple(sorted(first.values(), key=lambda one: _begun(run.calls[one.call])))
+
+
+def with_traces(run: CheckRun, diagnosis: CheckRun) -> CheckRun:
+    """
+    Return the calls of a run that a diagnosis has too, with their places in the candidate: which
+    calls make the inputs of which is the same whatever they compute in.
+    """
+    if all(call.trace is not None for call in run.calls):
+        return run
+    places = {call.place: number for number, call in enumerate(diagnosis.calls)}
+    calls = [call for call in run.calls if call.place in places]
+    now = {places[call.place]: number for number, call in enumerate(calls)}
+    return replace(
+        run,
+        calls=tuple(replace(call, trace=_moved(diagnosis, call, places, now)) for call in calls),
+    )
+
+
+def _moved(
+    diagnosis: CheckRun, call: LayerCall, places: Mapping[str, int], now: Mapping[int, int]
+) -> CallTrace | None:
+    trace = diagnosis.calls[places[call.place]].trace
+    if trace is None:
+        return None
+    return replace(
+        trace,
+        within=now.get(trace.within) if trace.within is not None else None,
+        producers=tuple(now[number] for number in trace.producers if number in now),
+        gets_nonfinite=False,
+    )
 
 
 def origin(run: CheckRun, charge: Charge) -> Origin:

@@ -175,3 +175,20 @@ def test_layers_are_ranked_by_what_they_lose() -> None:
         traced("net/b", (0,), begun=1, along={"flushed": 500}),
     )
     assert kept_layers.by_loss(found, CHOICES) == [frozenset({"net/b"}), frozenset({"net/a"})]
+
+
+def test_traces_of_a_diagnosis_are_those_of_a_later_run() -> None:
+    """Without the calls that only one of them makes."""
+    diagnosis = model(
+        traced("net/a", begun=0),
+        traced("net/cast", (0,), begun=1),
+        traced("net/b", (0, 1), begun=2, gets_nonfinite=True),
+    )
+    later = model(traced("net/new", begun=0), traced("net/a", begun=1), traced("net/b", begun=2))
+    plain = replace(later, calls=tuple(replace(one, trace=None) for one in later.calls))
+    found = origins.with_traces(plain, diagnosis)
+    assert [one.path for one in found.calls] == ["net/a", "net/b", "net"]
+    assert [one.trace.producers for one in found.calls if one.trace is not None] == [(), (0,), ()]
+    assert [one.trace.within for one in found.calls if one.trace is not None] == [2, 2, None]
+    assert not any(one.trace.gets_nonfinite for one in found.calls if one.trace is not None)
+    assert origins.with_traces(later, diagnosis) == later
