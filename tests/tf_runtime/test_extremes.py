@@ -143,14 +143,15 @@ def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
     assert made.limit is None
 
 
-def feeder(rows_: int, made: Recipe, slot: Slot, **wanted: Any) -> Any:
-    """Return what feeds one input, with arrays for tensors."""
+def feeder(rows_: int, made: Recipe, slot: Slot, *, fixed: int | None = None, **wanted: Any) -> Any:
+    """Return what feeds one input, with arrays for tensors; ``fixed`` is the model's batch size."""
     found: Any = object.__new__(Feeder)
     found.slots = [slot]
     found.wanted = {"seed": 1, "batches": 1, "extremes": True, **wanted}
     found.batch_size = rows_
+    found.fixed = fixed
     found._packed = lambda arrays: arrays  # noqa: SLF001  # no tensors
-    found._fed = lambda batches, _kind, _hows, _ranges: FedInputs(  # noqa: SLF001
+    found._fed = lambda batches, _kind, _hows, _ranges, _others: FedInputs(  # noqa: SLF001
         batches, None, rows_, {"notes": [], "batches": len(batches)}
     )
     return found.synthetic([made], 4)
@@ -160,11 +161,17 @@ SLOT = Slot("x", [None, 2], "float32")
 NORMAL = recipe(SLOT, [], None)
 
 
+@pytest.mark.parametrize("is_fixed", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
-def test_every_batch_has_as_many_rows(size: int) -> None:
-    """One more where all of them have room in it, else several."""
-    fed = feeder(size, NORMAL, SLOT)
-    assert {len(batch[0]) for batch in fed.all} == {size}
+def test_batches_beside_random_ones_have_the_rows_that_they_need(
+    size: int,
+    is_fixed: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    """One more where all of them have room in it, else several; all rows of a fixed batch size."""
+    fed = feeder(size, NORMAL, SLOT, fixed=size if is_fixed else None)
+    assert {len(batch[0]) for batch in fed.batches} == {size}
+    rows_beside = size if is_fixed else min(size, 5)
+    assert {len(one.tensors[0]) for one in fed.extremes} == {rows_beside}
     seen = {tuple(row) for one in fed.extremes for row in one.tensors[0].tolist()}
     high, low = SPREAD, -SPREAD
     assert seen == {(1, 1), (high, high), (low, low), (high, low), (low, high)}
