@@ -49,9 +49,6 @@ class CallTrace:
     within: int | None
     """The call that it was made in; None for the model's own."""
 
-    is_op: bool
-    """Whether it is an op, which computes in the dtypes of its inputs whatever its policy."""
-
     producers: tuple[int, ...]
     """The calls whose tensors it gets, directly or through code between them."""
 

@@ -17,7 +17,7 @@ from .. import model_calls
 from ..library import Refused
 from . import exponents, extreme_batches, isolated_calls, tensor_errors
 from .comparisons import Comparisons
-from .diagnosis import Diagnosis, is_op
+from .diagnosis import Diagnosis
 from .layer_hooks import Tape, named
 from .output_parts import Parts
 from .steps import Steps
@@ -199,11 +199,10 @@ class Pair:
 
     def traces(self) -> list[dict[str, Any]]:
         """
-        Return, for each row of a diagnosis, when its call began, in which row's call, whether it
-        is that of an op, and its trace.
+        Return, for each row of a diagnosis, when its call began, in which row's call, and which
+        rows made its inputs.
         """
-        candidate = self._tapes[1]
-        begun = {key: place for place, key in enumerate(candidate.calls)}
+        begun = {key: place for place, key in enumerate(self._tapes[1].calls)}
         rows = {row.candidate.key: number for number, row in enumerate(self.rows)}
         return [
             {
@@ -211,7 +210,6 @@ class Pair:
                 "within": rows.get(row.candidate.parent.key)
                 if row.candidate.parent is not None
                 else None,
-                "is_op": is_op(candidate, row.candidate),
                 "producers": row.trace.producers,
             }
             for row in self.rows

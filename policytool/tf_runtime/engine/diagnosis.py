@@ -14,17 +14,6 @@ if TYPE_CHECKING:
 
     from .call_pairs import Row
     from .comparisons import Comparisons
-    from .layer_hooks import Call, Tape
-
-_OPS = (
-    "ClassMethod",
-    "InstanceMethod",
-    "InstanceProperty",
-    "SlicingOpLambda",
-    "TFOpLambda",
-    "TensorFlowOpLayer",
-)
-"""The layers in which Keras 2 wraps an op of TensorFlow, whose policy changes nothing."""
 
 
 class Trace:
@@ -102,9 +91,3 @@ class Diagnosis:
                 seen.add(tensor.op)
                 pending += tensor.op.inputs
         return sorted(found)
-
-
-def is_op(tape: Tape, call: Call) -> bool:
-    """Return whether a call is of an op, which computes in the dtypes of its inputs."""
-    keras = tape.library.keras
-    return not isinstance(call.layer, keras.layers.Layer) or type(call.layer).__name__ in _OPS

@@ -28,7 +28,6 @@ def traced(
 ) -> Any:
     """Return a call of a diagnosis; ``own`` and ``rounding`` are the parts of its error."""
     spoiled = other.pop("gets_nonfinite", False)
-    is_op = other.pop("is_op", False)
     made = call(path, other.pop("isolated", 1e-4), **other)
     (one,) = made.outputs
     split = replace(
@@ -36,9 +35,7 @@ def traced(
         own=None if own is None else measured(own),
         rounding=None if rounding is None else measured(rounding),
     )
-    trace = CallTrace(
-        begun=begun, within=within, is_op=is_op, producers=producers, gets_nonfinite=spoiled
-    )
+    trace = CallTrace(begun=begun, within=within, producers=producers, gets_nonfinite=spoiled)
     return replace(made, outputs=(split,), trace=trace)
 
 
@@ -99,7 +96,7 @@ def test_rounding_is_charged_to_what_rounds() -> None:
     """A layer that is exact for its rounded inputs only shows the error."""
     found = model(
         traced("net/weak", begun=0),
-        traced("net/reshape", (0,), begun=1, isolated=0.0, is_op=True),
+        traced("net/reshape", (0,), begun=1, isolated=0.0),
         traced("net/head", (1,), begun=2, isolated=0.4, own=0.0, rounding=0.4, compute="float32"),
     )
     assert places(found) == [("net/weak", Blame.ROUNDING, False)]
@@ -134,18 +131,12 @@ CHOICES = Choices(paths=("net", "net/a", "net/b", "net/block", "net/block/inner"
 
 
 @pytest.mark.parametrize(
-    ("path", "other", "kept"),
-    [
-        ("net/b", {}, {"net/b"}),
-        ("net/square", {"is_op": True}, {"net/a"}),
-        ("net/unknown", {}, {"net/a"}),
-    ],
+    ("path", "kept"),
+    [("net/b", {"net/b"}), ("net/square", {"net/a"}), ("net/unknown", {"net/a"})],
 )
-def test_ops_are_represented_by_what_makes_their_inputs(
-    path: str, other: dict[str, Any], kept: set[str]
-) -> None:
+def test_ops_are_represented_by_what_makes_their_inputs(path: str, kept: set[str]) -> None:
     """A layer that can be chosen stands for itself."""
-    found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4, **other))
+    found = model(traced("net/a", begun=0), traced(path, (0,), begun=1, isolated=0.4))
     assert kept_layers.propose(found, CHOICES) == kept
 
 
