@@ -21,12 +21,18 @@ class UserFunction:
         return f'"{self}"'
 
 
+def function_named(text: str) -> UserFunction | None:
+    """Return the function that ``MODULE:FUNCTION`` names; None for text of another form."""
+    module, colon, name = text.partition(":")
+    is_function = colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
+    return UserFunction(module=module, name=name) if is_function else None
+
+
 def file_or_function(text: str) -> Path | UserFunction:
     """
     Return what a text names: an existing file, a function if the text has the form of one, else a
     file that does not exist.
     """
     path = Path(text)
-    module, colon, name = text.partition(":")
-    is_function = colon and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
-    return UserFunction(module=module, name=name) if is_function and not path.exists() else path
+    function = function_named(text)
+    return path if function is None or path.exists() else function

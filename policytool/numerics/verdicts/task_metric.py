@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
-from policytool.numerics.user_functions import UserFunction
+from policytool.numerics.user_functions import UserFunction, function_named
 from policytool.support.errors import UsageError, short
 
 if TYPE_CHECKING:
@@ -66,14 +66,13 @@ def wanted_metric(
 
 
 def _metric(text: str) -> str | UserFunction:
-    module, colon, name = text.partition(":")
-    words = [*module.split("."), *([name] if colon else [])]
-    if not all(word.isidentifier() for word in words) or (not colon and "." in text):
+    function = function_named(text)
+    if function is None and not text.isidentifier():
         raise UsageError(
             f"--metric {short(text)!r} must be the name of a metric, such as accuracy, or "
             "MODULE:FUNCTION"
         )
-    return UserFunction(module=module, name=name) if colon else text
+    return text if function is None else function
 
 
 def metric_from_json(found: Mapping[str, Any] | None, max_drop: float | None) -> TaskMetric | None:
