@@ -44,8 +44,8 @@ _HEADERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _SUFFIX = ".npy"
-_UNNAMED = "arr_0"
-"""What ``numpy.savez`` calls an array without a name."""
+_UNNAMED = ("", "arr_0")
+"""The name of the only array of an ``.npy`` file, and what ``numpy.savez`` calls it."""
 
 
 def read_arrays(
@@ -57,10 +57,15 @@ def read_arrays(
     :raises Refused: where the file cannot be read, is larger than the memory, or does not hold what
         the model takes, and nothing else.
     """
-    arrays = arrays_of(path)
-    if len(slots) == 1 and list(arrays) in ([""], [_UNNAMED]):
-        arrays = {slots[0].name: next(iter(arrays.values()))}
+    arrays = with_names(arrays_of(path), [slot.name for slot in slots])
     return fitted_arrays(arrays, slots, recipes, Source(path, CODE, "the file"))
+
+
+def with_names(arrays: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return arrays by name: one without a name has that of the only input or output."""
+    if len(names) == 1 and len(arrays) == 1 and next(iter(arrays)) in _UNNAMED:
+        return {names[0]: next(iter(arrays.values()))}
+    return arrays
 
 
 def write_arrays(path: str, arrays: Mapping[str, Any]) -> None:

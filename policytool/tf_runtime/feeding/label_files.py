@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 CODE = "labels-file"
 
-_UNNAMED = ("", "arr_0")
-"""The name of the only array of an ``.npy`` file, and what ``numpy.savez`` calls it."""
+_SHOWN = 10
+"""How many names a sentence lists."""
 
 
 def read_labels(path: str) -> dict[str, Any]:
@@ -34,8 +34,7 @@ def by_output(labels: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
     :raises Refused: if an array has another name than an output, or if there is none.
     """
-    if len(names) == 1 and len(labels) == 1 and next(iter(labels)) in _UNNAMED:
-        labels = {names[0]: next(iter(labels.values()))}
+    labels = array_files.with_names(labels, names)
     unknown = sorted(set(labels) - set(names))
     if unknown or not labels:
         named = ", ".join(name or "an array without a name" for name in unknown[:_SHOWN])
@@ -45,6 +44,3 @@ def by_output(labels: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     if flat:
         raise Refused(CODE, "the labels of output {} have no rows".format(flat[0]))
     return {name: labels[name] for name in names if name in labels}
-
-
-_SHOWN = 10
