@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from policytool.model.model import Layer
     from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.tensorflow_run import TensorFlowTools
+
 FLOAT32: Final = "float32"
 FLOAT64: Final = "float64"
 
 _NO_CODE: Final = frozenset(
     {"no-class", "not-loadable", "not-buildable", "not-restored", "no-config"}
 )
-"""Why a SavedModel cannot be built anew; as a graph it still runs."""
-
+"""Why a SavedModel cannot be rebuilt; it still runs as a graph."""
 
 _LOST: Final = "could not be checked: the process that read it {how}"
 

@@ -282,8 +282,8 @@ def _with_remaining(fixed: FixedModel, before: Audited, after: Audited) -> Fixed
 
 _TRAINING: Final = "PT2"
 """
-The family about what gets lost without a word; any other finding that goes with what was fixed is
-gone for good, and a note lost nothing.
+The family of rules about settings that can be lost silently. Other findings that disappear with a
+fix are resolved, and notes lose nothing.
 """
 
 

@@ -36,9 +36,10 @@ def run(job: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
     available.configure(tf, job)
     there = {device["name"]: device for device in available.list_devices(tf)}
     chosen = available.choose_devices(tf, job["device"])
-    if job["inputs"]["function"] is not None:  # before models are loaded, which takes longer
+    # The user's functions and labels come first: loading the models takes longer.
+    if job["inputs"]["function"] is not None:
         load_function(OPTION, job["inputs"]["function"], job["inputs"]["directory"])
-    task = (  # before the models are loaded, which takes longer
+    task = (
         Task(sides.library(job["reference"]["family"]), job["metric"])
         if job["metric"] is not None
         else None

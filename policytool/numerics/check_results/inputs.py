@@ -60,7 +60,7 @@ class CheckInputs:
     batch_size: int
     inputs: tuple[CheckInput, ...]
     extra: tuple[ExtraBatch, ...] = ()
-    """Which batches were run beside the random ones, and are counted in ``batches``."""
+    """Which extra batches were run; ``batches`` counts them too."""
 
     notes: tuple[str, ...] = ()
     """

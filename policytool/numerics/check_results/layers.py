@@ -41,7 +41,7 @@ class OutputParts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallTrace:
-    """Where a call stands in the candidate; calls are named by their place in the run."""
+    """The place of a call in the candidate; other calls are given by their index in the run."""
 
     begun: int
     """How many calls began before it."""

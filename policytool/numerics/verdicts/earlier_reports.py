@@ -152,8 +152,8 @@ def output_place(name: str, count: int) -> Place:
 
 def below(root: str, place: str) -> str:
     """
-    Return the place of a call without the name of the model, which Keras numbers anew for each
-    model that has no name of its own.
+    Return the place of a call without the name of the model, which Keras numbers differently in
+    each process if the user did not set it.
     """
     is_below = root and (place == root or place.startswith((f"{root}/", f"{root} (call ")))
     return place.removeprefix(root) if is_below else place

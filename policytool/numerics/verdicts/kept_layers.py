@@ -62,7 +62,8 @@ def propose(run: CheckRun, choices: Choices) -> frozenset[str]:
 def units(run: CheckRun, place: int, choices: Choices, *, producers: bool = True) -> frozenset[str]:
     """
     Return the layers of the file that decide in which dtype a call computes: the layer, or the
-    outermost one that is no model and calls it; for an op, the layers that make its inputs.
+    outermost layer, other than a model, that calls it; for an op, the layers that compute its
+    inputs.
     """
     found: set[str] = set()
     seen: set[int] = set()
@@ -83,7 +84,7 @@ def units(run: CheckRun, place: int, choices: Choices, *, producers: bool = True
 
 
 def _owner(calls: Sequence[LayerCall], call: LayerCall) -> LayerCall:
-    """Return the outermost layer around a call that is no model, or the call itself."""
+    """Return the outermost layer around a call, other than a model, or the call itself."""
     owner = call
     while owner.trace is not None and owner.trace.within is not None:
         outer = calls[owner.trace.within]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_DROP: Final = 0.01
 """
-How much worse a metric may get if nobody says: one percentage point of an accuracy. Of errors and
+How much worse a metric may get by default: one percentage point of an accuracy. Of errors and
 losses, whose size depends on the task, it is this share of the reference's.
 """
 

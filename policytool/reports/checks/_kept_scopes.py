@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from policytool.numerics.check_results.graphs import GraphRewrite, KeptScope
 
 _REASONS: Final = 3
-"""How many reasons are told, those of the most scopes first."""
+"""How many reasons are listed, the most frequent first."""
 
 _OPS: Final = 3
 _LISTED: Final = (("deny", "on TensorFlow's deny list"), (None, "on none of TensorFlow's lists"))

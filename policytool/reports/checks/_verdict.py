@@ -188,7 +188,7 @@ def _fail_sentences(run: CheckRun) -> Iterator[str]:
 
 
 def _missed(missed: Sequence[Judgement], total: int, noun: str, *, is_told: bool = False) -> str:
-    """Return what is outside its tolerance; the worst one with its error, unless it was told."""
+    """Return what is outside its tolerance; the worst one with its error unless it was named."""
     if len(missed) == 1:
         return f"{_name(missed[0])} {_error(missed[0])}"
     worst = "" if is_told else f"; the worst one, {missed[0].path}, {_error(missed[0])}"

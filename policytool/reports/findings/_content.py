@@ -158,7 +158,7 @@ def obstacles(audited: Audited) -> Iterator[tuple[str, str]]:
 
 
 def fixing(audited: Audited, finding: Finding) -> str:
-    """Return how a finding is fixed, in sentences; nothing where nobody knows."""
+    """Return how a finding is fixed, in sentences; nothing if no fix is known."""
     sentences = [
         f"`{shell.command(words(audited.path, command.arguments))}` fixes the model "
         f"({EFFECTS[command.fix]})."

@@ -139,9 +139,9 @@ class Pair:
         self, fed: FedInputs, step: Callable[[str], None], metrics: TaskMetrics | None = None
     ) -> Measured:
         """
-        Return the reductions of every comparison over all batches; what stands beside the random
-        ones says nothing of classes. ``metrics`` gets the outputs; labels belong to inputs of the
-        user's, beside which nothing stands.
+        Return the reductions of every comparison over all batches. Extra batches do not count for
+        the agreement of classes. ``metrics`` gets the outputs: labels belong to the user's inputs,
+        which have no extra batches.
         """
 
         def run(batch: Any) -> Measured:

@@ -1,4 +1,4 @@
-"""Batches beside the random ones: run, unless the reference itself fails on them."""
+"""Runs the extra batches, and leaves out those on which the reference itself fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def measured(
     fed: FedInputs, usual: Any, run: Callable[[Any], Any], vectors: Callable[[Any], Any]
 ) -> Iterator[Any]:
     """
-    Yield what ``run`` makes of each batch beside the random ones, and note in ``fed`` which of them
+    Yield what ``run`` makes of each extra batch, and note in ``fed`` which of them
     were left out: those for which the reference has NaN or infinity in a tensor that is finite for
     the random batches.
 

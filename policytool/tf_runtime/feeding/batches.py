@@ -54,13 +54,13 @@ class FedInputs:
         """What the report says of it, as JSON."""
 
         self.extremes: list[extremes.ExtremeBatch] = []
-        """What stands beside the random batches."""
+        """The extra batches."""
 
         self.save: Callable[[Sequence[Any]], None] | None = None
         """What writes batches for the user; None where nobody asked for it."""
 
     def add_extremes(self, beside: Sequence[extremes.ExtremeBatch]) -> None:
-        """Note what stands beside the random batches, of which the reference may refuse some."""
+        """Add extra batches; the reference may fail on some of them."""
         self.extremes = list(beside)
         self._tell()
 
@@ -68,8 +68,8 @@ class FedInputs:
         self, kept: Sequence[extremes.ExtremeBatch], dropped: Sequence[extremes.ExtremeBatch]
     ) -> None:
         """
-        Make some of what stands beside the random batches batches like them, and note the others,
-        for which the reference itself returns NaN or infinity.
+        Keep some of the extra batches, and note the others, for which the reference itself returns
+        NaN or infinity.
         """
         self.extremes = list(kept)
         self._tell()
@@ -84,7 +84,7 @@ class FedInputs:
 
     @property
     def all(self) -> list[Any]:
-        """The random batches and what stands beside them."""
+        """The random batches and the extra ones."""
         return [*self.batches, *(one.tensors for one in self.extremes)]
 
     def _tell(self) -> None:
@@ -149,7 +149,7 @@ class Feeder:
         return self._from_file(recipes)
 
     def synthetic(self, recipes: Sequence[Recipe], size: int) -> FedInputs:
-        """Return seeded inputs, and with ``extremes`` what stands beside them."""
+        """Return seeded inputs, and with ``extremes`` extra batches."""
         count = self.wanted["batches"] or 1
         if self.wanted.get("pads_every_way"):
             count = max(count, -(-padding.WAYS // self.batch_size))
@@ -251,7 +251,7 @@ class Feeder:
     def _extreme(
         self, recipes: Sequence[Recipe], size: int, kinds: Sequence[str], first: int, rows: int
     ) -> list[Any]:
-        """Return one array for each input of a batch beside the random ones."""
+        """Return one array for each input of an extra batch."""
         seed = int(self.wanted["seed"]) % _SEEDS
         made = []
         for place, (slot, one) in enumerate(zip(self.slots, recipes)):
@@ -268,7 +268,7 @@ class Feeder:
         ranges: Sequence[Any] = (),
         others: Sequence[Any] = (),
     ) -> FedInputs:
-        """Return what is fed; ``others`` are batches beside these, which the specs fit too."""
+        """Return what is fed; the specs also fit the extra batches ``others``."""
         packed = [self._packed(one) for one in batches]
         flat = [self.library.tf.nest.flatten(one) for one in (*packed, *others)]
         shapes, all_shapes = (

@@ -1,5 +1,5 @@
 """
-Batches beside the random ones: constant positive values, and the edges of the range of each input.
+Extra batches: constant positive values, and the edges of the range of each input.
 
 Random values cancel in long sums, and seldom come to the end of their range. These do neither, so
 that sums and products come as close to an overflow as the range allows.
@@ -27,7 +27,7 @@ _WAYS = {CONSTANT: (_CONSTANT,), EDGES: (_HIGHEST, _LOWEST, _EVEN, _ODD)}
 
 
 class ExtremeBatch:
-    """One batch beside the random ones, made when it is asked for."""
+    """One extra batch, made when it is asked for."""
 
     def __init__(
         self, kinds: Sequence[str], make: Callable[[Sequence[str], int], Any], first: int = 0
@@ -58,7 +58,7 @@ WAYS = sum(len(ways) for ways in _WAYS.values())
 
 def extreme_batches(rows: int, make: Callable[[Sequence[str], int], Any]) -> list[ExtremeBatch]:
     """
-    Return the batches beside the random ones: one of all kinds if it has enough rows, because each
+    Return the extra batches: one of all kinds if it has enough rows, because each
     costs as much time as a random one.
     """
     if rows >= WAYS:

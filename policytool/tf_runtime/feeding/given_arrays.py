@@ -149,8 +149,8 @@ def _check_range(array: Any, slot: Slot, wanted: Any, source: Source) -> None:
 
 def _check_ids(array: Any, slot: Slot, recipe: Recipe, source: Source) -> None:
     """
-    Refuse ids that are none: on a GPU TensorFlow gives zeros for them without a word, on the CPU it
-    fails.
+    Refuse ids that are out of range: for them, TensorFlow silently returns zeros on a GPU, and
+    fails on a CPU.
     """
     if recipe.limit is None:
         return

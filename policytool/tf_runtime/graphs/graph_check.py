@@ -198,8 +198,8 @@ class _Pair:
 
     def compared(self, fed: FedInputs) -> dict[str, Any]:
         """
-        Return how far layers and outputs are apart, over all batches; what stands beside the random
-        ones says nothing of classes.
+        Return the differences of layers and outputs, over all batches. Extra batches do not count
+        for the agreement of classes.
         """
 
         def run(batch: Mapping[str, Any]) -> tuple[Any, Any]:
