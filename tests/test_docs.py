@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import numpy as np
 import pytest
 
 import policytool
@@ -154,6 +155,10 @@ def models(tmp_path: Path) -> Path:
     shutil.copytree(fixtures / "tf2.5/global_mixed_float16", tmp_path / "exported")
     shutil.copytree(tmp_path / "exported", tmp_path / "models/exported")
     shutil.copy(tmp_path / "model.h5", tmp_path / "models")
+    shutil.copy(fixtures / "keras3.15/global_mixed_float16.keras", tmp_path / "classifier.keras")
+    rows = np.random.default_rng(0).normal(size=(8, 6)).astype("float32")
+    np.savez(tmp_path / "data.npz", features=rows)
+    np.save(tmp_path / "labels.npy", np.arange(8) % 2)
     (tmp_path / "runs/1").mkdir(parents=True)
     shutil.copy(fixtures / "keras3.15/global_mixed_float16.keras", tmp_path / "runs/1/last.keras")
     return tmp_path
