@@ -1,0 +1,131 @@
+"""
+What a tuned model has to meet, as one number: how many times what is allowed a run uses, at most 1
+if it meets the objective.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
+from policytool.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.gradients import Gradients
+    from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.verdicts.task_metric import WantedMetric
+    from policytool.numerics.verdicts.tolerances import Tolerances
+
+TOLERANCE: Final = 0.01
+"""The relative error of outputs that is allowed if nothing else is asked for."""
+
+GRADIENT_ERROR: Final = 0.1
+"""The relative error of all gradients together, at the best loss scale, that is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Objective:
+    """What is asked of the tuned model; everything that is asked for has to be met."""
+
+    tolerances: Tolerances | None
+    """The relative error of each output; None if only a metric or the agreement is asked for."""
+
+    agreement: float | None = None
+    """The share of rows whose largest output has to be the same class."""
+
+    metric: WantedMetric | None = None
+    gradients: bool = False
+    """Whether gradients have to stay finite and near those of the reference."""
+
+
+def checked_agreement(value: float | None) -> float | None:
+    """
+    Return the share of rows that have to agree.
+
+    :raises UsageError: for what is no share.
+    """
+    if value is not None and not 0 < value <= 1:
+        raise UsageError(f"--agreement {value:g} must be above 0 and at most 1")
+    return value
+
+
+def objective_excess(run: CheckRun, objective: Objective) -> float:
+    """
+    Return how many times what the objective allows a run uses; infinity where the candidate makes
+    NaN or infinity that the reference does not make.
+
+    :raises UsageError: for an agreement of outputs that are no scores of classes.
+    """
+    found = [_outputs_excess(run, only_finite=objective.tolerances is None)]
+    if objective.agreement is not None:
+        found.append(_agreement_excess(run, objective.agreement))
+    if run.verdict.metric is not None:
+        found.append(_metric_excess(run.verdict.metric))
+    if objective.gradients and run.gradients is not None:
+        found.append(_gradients_excess(run.gradients))
+    return max(found)
+
+
+def largest_error(run: CheckRun) -> float | None:
+    """Return the largest relative error of an output; None where one is not finite."""
+    errors = []
+    for one in run.verdict.judgements:
+        if one.about is JudgementSubject.OUTPUT and one.ruling is not Ruling.NOTHING:
+            if one.ruling is Ruling.NOT_FINITE or one.error is None:
+                return None
+            errors.append(one.error)
+    return max(errors, default=0.0)
+
+
+def _outputs_excess(run: CheckRun, *, only_finite: bool) -> float:
+    worst = 0.0
+    for one in run.verdict.judgements:
+        if one.about is not JudgementSubject.OUTPUT or one.ruling is Ruling.NOTHING:
+            continue
+        if one.ruling is Ruling.NOT_FINITE:
+            return math.inf
+        if not only_finite:
+            worst = max(worst, excess(one))
+    return worst
+
+
+def _agreement_excess(run: CheckRun, wanted: float) -> float:
+    shares = [
+        one.top_1.share
+        for one in run.outputs
+        if one.top_1 is not None and one.top_1.share is not None
+    ]
+    if not shares:
+        raise UsageError(
+            "--agreement needs an output with a score for each class, which this model does not "
+            "have; use --tolerance or --metric"
+        )
+    return _ratio(1 - min(shares), 1 - wanted)
+
+
+def _metric_excess(metric: TaskMetric) -> float:
+    return max(
+        (0.0 if one.passed else math.inf)
+        if one.drop is None
+        else max(_ratio(one.drop, one.max_drop), 0.0 if one.passed else math.nextafter(1, 2))
+        for one in metric.outputs
+    )
+
+
+def _gradients_excess(gradients: Gradients) -> float:
+    """Return how far the gradients are off at the best loss scale that was tried."""
+    if not gradients.trials:
+        return 0.0
+    finite = [trial.total for trial in gradients.trials if not trial.total.overflow]
+    if not finite:
+        return math.inf
+    return _ratio(min(one.relative_error for one in finite), GRADIENT_ERROR)
+
+
+def _ratio(used: float, allowed: float) -> float:
+    if used <= 0:
+        return 0.0
+    return used / allowed if allowed else math.inf
