@@ -93,11 +93,7 @@ def _outputs_excess(run: CheckRun, *, only_finite: bool) -> float:
 
 
 def _agreement_excess(run: CheckRun, wanted: float) -> float:
-    shares = [
-        one.top_1.share
-        for one in run.outputs
-        if one.top_1 is not None and one.top_1.share is not None
-    ]
+    shares = [one.top_1 for one in run.outputs if one.top_1 is not None]
     if not shares:
         raise UsageError(
             "--agreement needs an output with a score for each class, which this model does not "

@@ -1,0 +1,356 @@
+"""
+The search for layers to keep: group testing over sets of layers, each tried once, within a budget.
+
+A set *passes* if its trial uses at most what the objective allows. The search assumes that a set
+passes if a part of it does, which errors that cancel can break; every set that it returns was
+tried, and so was each removal of one layer from a set that it calls minimal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.tuning.results import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from policytool.numerics.tuning.results import Trial
+
+    Kept = frozenset[str]
+    Run = Callable[[Kept], Trial]
+    """Runs the model with these layers in float32."""
+
+MAX_TRIALS: Final = 100
+"""How many trials there may be by default."""
+
+_FEW: Final = 12
+"""Up to so many candidates, each is converted alone, and smaller sets are looked for."""
+
+_HOPELESS: Final = 3.0
+"""
+A smaller set is not tried if its error is expected to be this many times what is allowed: the root
+of the sum of the squared errors of the layers that it converts, each converted alone.
+"""
+
+_MANY_KEPT: Final = 6
+"""From so many layers to keep on, the error of each group of layers is measured in the model."""
+
+_GROUPS: Final = 16
+_ROUNDS: Final = 3
+"""How often the search may leave a larger reserve for other inputs."""
+
+_SLACK: Final = 0.98
+
+
+class ExhaustedError(Exception):
+    """The budget does not allow another trial."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending)
+        self.ending = ending
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """How much a search may take."""
+
+    trials: int = MAX_TRIALS
+    seconds: float | None = None
+    """None for as long as its trials take."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hints:
+    """What is known before the first trial."""
+
+    candidates: tuple[str, ...]
+    """The paths of layers that may be kept or converted, in the order of the model."""
+
+    groups: tuple[frozenset[str], ...] = ()
+    """Candidates that are best kept together, such as a wrapper and its layer."""
+
+    proposals: tuple[frozenset[str], ...] = ()
+    """Sets to try first."""
+
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """How much each candidate is expected to lose in 16 bits, in any unit."""
+
+    costs: Mapping[str, float] = field(default_factory=dict)
+    """What each candidate costs in float32, in any unit; nothing to keep as few as possible."""
+
+
+class Trials:
+    """Runs each set once, until the budget ends."""
+
+    def __init__(self, run: Run, budget: Budget, known: Sequence[Trial] = ()) -> None:
+        self._run = run
+        self._budget = budget
+        self._start = time.monotonic()
+        self._by_set: dict[Kept, Trial] = {frozenset(one.kept): one for one in known}
+
+    @property
+    def made(self) -> tuple[Trial, ...]:
+        """All trials, in their order."""
+        return tuple(self._by_set.values())
+
+    def known(self, kept: Kept) -> Trial | None:
+        """Return the trial of a set; None if it was not tried."""
+        return self._by_set.get(kept)
+
+    def __call__(self, kept: Kept) -> Trial:
+        """
+        Return the trial of a set.
+
+        :raises ExhaustedError: if the budget does not allow it.
+        """
+        if kept not in self._by_set:
+            if len(self._by_set) >= self._budget.trials:
+                raise ExhaustedError(Ending.TRIALS)
+            if (
+                self._budget.seconds is not None
+                and time.monotonic() - self._start > self._budget.seconds
+            ):
+                raise ExhaustedError(Ending.TIME)
+            self._by_set[kept] = self._run(kept)
+        return self._by_set[kept]
+
+
+class Search:
+    """A search, whose best set so far can be read at any time."""
+
+    def __init__(self, hints: Hints, trials: Trials) -> None:
+        self.hints = hints
+        self.trials = trials
+        self.limit = 1.0
+        """Which share of what the objective allows a set may use."""
+
+        self.uses_validation = False
+        """Whether trials are judged by the validation inputs as well."""
+
+        self.is_minimum = False
+        self._everything = frozenset(hints.candidates)
+        self._place = {path: place for place, path in enumerate(hints.candidates)}
+        self._losses = {path: hints.losses.get(path, 0.0) for path in hints.candidates}
+
+    @property
+    def best(self) -> Trial | None:
+        """The passing set that costs least; None if none was found."""
+        passing = [one for one in self.trials.made if self._passes(one)]
+        return min(passing, key=self._rank, default=None)
+
+    @property
+    def closest(self) -> Trial | None:
+        """The trial with the smallest excess; of several, the one that keeps fewest layers."""
+        return min(
+            self.trials.made, key=lambda one: (self._excess(one), len(one.kept)), default=None
+        )
+
+    def run(self) -> Ending:
+        """Search until the set is minimal and holds for other inputs, or the budget ends."""
+        try:
+            for _ in range(_ROUNDS):
+                ending = self._find()
+                if ending is Ending.IMPOSSIBLE or not self._needs_reserve():
+                    return ending
+            return self._find()
+        except ExhaustedError as error:
+            return error.ending
+
+    def _find(self) -> Ending:
+        if self._tries(frozenset()):
+            self.is_minimum = True
+            return Ending.MINIMAL
+        if not self._tries(self._everything):
+            return Ending.IMPOSSIBLE
+        self._start()
+        self._weigh_groups()
+        self._shrink()
+        self._minimize()
+        return Ending.MINIMAL
+
+    def _needs_reserve(self) -> bool:
+        """
+        Return whether the set that was found may fail on other inputs, and ask for more of the next
+        one.
+
+        The errors on both halves of the inputs differ by chance; so much is added to the larger.
+        """
+        best = self.best
+        if best is None or best.validation is None or self.uses_validation:
+            return False
+        if not math.isfinite(best.validation):
+            self.uses_validation = True
+            return True
+        worst = max(best.excess, best.validation) + abs(best.excess - best.validation)
+        if worst <= 1:
+            return False
+        self.limit = _SLACK * min(self.limit, best.excess) / worst
+        return True
+
+    def _excess(self, trial: Trial) -> float:
+        if self.uses_validation and trial.validation is not None:
+            return max(trial.excess, trial.validation)
+        return trial.excess
+
+    def _passes(self, trial: Trial) -> bool:
+        return self._excess(trial) <= self.limit
+
+    def _tries(self, kept: Kept) -> bool:
+        return self._passes(self.trials(kept))
+
+    def _cost(self, kept: Sequence[str] | Kept) -> float:
+        if not self.hints.costs:
+            return len(kept)
+        return sum(self.hints.costs.get(path, 0.0) for path in kept)
+
+    def _rank(self, trial: Trial) -> tuple[float, ...]:
+        return self._cost(trial.kept), len(trial.kept), self._excess(trial)
+
+    def _found(self) -> Kept:
+        best = self.best
+        return frozenset(best.kept) if best is not None else self._everything
+
+    def _start(self) -> None:
+        """Try what is proposed, then the layers that lose most."""
+        for kept in self.hints.proposals:
+            if kept < self._found() and self._tries(kept):
+                break
+        self._keep_most_lossy()
+
+    def _keep_most_lossy(self) -> None:
+        """Find by bisection how many of the groups that lose most have to be kept."""
+        groups = sorted(self._groups(self._everything), key=self._loss, reverse=True)
+        sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
+        sets = [kept for kept in sets if self._cost(kept) < self._cost(self._found())]
+        failing, passing = 0, len(sets)
+        count = 1
+        while count < passing and not self._tries(sets[count]):
+            failing, count = count, count * 2
+        passing = min(passing, count)
+        while passing - failing > 1:
+            middle = (passing + failing) // 2
+            if self._tries(sets[middle]):
+                passing = middle
+            else:
+                failing = middle
+
+    def _shrink(self) -> None:
+        """
+        Convert more layers of the best set until each further one fails: all that may not be needed
+        at once, else halves of them.
+        """
+        while True:
+            kept = self._found()
+            groups = sorted(self._groups(kept), key=self._need)
+            kept = self._without(kept, groups)
+            for group in groups:
+                if len(group) > 1:
+                    parts = [frozenset({path}) for path in self._by_need(group & kept)]
+                    kept = self._without(kept, parts)
+            smaller = [path for path in self._by_need(kept) if self._tries(kept - {path})]
+            if not smaller and self._found() == kept:
+                return
+
+    def _without(self, kept: Kept, groups: Sequence[Kept]) -> Kept:
+        """Return a set without those of its groups that it passes without."""
+        if not groups:
+            return kept
+        rest = kept - _union(groups)
+        if self._tries(rest):
+            return rest
+        if len(groups) == 1:
+            return kept
+        half = (len(groups) + 1) // 2
+        kept = self._without(kept, groups[:half])
+        return self._without(kept, groups[half:])
+
+    def _weigh_groups(self) -> None:
+        """
+        Measure what the rounding of each part of a deep model does to its outputs, rank its layers
+        by that, and search again: where many small errors add up, it matters which are kept.
+        """
+        if len(self._found()) < _MANY_KEPT or len(self.hints.candidates) <= _FEW:
+            return
+        order = self.hints.candidates
+        size = -(-len(order) // _GROUPS)
+        for start in range(0, len(order), size):
+            part = order[start : start + size]
+            excess = self._excess(self.trials(self._everything - set(part)))
+            total = math.hypot(*(self._losses[path] for path in part))
+            for path in part:
+                share = self._losses[path] / total if 0 < total < math.inf else len(part) ** -0.5
+                self._losses[path] = excess * share
+        self._keep_most_lossy()
+
+    def _minimize(self) -> None:
+        """Look for a smaller set, if there are few candidates."""
+        order = self.hints.candidates
+        if len(order) > _FEW or self.hints.costs:
+            return
+        alone = {path: self._excess(self.trials(self._everything - {path})) for path in order}
+        self._losses.update(alone)
+        needed = frozenset(path for path in order if alone[path] > self.limit)
+        before, is_hopeless = None, False
+        while before != self._found() and not is_hopeless:
+            before = self._found()
+            for kept, expected in self._sets(needed, len(before) - 1, alone):
+                is_hopeless = expected > _HOPELESS
+                if is_hopeless or (not self._is_known_to_fail(kept) and self._tries(kept)):
+                    break
+        self.is_minimum = not is_hopeless
+        self._shrink()
+
+    def _sets(
+        self, needed: Kept, size: int, alone: Mapping[str, float]
+    ) -> Iterator[tuple[Kept, float]]:
+        """Yield the sets of a size with the error that is expected of each, the smallest first."""
+        others = [path for path in self.hints.candidates if path not in needed]
+        if size < len(needed):
+            return
+        sets = [
+            needed | frozenset(more) for more in itertools.combinations(others, size - len(needed))
+        ]
+        expected = {
+            kept: math.hypot(*(alone[path] for path in others if path not in kept)) for kept in sets
+        }
+        for kept in sorted(sets, key=lambda one: (expected[one], self._places(one))):
+            yield kept, expected[kept]
+
+    def _is_known_to_fail(self, kept: Kept) -> bool:
+        """Return whether a set that keeps these layers and more was tried and failed."""
+        return any(
+            kept <= frozenset(one.kept) and not self._passes(one) for one in self.trials.made
+        )
+
+    def _groups(self, kept: Kept) -> list[Kept]:
+        """Return the layers of a set in groups, in the order of the model."""
+        left = set(kept)
+        found: list[Kept] = []
+        for group in (*self.hints.groups, *(frozenset({path}) for path in self.hints.candidates)):
+            if part := frozenset(group & left):
+                found.append(part)
+                left -= part
+        return sorted(found, key=self._places)
+
+    def _by_need(self, kept: Kept) -> list[str]:
+        return sorted(kept, key=lambda path: self._need(frozenset({path})))
+
+    def _need(self, group: Kept) -> tuple[float, ...]:
+        """Return what orders groups: those to convert first have the lowest loss for their cost."""
+        cost = self._cost(group) if self.hints.costs else 1.0
+        return (self._loss(group) / cost if cost else math.inf, *self._places(group))
+
+    def _loss(self, group: Kept) -> float:
+        return max((self._losses[path] for path in group), default=0.0)
+
+    def _places(self, kept: Kept) -> tuple[int, ...]:
+        return tuple(sorted(self._place[path] for path in kept))
+
+
+def _union(groups: Sequence[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*groups)
