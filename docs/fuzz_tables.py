@@ -92,7 +92,7 @@ def fuzzing_page() -> str:
         ),
         (
             "must not open and a directory that they must not write to. They may open files, "
-            "start processes and open connections only if they also do so for any other model."
+            "start processes and open connections only if they do the same for every other model."
         ),
         "",
         "## Totals",
