@@ -76,7 +76,7 @@ def fuzzing_page() -> str:
         "",
         (
             "A separate grammar generates models to test the allow-list of `check`, `--verify` "
-            "and `--retrace`. It uses every class and argument that releases write. Wherever"
+            "and `--retrace`. It uses every class and argument that any release writes. Wherever"
         ),
         (
             "Keras looks up a name, the grammar inserts functions, classes, modules, paths and "
