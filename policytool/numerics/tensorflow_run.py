@@ -143,7 +143,7 @@ class Reexport:
         if self.optimizer is not None and self.optimizer["lost"]:
             message = (
                 f"{self.optimizer['lost']} values of the optimizer state do not match the "
-                "optimizer that the library builds and are reset"
+                "optimizer that the library builds, so they are reset"
             )
             yield Note(severity=NoteSeverity.WARNING, code="optimizer-state-lost", message=message)
 

@@ -138,8 +138,8 @@ def check_code(library: Library, model: Any) -> None:
         )
     if revived:
         text = (
-            "{} {} cannot build {} from its config, which another release wrote; specify an "
-            "interpreter with that release with --python"
+            "{} {} cannot build {} from its config, which another release wrote; use --python to "
+            "specify an interpreter with that release"
         )
         listed = _join_first(["{} ({})".format(path, name) for path, name in revived])
         raise Refused(
