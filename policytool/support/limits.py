@@ -137,9 +137,9 @@ JSON_VALUES: Final = Limit(
     "json-values",
     5_000_000,
     "values",
-    "The number of values is derived from brackets and commas. Each value needs up to a "
-    "hundred bytes of memory. The EfficientNetV2-L config has 60,000 values. Vocabularies in "
-    "configs have up to a million entries.",
+    "policytool counts brackets and commas to estimate the number of values. Each value needs "
+    "up to a hundred bytes of memory. The EfficientNetV2-L config has 60,000 values. "
+    "Vocabularies in configs have up to a million entries.",
 )
 LAYERS: Final = Limit(
     "layers",
@@ -166,7 +166,7 @@ LAYER_DEPTH: Final = Limit(
     "layer-depth",
     60,
     "levels",
-    "Nesting depth of layers in the objects of a SavedModel. Real models stay below 10.",
+    "Nesting depth of layer objects in a SavedModel. Real models stay below 10.",
     fixed="the maximum that Python's limit of 1,000 nested calls allows",
 )
 H5_OBJECTS: Final = Limit(
@@ -375,8 +375,9 @@ LIBRARY_BYTES: Final = Limit(
     "library-bytes",
     896 * 2**20,
     BYTES,
-    "Additional memory of the process while the HDF5 library reads. HDF5 needs memory for three "
-    "copies of a text; `h5-text-bytes` limits its size. The whole process stays below 1 GiB.",
+    "Additional memory that the process may use while the HDF5 library reads. HDF5 needs "
+    "memory for three copies of a text; `h5-text-bytes` limits its size. The whole "
+    "process stays below 1 GiB.",
 )
 WRITE_SECONDS: Final = Limit(
     "write-seconds",

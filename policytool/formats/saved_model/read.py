@@ -294,7 +294,7 @@ def _metadata(
         ):
             message = (
                 f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
-                f"use {KERAS}, TF 2.4 uses {GRAPH}"
+                f"use {KERAS}, and TF 2.4 uses {GRAPH}"
             )
             observations.append(
                 Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}")
