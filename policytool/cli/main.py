@@ -46,11 +46,11 @@ COMMANDS: Final = {
     ),
     "rules": (
         "policytool.cli.rules_command",
-        "Explain the audit rules, with reasons and sources.",
+        "List the audit rules, or explain one of them.",
     ),
     "limits": (
         "policytool.cli.limits_command",
-        "List the limits for reading files, which --limit can raise.",
+        "List the limits for reading files.",
     ),
     "completion": (
         "policytool.cli.completion_command",

@@ -129,7 +129,7 @@ class Feeder:
                 continue
             return self.synthetic(recipes, size)
         text = (
-            "it cannot be called with inputs of its declared shapes ({}); pass other "
+            "the model cannot be called with inputs of its declared shapes ({}); pass other "
             "inputs with --inputs"
         )
         raise Refused(
