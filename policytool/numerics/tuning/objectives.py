@@ -10,14 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
+from policytool.numerics.user_functions import function_named
+from policytool.numerics.verdicts.task_metric import (
+    WantedMetric,
+    check_max_drop,
+    wanted_metric,
+)
+from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.gradients import Gradients
     from policytool.numerics.check_results.task_metrics import TaskMetric
-    from policytool.numerics.verdicts.task_metric import WantedMetric
-    from policytool.numerics.verdicts.tolerances import Tolerances
 
 TOLERANCE: Final = 0.01
 """The relative error of outputs that is allowed if nothing else is asked for."""
@@ -41,15 +48,42 @@ class Objective:
     """Whether gradients have to stay finite and near those of the reference."""
 
 
-def checked_agreement(value: float | None) -> float | None:
+def objective(
+    tolerances: tuple[GivenTolerance, ...] = (),
+    *,
+    agreement: float | None = None,
+    labels: Path | None = None,
+    metric: str | None = None,
+    max_drop: float | None = None,
+    gradients: bool = False,
+    has_inputs: bool = True,
+) -> Objective:
     """
-    Return the share of rows that have to agree.
+    Return what options ask for: without any, that outputs stay within :data:`TOLERANCE`.
 
-    :raises UsageError: for what is no share.
+    A function of the user's needs no labels: the outputs of the reference take their place.
+
+    :raises UsageError: for options without those that they need, and for values that they do not
+        accept.
     """
-    if value is not None and not 0 < value <= 1:
-        raise UsageError(f"--agreement {value:g} must be above 0 and at most 1")
-    return value
+    if agreement is not None and not 0 < agreement <= 1:
+        raise UsageError(f"--agreement {agreement:g} must be above 0 and at most 1")
+    function = function_named(metric) if metric is not None else None
+    if labels is None and function is not None:
+        check_max_drop(max_drop)
+        task: WantedMetric | None = WantedMetric(labels=None, metric=function, max_drop=max_drop)
+    else:
+        task = wanted_metric(labels, metric, max_drop, has_inputs=has_inputs)
+    if not tolerances and agreement is None and task is None:
+        tolerances = (GivenTolerance(pattern=None, value=TOLERANCE),)
+    elif tolerances and all(one.pattern is not None for one in tolerances):
+        tolerances = (*tolerances, GivenTolerance(pattern=None, value=TOLERANCE))
+    return Objective(
+        tolerances=Tolerances(given=tolerances) if tolerances else None,
+        agreement=agreement,
+        metric=task,
+        gradients=gradients,
+    )
 
 
 def objective_excess(run: CheckRun, objective: Objective) -> float:
