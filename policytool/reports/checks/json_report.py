@@ -197,6 +197,9 @@ def _gradients(found: Gradients) -> dict[str, Any]:
     }
 
 
+SIDE: Final[Forms] = {CheckSide: _side}
+"""The form that the two models have in every report."""
+
 _FORMS: Final[Forms] = {
     Comparison: attributes(
         *("file", "passed", "paired", "only_before", "only_now", "notes"), changes="differences"
@@ -214,7 +217,7 @@ _FORMS: Final[Forms] = {
     ),
     Metrics: _metrics,
     GradientReductions: attributes(*GradientReductions.__dataclass_fields__, "relative_error"),
-    CheckSide: _side,
+    **SIDE,
     GraphRewrite: _rewrite,
     OutputLoss: attributes("output", "loss", "source", "targets", "weight", reason="why"),
     TrainedVariable: attributes("layer", "name", "shape", "dtype", gradient_dtype="flow"),
