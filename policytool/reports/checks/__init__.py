@@ -10,6 +10,7 @@ from policytool.reports.checks._caveats import device_caveats, input_caveats, si
 from policytool.reports.checks._facts import device as described
 from policytool.reports.checks._facts import inputs as described_inputs
 from policytool.reports.checks._facts import side_words
+from policytool.reports.checks._metric import sentence as metric_sentence
 from policytool.reports.checks._page import page
 from policytool.reports.checks._verdict import headline
 from policytool.reports.reporter import Reporter, reporters_for_people
@@ -28,6 +29,7 @@ __all__ = [
     "device_caveats",
     "headline",
     "input_caveats",
+    "metric_sentence",
     "page",
     "side_caveats",
     "side_words",
