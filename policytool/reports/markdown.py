@@ -18,6 +18,7 @@ from policytool.reports.page import (
     Facts,
     Listing,
     Notes,
+    Profile,
     Section,
     Sentence,
     Spreads,
@@ -72,7 +73,7 @@ def _block(block: Block) -> Iterator[str]:
             yield f"**{prose(block.title)}**"
             yield ""
             yield from _blocks(block.blocks)
-        case Bars() | Curves() | Spreads():
+        case Bars() | Curves() | Profile() | Spreads():
             pass
         case _:
             yield from (f"- {entry}" for entry in _entries(block))

@@ -224,7 +224,30 @@ class Spreads(NamedTuple):
     spreads: tuple[Spread, ...]
 
 
-Chart = Bars | Curves | Spreads
+class Point(NamedTuple):
+    """A value at a share."""
+
+    share: float
+    """From 0 to 1."""
+
+    value: float
+    text: str
+    is_missed: bool = False
+    """Whether it is a failure."""
+
+    is_chosen: bool = False
+
+
+class Profile(NamedTuple):
+    """A chart of values from 0 to 100 %, on a logarithmic axis, with a limit."""
+
+    title: str
+    points: tuple[Point, ...]
+    limit: float
+    limit_text: str
+
+
+Chart = Bars | Curves | Profile | Spreads
 
 
 class Section(NamedTuple):

@@ -15,6 +15,7 @@ from policytool.reports.page import (
     Facts,
     Listing,
     Notes,
+    Profile,
     Section,
     Sentence,
     Spreads,
@@ -72,7 +73,7 @@ def _block(block: Block, view: View) -> list[str]:
         case Section():
             title = view.paint(view.printable(block.title), Tone.TITLE)
             return [title, *_group(block.blocks, view)]
-        case Bars() | Curves() | Spreads():
+        case Bars() | Curves() | Profile() | Spreads():
             return []
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from policytool.migration.planning.options import Options
     from policytool.numerics.check_results.checks import CheckNote, CheckSide
     from policytool.numerics.check_results.devices import TensorFlowDevice
     from policytool.numerics.check_results.inputs import CheckInputs
+    from policytool.numerics.check_results.task_metrics import TaskMetric
     from policytool.numerics.tuning.objectives import Objective
 
 
@@ -77,6 +79,18 @@ class Trial:
 
     error: float | None
     """The largest relative error of an output, over all inputs; None if it is not finite."""
+
+    agreement: float | None
+    """
+    The share of rows whose largest output is the same class, over all inputs, of the output with
+    the smallest; None without an objective for it.
+    """
+
+    gradient_error: float | None
+    """
+    The relative error of all gradients together at the best loss scale; None if gradients are not
+    part of the objective, or are finite at no scale.
+    """
 
     metric: float | None = None
     """The metric of the task; None without one."""
@@ -173,6 +187,18 @@ class Tuning:
 
     closest: Trial | None
     """The trial with the smallest excess; None if there was no trial."""
+
+    metric: TaskMetric | None
+    """
+    The metric of the reference and of the model with the layers of ``best``, or of ``closest`` if
+    no set was found; None without one.
+    """
+
+    options: Options | None
+    """
+    The options of ``migrate`` that write the model with the layers of ``best``; None if no set was
+    found.
+    """
 
     reserve: float
     """

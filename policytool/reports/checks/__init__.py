@@ -6,7 +6,11 @@ from typing import Final
 
 from policytool.reports.checks import json_report
 from policytool.reports.checks._base import Checks
+from policytool.reports.checks._caveats import device_caveats, input_caveats, side_caveats
 from policytool.reports.checks._facts import device as described
+from policytool.reports.checks._facts import inputs as described_inputs
+from policytool.reports.checks._facts import side_words
+from policytool.reports.checks._metric import sentence as metric_sentence
 from policytool.reports.checks._page import page
 from policytool.reports.checks._verdict import headline
 from policytool.reports.reporter import Reporter, reporters_for_people
@@ -17,4 +21,16 @@ CHECK_REPORTERS: Final[tuple[Reporter[Checks], ...]] = (
 )
 """The first is the default."""
 
-__all__ = ["CHECK_REPORTERS", "Checks", "described", "headline", "page"]
+__all__ = [
+    "CHECK_REPORTERS",
+    "Checks",
+    "described",
+    "described_inputs",
+    "device_caveats",
+    "headline",
+    "input_caveats",
+    "metric_sentence",
+    "page",
+    "side_caveats",
+    "side_words",
+]

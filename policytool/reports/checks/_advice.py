@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from policytool.reports.checks._figures import many
+from policytool.reports.figures import many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,9 @@ from policytool.support.shorten import join_first
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.check_results.checks import Check, CheckRun, CheckSide
+    from policytool.numerics.check_results.devices import TensorFlowDevice
+    from policytool.numerics.check_results.inputs import CheckInputs
 
 
 def caveats(check: Check) -> list[str]:
@@ -39,14 +41,31 @@ def run_caveats(check: Check, run: CheckRun) -> Iterator[str]:
         )
     yield from _quantized(check)
     yield from _other_backends(check)
-    if not run.missing and run.inputs.kind is InputKind.SYNTHETIC:
-        yield f"inputs are synthetic (seed {run.inputs.seed}); results on real data may differ"
+    if not run.missing:
+        yield from input_caveats(run.inputs)
     lost = list(_nonfinite_sentences(run))
     if lost:
         yield (f"{join_first(lost)} are NaN or infinite in the reference and were not compared")
-    if any(side.weights == "random" for side in (check.reference, check.candidate)):
+    yield from side_caveats(check.reference, check.candidate)
+    if not run.missing:
+        yield from device_caveats(run.device)
+
+
+def input_caveats(inputs: CheckInputs) -> Iterator[str]:
+    """Yield that inputs are not the user's."""
+    if inputs.kind is InputKind.SYNTHETIC:
+        yield f"inputs are synthetic (seed {inputs.seed}); results on real data may differ"
+
+
+def side_caveats(*sides: CheckSide) -> Iterator[str]:
+    """Yield that a model has no weights of its own."""
+    if any(side.weights == "random" for side in sides):
         yield "weights are random because the file contains none"
-    if not run.missing and run.device.kind == "cpu":
+
+
+def device_caveats(device: TensorFlowDevice) -> Iterator[str]:
+    """Yield that results on other devices are not the same."""
+    if device.kind == "cpu":
         yield "results were measured on a CPU; GPU kernels accumulate differently"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.metrics import NORMAL_EXPONENTS
 from policytool.releases.dtypes import HALVES
-from policytool.reports.checks._figures import figure, share
+from policytool.reports.figures import figure, share
 from policytool.reports.page import Bar, Bars, Curve, Curves, Spread, Spreads, Tone
 
 if TYPE_CHECKING:

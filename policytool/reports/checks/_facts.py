@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from policytool.numerics.check_results.inputs import InputKind
 from policytool.reports._words import bytes_words
 from policytool.reports.checks import _kept_scopes as kept_scopes
-from policytool.reports.checks._figures import many
+from policytool.reports.figures import many
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def sides(check: Check) -> Iterator[tuple[str, str]]:
     for label, side in zip(("reference", "candidate"), both, strict=True):
         yield (
             label,
-            " · ".join([*_side(side), *([side.library] if len(libraries) > 1 else [])]),
+            " · ".join([*side_words(side), *([side.library] if len(libraries) > 1 else [])]),
         )
         if side.kept:
             yield "kept", _kept_layers(side)
@@ -68,7 +68,8 @@ def around(run: CheckRun) -> Iterator[tuple[str, str]]:
         )
 
 
-def _side(side: CheckSide) -> Iterator[str]:
+def side_words(side: CheckSide) -> Iterator[str]:
+    """Yield what a model is: its path, and how many of its layers have each policy."""
     yield side.path
     counts = sorted(side.policies.items(), key=lambda item: (-item[1], item[0]))
     if counts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from policytool.releases import graph_ops
-from policytool.reports.checks._figures import many
+from policytool.reports.figures import many
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:

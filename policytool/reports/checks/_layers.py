@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import JudgementSubject, excess
-from policytool.reports.checks._figures import figure, many
-from policytool.reports.checks._section import table_section
 from policytool.reports.checks._shown import (
     NUMBER,
     dtype,
@@ -16,7 +14,9 @@ from policytool.reports.checks._shown import (
     remarks,
     tolerance_cell,
 )
+from policytool.reports.figures import figure, many
 from policytool.reports.page import Cell, Column, Row, Tone
+from policytool.reports.sections import table_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

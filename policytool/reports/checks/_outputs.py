@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from policytool.numerics.check_results.verdicts import JudgementSubject
-from policytool.reports.checks._figures import figure, share
-from policytool.reports.checks._section import table_section
 from policytool.reports.checks._shown import (
     NUMBER,
     dtype,
@@ -15,7 +13,9 @@ from policytool.reports.checks._shown import (
     remarks,
     tolerance_cell,
 )
+from policytool.reports.figures import figure, share
 from policytool.reports.page import Cell, Column, Row, Tone
+from policytool.reports.sections import table_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

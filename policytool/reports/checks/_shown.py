@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.check_results.metrics import LARGEST_FINITE
 from policytool.releases.dtypes import HALVES
-from policytool.reports.checks._figures import decibels, figure, share
+from policytool.reports.figures import HEADROOM, beyond, decibels, figure, share
 from policytool.reports.page import Cell, Tone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from policytool.numerics.check_results.layers import CheckedOutput
     from policytool.numerics.check_results.metrics import Metrics
@@ -22,9 +20,6 @@ NUMBER: Final = 11
 
 ARROW: Final = " → "
 """Between a value of the reference and that of the candidate."""
-
-HEADROOM: Final = 16.0
-"""Where a value so many times as large would overflow it is told: other inputs may have one."""
 
 _LEAST: Final = 0.001
 """Shares of lost values from which on they are told."""
@@ -67,16 +62,6 @@ def _not_finite(found: Metrics) -> Iterator[str]:
         if counts is not None and counts[1] > counts[0]:
             yield f"{counts[1] - counts[0]:,} {word}"
     yield f"{share(found.overflow)} not finite"
-
-
-def beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
-    """Yield why a tensor overflowed, where the reference has numbers that its dtype has not."""
-    largest, limit = (
-        max((one for one in measured if one is not None), default=0.0),
-        LARGEST_FINITE.get(dtype, math.inf),
-    )
-    if largest > limit:
-        yield f"up to {figure(largest)} in the reference; {dtype} maximum {limit:,.5g}"
 
 
 def error(found: Metrics | None, *, missed: bool = False) -> Cell:

@@ -11,10 +11,9 @@ from policytool.numerics.check_results.verdicts import (
     Ruling,
     excess,
 )
-from policytool.reports.checks._figures import figure, many, share, upward
 from policytool.reports.checks._metric import sentence as metric_sentence
 from policytool.reports.checks._regressions import sentence as comparison_sentence
-from policytool.reports.checks._shown import HEADROOM, beyond
+from policytool.reports.figures import HEADROOM, beyond, figure, many, share, upward
 from policytool.support.shorten import join_first
 
 if TYPE_CHECKING:

@@ -123,7 +123,7 @@ def _run(check: Check, run: CheckRun) -> dict[str, Any]:
             "nonfinite_reference": run.verdict.nonfinite_reference,
         },
         "origin": _origin(run),
-        "metric": _metric(run.verdict.metric) if run.verdict.metric is not None else None,
+        "metric": metric_values(run.verdict.metric) if run.verdict.metric is not None else None,
         "outputs": [
             {
                 "name": one.name,
@@ -154,7 +154,7 @@ def _rewrite(found: GraphRewrite) -> dict[str, Any]:
     return {**_REWRITE(found), "kept": kept}
 
 
-def _metric(found: TaskMetric) -> dict[str, Any]:
+def metric_values(found: TaskMetric) -> dict[str, Any]:
     """Return the metric of the output for which it gets worse by most, and that of each output."""
     return {
         "name": found.name,
@@ -197,6 +197,9 @@ def _gradients(found: Gradients) -> dict[str, Any]:
     }
 
 
+SIDE: Final[Forms] = {CheckSide: _side}
+"""The form that the two models have in every report."""
+
 _FORMS: Final[Forms] = {
     Comparison: attributes(
         *("file", "passed", "paired", "only_before", "only_now", "notes"), changes="differences"
@@ -214,7 +217,7 @@ _FORMS: Final[Forms] = {
     ),
     Metrics: _metrics,
     GradientReductions: attributes(*GradientReductions.__dataclass_fields__, "relative_error"),
-    CheckSide: _side,
+    **SIDE,
     GraphRewrite: _rewrite,
     OutputLoss: attributes("output", "loss", "source", "targets", "weight", reason="why"),
     TrainedVariable: attributes("layer", "name", "shape", "dtype", gradient_dtype="flow"),

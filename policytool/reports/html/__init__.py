@@ -115,6 +115,7 @@ def _environment() -> Environment:
         curves=charts.curves,
         spreads=charts.spreads,
         bars=charts.bars,
+        profile=charts.profile,
     )
     return environment
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from policytool.reports.page import Bar, Bars, Curve, Curves, Spread, Spreads
+    from policytool.reports.page import Bar, Bars, Curve, Curves, Point, Profile, Spread, Spreads
 
 WIDTH: Final = 1000
 """Units that a stretched drawing is wide."""
@@ -32,6 +32,9 @@ _FIRST_SPREADS: Final = 12
 _LEAST_DECADES: Final = 2
 _DOT: Final = 4
 """Units that a point is wide."""
+
+_INSET: Final = 6
+"""Percent of the width on both sides of an axis of shares, for labels."""
 
 _ROW: Final = 24
 """Units that a histogram is high."""
@@ -102,10 +105,7 @@ def curves(chart: Curves) -> DrawnCurves:
     return DrawnCurves(
         width=WIDTH,
         height=HEIGHT,
-        ticks=tuple(
-            Tick(y=round(HEIGHT * (high - power) / (high - low), 1), text=f"1e{power}")
-            for power in range(low, high + 1, max(1, (high - low) // 6))
-        ),
+        ticks=_ticks(low, high),
         curves=tuple(
             DrawnCurve(label=label, number=number, path=_path(values, step, low, high))
             for number, (label, values) in enumerate(points.items())
@@ -165,6 +165,58 @@ def _place_text(places: Sequence[str], group: range, found: Sequence[Curve]) -> 
         if (value := _largest(curve.values[index] for index in group)) is not None
     )
     return f"{names}: {', '.join(values)}"
+
+
+class DrawnPoint(NamedTuple):
+    """A point, whose place is in percent of the width."""
+
+    point: Point
+    x: float
+    y: float
+
+
+class DrawnProfile(NamedTuple):
+    """Points on a line, and the limit."""
+
+    width: int
+    height: int
+    ticks: tuple[Tick, ...]
+    shares: tuple[tuple[float, str], ...]
+    """Percent of the width, and the share."""
+
+    path: str
+    points: tuple[DrawnPoint, ...]
+    limit: float
+
+
+def profile(chart: Profile) -> DrawnProfile:
+    """Return the places of points; values that are infinite are at the top."""
+    low, high = _decades([chart.limit, *(point.value for point in chart.points)])
+    points = tuple(
+        DrawnPoint(point=point, x=_percent(point.share), y=_height(point.value, low, high))
+        for point in sorted(chart.points, key=lambda point: point.share)
+    )
+    return DrawnProfile(
+        width=WIDTH,
+        height=HEIGHT,
+        ticks=_ticks(low, high),
+        shares=tuple((_percent(part / 4), f"{25 * part}%") for part in range(5)),
+        path="L".join(f"{one.x * WIDTH / 100:.1f} {one.y}" for one in points),
+        points=points,
+        limit=_height(chart.limit, low, high),
+    )
+
+
+def _percent(share: float) -> float:
+    """Return where a share is on an axis with room for the labels at its ends."""
+    return round(_INSET + (100 - 2 * _INSET) * share, 2)
+
+
+def _ticks(low: int, high: int) -> tuple[Tick, ...]:
+    return tuple(
+        Tick(y=round(HEIGHT * (high - power) / (high - low), 1), text=f"1e{power}")
+        for power in range(low, high + 1, max(1, (high - low) // 6))
+    )
 
 
 class DrawnSpread(NamedTuple):

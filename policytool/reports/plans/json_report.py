@@ -31,10 +31,10 @@ VERSION: Final = 1
 def render(found: Migrations, _view: View) -> str:
     """Return the report as JSON text; escapes keep it valid whatever names the files hold."""
     values = {
-        "plans": [_plan(migration) for migration in found.migrations],
+        "plans": [plan_values(migration) for migration in found.migrations],
         "failures": found.failures,
     }
-    return json_text(with_version(VERSION, values), _FORMS, unicode=False)
+    return json_text(with_version(VERSION, values), FORMS, unicode=False)
 
 
 _PLAN: Final = attributes("format", "suffix", "base_policy", "edits", written_by="generation")
@@ -44,7 +44,8 @@ _COUNTS: Final = ("values", "overflow", "subnormal", "flushed")
 _EDIT: Final = attributes("path", "before", "after", "reason")
 
 
-def _plan(migration: Migration) -> dict[str, Any]:
+def plan_values(migration: Migration) -> dict[str, Any]:
+    """Return one plan and what became of it, as ``--plan`` reads it."""
     plan, written = migration.plan, migration.written
     return {
         "path": plan.path,
@@ -106,7 +107,7 @@ def _retrace_values(retraced: Reexport) -> dict[str, Any]:
     }
 
 
-_FORMS: Final[Forms] = {
+FORMS: Final[Forms] = {
     **FAILURES,
     **VERDICTS,
     ConversionChange: attributes("code", "path", "text"),
@@ -117,5 +118,6 @@ _FORMS: Final[Forms] = {
     Edit: _edit,
     Reexport: _retrace_values,
 }
+"""The forms of the values in a plan."""
 
 REPORTER: Final = Reporter(name="json", render=render)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context, Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.check_results.metrics import LARGEST_FINITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _DIGITS: Final = 3
 _LEAST_SHARE: Final = 1e-4
@@ -14,6 +19,9 @@ _GROUPED: Final = (1e3, 1e6)
 """
 From the first to below the second, numbers are written out with commas instead of an exponent.
 """
+
+HEADROOM: Final = 16.0
+"""Where a value so many times as large would overflow it is told: other inputs may have one."""
 
 _UPWARD: Final = Context(prec=_DIGITS, rounding=ROUND_CEILING)
 
@@ -55,6 +63,16 @@ def decibels(value: float | None) -> str:
 def many(count: int, word: str) -> str:
     """Return a number of things."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def beyond(measured: Iterable[float | None], dtype: str) -> Iterator[str]:
+    """Yield why a tensor overflowed, where the reference has numbers that its dtype has not."""
+    largest, limit = (
+        max((one for one in measured if one is not None), default=0.0),
+        LARGEST_FINITE.get(dtype, math.inf),
+    )
+    if largest > limit:
+        yield f"up to {figure(largest)} in the reference; {dtype} maximum {limit:,.5g}"
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,19 @@
+"""What ``tune`` found, as text: a page for people, and JSON, which ``migrate --plan`` applies."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policytool.reports.reporter import Reporter, reporters_for_people
+from policytool.reports.tuning import json_report
+from policytool.reports.tuning._base import Tunings
+from policytool.reports.tuning._page import page
+from policytool.reports.tuning._verdict import headline
+
+TUNE_REPORTERS: Final[tuple[Reporter[Tunings], ...]] = (
+    *reporters_for_people(page, "policytool tune"),
+    json_report.REPORTER,
+)
+"""The first is the default."""
+
+__all__ = ["TUNE_REPORTERS", "Tunings", "headline", "page"]

@@ -1,0 +1,72 @@
+"""The command that writes the model with the layers that were found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from policytool.commands.destinations import default_name
+from policytool.commands.migrate import Status
+from policytool.formats.discovery import display_path
+from policytool.migration.planning.options import Outputs
+from policytool.reports import shell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.commands.migrate import Migration
+    from policytool.migration.planning.options import Options
+    from policytool.reports.tuning._base import Tunings
+
+_REPORT: Final = "--report"
+_JSON: Final = "json="
+_DONE: Final = frozenset({Status.WRITTEN, Status.UNCHANGED, Status.BLOCKED})
+"""After these, a command would do nothing, or fail."""
+
+
+def command(found: Tunings) -> tuple[str, ...]:
+    """Return the words of the command; nothing if the model is written, or no set was found."""
+    tuning, migration = found.tuning, found.migration
+    if tuning is None or not tuning.passed or tuning.options is None:
+        return ()
+    if migration is not None and migration.status in _DONE:
+        return ()
+    output = _output(migration)
+    plan = _plan(found.arguments)
+    if plan is not None and migration is not None:
+        return ("policytool", "migrate", "--plan", plan, *output)
+    path = shell.file(tuning.reference.path)
+    return ("policytool", "migrate", path, *_words(tuning.options), *output)
+
+
+def _words(options: Options) -> Iterator[str]:
+    """Yield the options of ``migrate`` as they are typed."""
+    if options.to is not None:
+        yield from ("--to", options.to)
+    if options.include_exceptions:
+        yield "--include-exceptions"
+    if options.outputs is not Outputs.KEEP:
+        yield from ("--outputs", options.outputs.value)
+    if options.target_name is not None or options.target is not None:
+        yield from ("--target", options.target_name or options.target or "")
+    for one in options.assignments:
+        yield from ("--set", f"{one.pattern}={one.policy}")
+
+
+def _output(migration: Migration | None) -> tuple[str, ...]:
+    """Return the option for an output that does not have the default name."""
+    if migration is None or migration.target is None:
+        return ()
+    default = migration.source.with_name(default_name(migration.source, migration.plan.suffix))
+    target = display_path(migration.target)
+    return () if target == display_path(default) else ("-o", shell.file(target))
+
+
+def _plan(arguments: tuple[str, ...]) -> str | None:
+    """Return the file that the JSON report is written to, which ``--plan`` reads."""
+    values = [
+        word.removeprefix(f"{_REPORT}=") if word.startswith(f"{_REPORT}=") else after
+        for word, after in zip(arguments, (*arguments[1:], ""), strict=True)
+        if word == _REPORT or word.startswith(f"{_REPORT}=")
+    ]
+    files = [value.removeprefix(_JSON) for value in values if value.startswith(_JSON)]
+    return files[0] if files else None

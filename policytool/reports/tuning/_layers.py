@@ -1,0 +1,219 @@
+"""The layers that stay in float32 with the evidence, and those that are converted with a margin."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.tuning.objectives import TOLERANCE
+from policytool.numerics.tuning.results import Preference
+from policytool.releases.policy import policy_from_name
+from policytool.reports._words import bytes_words
+from policytool.reports.figures import HEADROOM, beyond, figure, many, share
+from policytool.reports.page import Cell, Column, Item, Listing, Row, Section, Tone
+from policytool.reports.sections import table_section
+from policytool.reports.tuning._objective import NOT_FINITE, allowed_error, times
+from policytool.support.shorten import join_and_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from policytool.numerics.tuning.results import Trial, TunedLayer, Tuning
+
+    Field = tuple[Column, Callable[[TunedLayer], Cell]]
+
+_NUMBER: Final = 9
+_LAYERS: Final = 10
+_NAMED: Final = 3
+"""Layers that are named of each reason; HTML and JSON name all."""
+
+_LEAST_FLUSHED: Final = 0.001
+_MS: Final = 1000
+
+
+def kept_section(tuning: Tuning) -> Iterator[Section]:
+    """Yield every layer that stays in float32, in the order of the model."""
+    if not tuning.kept:
+        return
+    fields = list(_kept_fields(tuning))
+    closest = " of the closest set" if tuning.best is None else ""
+    yield table_section(
+        f"layers in float32{closest}",
+        [column for column, _ in fields],
+        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in tuning.kept],
+        ["if converted: the limit of the objective is 1x; error: the largest error of an output"]
+        if any(layer.without is not None for layer in tuning.kept)
+        else [],
+    )
+
+
+def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
+    """Yield the converted layers, those with the smallest margin first."""
+    found = sorted(tuning.converted, key=lambda layer: -_used(tuning, layer))
+    shown = found if everything else found[:_LAYERS]
+    if not shown:
+        return
+    fields = list(_converted_fields(tuning))
+    more = len(found) - len(shown)
+    yield table_section(
+        "converted layers, smallest margin first",
+        [column for column, _ in fields],
+        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in shown],
+        [f"{many(more, 'more layer')} not shown; use --all-layers to show all"] if more else [],
+    )
+
+
+def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
+    """Yield the layers in float32 that were not tried, by reason."""
+    reasons: dict[str, list[str]] = {}
+    for path, reason in tuning.fixed.items():
+        reasons.setdefault(reason, []).append(path)
+    if reasons:
+        items = tuple(
+            Item(
+                text=f"{many(len(paths), 'layer')}: {reason}",
+                names=join_and_count(paths, None if everything else _NAMED),
+            )
+            for reason, paths in reasons.items()
+        )
+        yield Section(title="layers that were not tried", blocks=(Listing(items=items),))
+
+
+def _kept_fields(tuning: Tuning) -> Iterator[Field]:
+    trials = _trials_without(tuning)
+    yield from _names(Tone.CAUTION)
+    yield (
+        Column(title="if converted", minimum=12),
+        lambda layer: _excess(layer.without, "not tried"),
+    )
+    yield (
+        Column(title="error", minimum=_NUMBER, priority=2),
+        lambda layer: _trial_error(trials.get(layer.path)),
+    )
+    yield (
+        Column(title="reason", minimum=24, priority=1, is_beneath=True),
+        lambda layer: Cell(text="; ".join(_evidence(tuning, layer, trials.get(layer.path)))),
+    )
+
+
+def _converted_fields(tuning: Tuning) -> Iterator[Field]:
+    yield from _names(Tone.PLAIN)
+    yield Column(title="own error", minimum=_NUMBER), _own_error
+    yield Column(title="headroom", minimum=8), _headroom
+    yield (
+        Column(title="converted by itself", minimum=_NUMBER, priority=2),
+        lambda layer: _excess(layer.alone, ""),
+    )
+    if tuning.preference is not Preference.NONE:
+        title = "time" if tuning.preference is Preference.SPEED else "output size"
+        yield (
+            Column(title=f"float32 {title}", minimum=_NUMBER, priority=3),
+            lambda layer: Cell(text=_cost(layer, tuning.preference)),
+        )
+    yield (
+        Column(title="details", minimum=20, priority=1, is_beneath=True),
+        lambda layer: Cell(text="; ".join(_details(tuning, layer))),
+    )
+
+
+def _names(tone: Tone) -> Iterator[Field]:
+    yield (
+        Column(title="layer", minimum=20, is_name=True),
+        lambda layer: Cell(text=layer.path, tone=tone),
+    )
+    yield (
+        Column(title="class", minimum=10, priority=4),
+        lambda layer: Cell(text=layer.class_name, tone=Tone.DIM),
+    )
+
+
+def _trials_without(tuning: Tuning) -> dict[str, Trial]:
+    """Return, for each layer in float32, the trial that converts it and nothing else of them."""
+    kept = {layer.path for layer in tuning.kept}
+    found: dict[str, Trial] = {}
+    for trial in tuning.trials:
+        left_out = kept.difference(trial.kept)
+        if len(left_out) == 1 and kept.issuperset(trial.kept):
+            found[next(iter(left_out))] = trial
+    return found
+
+
+def _excess(value: float | None, missing: str) -> Cell:
+    if value is None:
+        return Cell(text=missing, tone=Tone.DIM)
+    if math.isinf(value):
+        return Cell(text=NOT_FINITE, tone=Tone.BAD)
+    return Cell(text=times(value), tone=Tone.BAD if value > 1 else Tone.PLAIN)
+
+
+def _trial_error(trial: Trial | None) -> Cell:
+    if trial is None or trial.failure is not None:
+        return Cell(text="")
+    return Cell(text=NOT_FINITE if trial.error is None else figure(trial.error))
+
+
+def _own_error(layer: TunedLayer) -> Cell:
+    if layer.error is None and not layer.is_finite:
+        return Cell(text=NOT_FINITE, tone=Tone.BAD)
+    return Cell(text=figure(layer.error))
+
+
+def _headroom(layer: TunedLayer) -> Cell:
+    if layer.headroom is None:
+        return Cell(text="")
+    tone = Tone.CAUTION if layer.headroom < HEADROOM else Tone.PLAIN
+    return Cell(text=f"{figure(layer.headroom)}x", tone=tone)
+
+
+def _cost(layer: TunedLayer, preference: Preference) -> str:
+    if layer.cost is None:
+        return ""
+    if preference is Preference.MEMORY:
+        return bytes_words(round(layer.cost))
+    return f"{figure(layer.cost)} s" if layer.cost >= 1 else f"{figure(_MS * layer.cost)} ms"
+
+
+def _evidence(tuning: Tuning, layer: TunedLayer, trial: Trial | None) -> Iterator[str]:
+    """Yield what goes wrong if a layer is converted."""
+    if trial is not None and trial.failure is not None:
+        yield f"the model fails to run: {trial.failure}"
+    yield from _overflow(tuning, layer)
+    if layer.error is not None:
+        yield f"own error {figure(layer.error)}"
+    if layer.is_finite and layer.headroom is not None and 1 <= layer.headroom < HEADROOM:
+        yield f"headroom {figure(layer.headroom)}x"
+    yield from _flushed(layer)
+    if layer.rule is not None:
+        yield f"migrate keeps it by rule: {layer.rule}"
+
+
+def _details(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
+    if layer.rule is not None:
+        yield f"converted although migrate keeps it by rule: {layer.rule}"
+    yield from _overflow(tuning, layer)
+    yield from _flushed(layer)
+
+
+def _overflow(tuning: Tuning, layer: TunedLayer) -> Iterator[str]:
+    """Yield why a layer's values leave the range of its dtype, if they do."""
+    dtype = policy_from_name(tuning.policy).compute_dtype or tuning.policy
+    if not layer.is_finite:
+        yield f"NaN or infinity in {dtype}"
+    yield from beyond([layer.largest], dtype)
+
+
+def _flushed(layer: TunedLayer) -> Iterator[str]:
+    if layer.flushed is not None and layer.flushed >= _LEAST_FLUSHED:
+        yield f"{share(layer.flushed)} of its values become zero"
+
+
+def _used(tuning: Tuning, layer: TunedLayer) -> float:
+    """Return how much of its margin a converted layer uses, by the measurement that shows most."""
+    if not layer.is_finite:
+        return math.inf
+    allowed = allowed_error(tuning.objective) or TOLERANCE
+    return max(
+        (layer.error or 0.0) / allowed,
+        1 / layer.headroom if layer.headroom else 0.0,
+        layer.alone or 0.0,
+    )

@@ -1,0 +1,153 @@
+"""What is asked of the tuned model, and how near a trial comes to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from policytool.numerics.tuning.objectives import GRADIENT_ERROR
+from policytool.reports.figures import figure, share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from policytool.numerics.tuning.objectives import Objective
+    from policytool.numerics.tuning.results import Trial, Tuning
+    from policytool.numerics.verdicts.task_metric import WantedMetric
+    from policytool.numerics.verdicts.tolerances import Tolerances
+
+_DIGITS: Final = 5
+NOT_FINITE: Final = "NaN/Inf"
+
+
+class _Reached(NamedTuple):
+    """A part of the objective, and what a trial reaches of it."""
+
+    text: str
+    is_met: bool
+
+
+def goals(tuning: Tuning) -> Iterator[str]:
+    """Yield the parts of the objective."""
+    objective = tuning.objective
+    if objective.tolerances is not None:
+        yield _tolerance_words(objective.tolerances)
+    else:
+        yield "no additional NaN or infinity in the outputs"
+    if objective.agreement is not None:
+        yield f"the same top-1 class in at least {share(objective.agreement)} of the rows"
+    if objective.metric is not None:
+        yield _metric_goal(tuning, objective.metric)
+    if objective.gradients:
+        yield (
+            f"finite gradients with a relative error of at most {figure(GRADIENT_ERROR)} at the "
+            "best loss scale"
+        )
+
+
+def allowed_error(objective: Objective) -> float | None:
+    """Return the relative error that is allowed of every output; None if there is no such one."""
+    given = objective.tolerances.given if objective.tolerances is not None else ()
+    return given[-1].value if given and all(one.pattern is None for one in given) else None
+
+
+def is_error_only(objective: Objective) -> bool:
+    """Return whether one relative error for all outputs is the whole objective."""
+    others = (objective.agreement, objective.metric, objective.gradients or None)
+    return allowed_error(objective) is not None and all(one is None for one in others)
+
+
+def reached(tuning: Tuning, trial: Trial) -> Iterator[str]:
+    """Yield what a trial reaches of each part of the objective."""
+    if trial.failure is not None:
+        yield f"the model fails to run: {trial.failure}"
+        return
+    found = list(_parts(tuning, trial))
+    yield from (one.text for one in found)
+    used = largest_excess(trial)
+    if used > 1 and all(one.is_met for one in found):
+        yield f"a row or channel of an output is at {times(used)} its limit"
+
+
+def largest_excess(trial: Trial) -> float:
+    """Return how many times the limit a trial uses, on the inputs of the search and the others."""
+    return max(trial.excess, trial.validation or 0.0)
+
+
+def times(excess: float) -> str:
+    """Return how many times the limit something uses."""
+    return f"{figure(excess)}x"
+
+
+def metric_value(value: float) -> str:
+    """Return a metric with the digits in which models differ."""
+    return f"{value:.{_DIGITS}g}"
+
+
+def _parts(tuning: Tuning, trial: Trial) -> Iterator[_Reached]:
+    objective = tuning.objective
+    if trial.error is None:
+        yield _Reached("the outputs contain NaN or infinity", is_met=False)
+    elif objective.tolerances is not None:
+        yield _error_part(objective, trial, trial.error)
+    if objective.agreement is not None and trial.agreement is not None:
+        yield _Reached(
+            f"top-1 agreement {share(trial.agreement)}, at least {share(objective.agreement)} "
+            "required",
+            is_met=trial.agreement >= objective.agreement,
+        )
+    if objective.metric is not None and trial.metric is not None:
+        yield _metric_part(tuning, objective.metric, trial.metric)
+    if objective.gradients and trial.gradient_error is not None:
+        yield _Reached(
+            f"gradient error {figure(trial.gradient_error)}, at most {figure(GRADIENT_ERROR)} "
+            "allowed",
+            is_met=trial.gradient_error <= GRADIENT_ERROR,
+        )
+    elif objective.gradients:
+        yield _Reached("gradients overflow at every loss scale", is_met=False)
+
+
+def _error_part(objective: Objective, trial: Trial, error: float) -> _Reached:
+    allowed = allowed_error(objective)
+    if allowed is not None:
+        return _Reached(
+            f"largest error {figure(error)}, at most {figure(allowed)} allowed",
+            is_met=error <= allowed,
+        )
+    used = largest_excess(trial)
+    limit = f", {times(used)} the limit" if _is_tolerance_only(objective) else ""
+    return _Reached(f"largest error {figure(error)}{limit}", is_met=not limit or used <= 1)
+
+
+def _is_tolerance_only(objective: Objective) -> bool:
+    return objective.agreement is None and objective.metric is None and not objective.gradients
+
+
+def _metric_part(tuning: Tuning, wanted: WantedMetric, value: float) -> _Reached:
+    found = tuning.metric
+    if found is None:
+        return _Reached(f"{wanted.metric} {metric_value(value)}", is_met=True)
+    worst = found.worst
+    return _Reached(
+        f"{found.name} {metric_value(value)} ({metric_value(worst.reference)} in float32), at most "
+        f"{figure(worst.max_drop)} worse allowed",
+        is_met=found.passed,
+    )
+
+
+def _metric_goal(tuning: Tuning, wanted: WantedMetric) -> str:
+    if tuning.metric is not None:
+        return f"{tuning.metric.name} at most {figure(tuning.metric.worst.max_drop)} worse"
+    drop = "than the default allows" if wanted.max_drop is None else f"by {figure(wanted.max_drop)}"
+    return f"{wanted.metric} no worse {drop}"
+
+
+def _tolerance_words(found: Tolerances) -> str:
+    plain = [one.value for one in found.given if one.pattern is None]
+    named = [one for one in found.given if one.pattern is not None]
+    if not named:
+        allowed = f"at most {figure(plain[-1])}" if plain else "within the default tolerance"
+        return f"relative error of each output {allowed}"
+    parts = [f"{figure(one.value)} for {one.pattern}" for one in named]
+    others = figure(plain[-1]) if plain else "the default tolerance"
+    return f"relative error at most {', '.join(parts)}, and {others} for the other outputs"
