@@ -36,6 +36,10 @@ COMMANDS: Final = {
         "policytool.cli.check_command",
         "Run a model under a policy and compare it with float32, layer by layer.",
     ),
+    "tune": (
+        "policytool.cli.tune_command",
+        "Find a minimal set of layers to keep in float32, and convert the others.",
+    ),
     "diff": (
         "policytool.cli.diff_command",
         "Compare two models, even across file formats and releases.",

@@ -194,6 +194,7 @@ def _tuning(
     seconds: float,
 ) -> Tuning:
     best, found = search.best, runs.candidates
+    shown = best or search.closest
     assert runs.first is not None  # noqa: S101  # the first trial was run
     return Tuning(
         policy=found.options.to or "",
@@ -209,6 +210,8 @@ def _tuning(
         resumed=resumed,
         best=best,
         closest=search.closest,
+        metric=runs.metrics.get(frozenset(shown.kept)) if shown is not None else None,
+        options=found.keeping(frozenset(best.kept)) if best is not None else None,
         reserve=1 - search.limit,
         ending=ending,
         is_minimum=search.is_minimum,

@@ -15,7 +15,12 @@ from policytool.commands.check_options import CheckOptions
 from policytool.commands.check_run import check_readable, reference_options
 from policytool.numerics import check_sides
 from policytool.numerics.check_results.checks import CheckSide
-from policytool.numerics.tuning.objectives import largest_error, objective_excess
+from policytool.numerics.tuning.objectives import (
+    gradient_error,
+    largest_error,
+    objective_excess,
+    smallest_agreement,
+)
 from policytool.numerics.tuning.results import Split, Trial
 from policytool.numerics.verdicts import answers
 from policytool.numerics.verdicts.tolerances import Tolerances
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from policytool.commands.tune_options import TuneOptions
     from policytool.formats.discovery import Input
     from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.task_metrics import TaskMetric
     from policytool.numerics.check_sides import CheckSource, PreparedSide
     from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidates import Candidates
@@ -94,6 +100,9 @@ class TrialRuns:
         self.split = Split.NONE
         self.first: CheckRun | None = None
         """The last run, of which device and inputs are those of all."""
+
+        self.metrics: dict[frozenset[str], TaskMetric] = {}
+        """The metric of the trials that were run, by the set."""
 
         self.versions: Mapping[str, str] = {}
         self._library = ""
@@ -171,11 +180,18 @@ class TrialRuns:
         found = [objective_excess(run, self.wanted.objective) for run in runs]
         errors = [largest_error(run) for run in runs]
         task = runs[0].verdict.metric
+        if task is not None:
+            self.metrics[kept] = task
+        shares = [smallest_agreement(run) for run in runs]
+        asks_agreement = self.wanted.objective.agreement is not None
+        gradients = runs[0].gradients
         return replace(
             self._trial(kept),
             excess=found[0],
             validation=found[1] if len(found) > 1 else None,
             error=None if None in errors else max(one for one in errors if one is not None),
+            agreement=min(one for one in shares if one is not None) if asks_agreement else None,
+            gradient_error=gradient_error(gradients) if gradients is not None else None,
             metric=task.worst.candidate if task is not None else None,
         )
 
@@ -197,6 +213,8 @@ class TrialRuns:
             excess=math.inf,
             validation=None,
             error=None,
+            agreement=None,
+            gradient_error=None,
             failure=failure,
         )
 

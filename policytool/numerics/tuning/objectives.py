@@ -114,6 +114,20 @@ def largest_error(run: CheckRun) -> float | None:
     return max(errors, default=0.0)
 
 
+def smallest_agreement(run: CheckRun) -> float | None:
+    """Return the smallest share of rows that agree, of all outputs that have classes."""
+    return min((one.top_1 for one in run.outputs if one.top_1 is not None), default=None)
+
+
+def gradient_error(gradients: Gradients) -> float | None:
+    """
+    Return the relative error of all gradients at the best loss scale that was tried; None if they
+    are finite at no scale.
+    """
+    totals = [trial.total for trial in gradients.trials]
+    return min((one.relative_error for one in totals if not one.overflow), default=None)
+
+
 def _outputs_excess(run: CheckRun, *, only_finite: bool) -> float:
     worst = 0.0
     for one in run.verdict.judgements:
@@ -127,13 +141,13 @@ def _outputs_excess(run: CheckRun, *, only_finite: bool) -> float:
 
 
 def _agreement_excess(run: CheckRun, wanted: float) -> float:
-    shares = [one.top_1 for one in run.outputs if one.top_1 is not None]
-    if not shares:
+    share = smallest_agreement(run)
+    if share is None:
         raise UsageError(
             "--agreement needs an output with a score for each class, which this model does not "
             "have; use --tolerance or --metric"
         )
-    return _ratio(1 - min(shares), 1 - wanted)
+    return _ratio(1 - share, 1 - wanted)
 
 
 def _metric_excess(metric: TaskMetric) -> float:
@@ -146,13 +160,10 @@ def _metric_excess(metric: TaskMetric) -> float:
 
 
 def _gradients_excess(gradients: Gradients) -> float:
-    """Return how far the gradients are off at the best loss scale that was tried."""
     if not gradients.trials:
         return 0.0
-    finite = [trial.total for trial in gradients.trials if not trial.total.overflow]
-    if not finite:
-        return math.inf
-    return _ratio(min(one.relative_error for one in finite), GRADIENT_ERROR)
+    error = gradient_error(gradients)
+    return math.inf if error is None else _ratio(error, GRADIENT_ERROR)
 
 
 def _ratio(used: float, allowed: float) -> float:

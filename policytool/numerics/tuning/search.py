@@ -42,7 +42,7 @@ _MANY_KEPT: Final = 6
 
 _GROUPS: Final = 16
 _ROUNDS: Final = 3
-"""How often the search may leave a larger reserve for other inputs."""
+"""After so many sets that fail on the validation inputs, the search uses these as well."""
 
 _SLACK: Final = 0.98
 
@@ -161,6 +161,7 @@ class Search:
                 ending = self._find()
                 if ending is Ending.IMPOSSIBLE or not self._needs_reserve():
                     return ending
+            self.uses_validation, self.limit = True, 1.0
             return self._find()
         except ExhaustedError as error:
             return error.ending
@@ -179,21 +180,16 @@ class Search:
 
     def _needs_reserve(self) -> bool:
         """
-        Return whether the set that was found may fail on other inputs, and ask for more of the next
-        one.
-
-        The errors on both halves of the inputs differ by chance; so much is added to the larger.
+        Return whether the set that was found fails on the validation inputs, and leave a reserve
+        for them: the share by which it fails.
         """
         best = self.best
-        if best is None or best.validation is None or self.uses_validation:
+        if best is None or best.validation is None or best.validation <= 1:
             return False
         if not math.isfinite(best.validation):
             self.uses_validation = True
-            return True
-        worst = max(best.excess, best.validation) + abs(best.excess - best.validation)
-        if worst <= 1:
-            return False
-        self.limit = _SLACK * min(self.limit, best.excess) / worst
+        else:
+            self.limit = _SLACK * min(self.limit, best.excess) / best.validation
         return True
 
     def excess(self, trial: Trial) -> float:
