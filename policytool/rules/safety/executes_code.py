@@ -13,9 +13,9 @@ even with ``safe_mode=True``. The rule does not analyze the code.
 The weights in a ``.keras`` archive can be a pickle (``model.weights.npz``), which executes code
 when it is loaded.
 
-TF 1.15 to 2.2 write YAML with tags that call Python classes. These classes only contain one value
-and are harmless, so the rule reports them as a note. policytool rejects all other tags. PyYAML 5.2
-and later cannot read files with these tags.
+TF 1.15 to 2.2 write YAML with tags that call Python classes. Each of these classes only stores a
+value and is harmless, so the rule reports them as a note. policytool rejects all other tags. PyYAML
+5.2 and later cannot read files with these tags.
 
 Sources: CVE-2024-3660, CVE-2025-9905, CVE-2026-12481; keras/src/layers/core/lambda_layer.py in
 Keras 3.15.1. With ``safe_mode=True``, Keras 3.6.0 and tf_keras 2.21.0 ran the Lambda layer in an
