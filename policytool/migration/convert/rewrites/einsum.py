@@ -49,7 +49,7 @@ def _close(unit: Unit, network: Network, situation: ConversionContext) -> Unit:
         )
         return unit
     if found.config[_SHAPE] != given:
-        situation.log.change("output-shape", unit, "unknown sizes in output_shape are replaced")
+        situation.log.change("output-shape", unit, "unknown sizes in output_shape are filled in")
     return found
 
 
