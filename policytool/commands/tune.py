@@ -78,7 +78,7 @@ def tune(
             return trial
 
         trials = Trials(run, wanted.budget, tuple(made.values()))
-        search = Search(_hints(check, found, measured, wanted), trials)
+        search = Search(_hints(check, found, measured, runs.times, wanted), trials)
         try:
             ending = search.run()
         except KeyboardInterrupt:
@@ -168,6 +168,7 @@ def _hints(
     check: Check | None,
     found: Candidates,
     measured: Mapping[str, LayerEvidence],
+    times: Mapping[str, float],
     wanted: TuneOptions,
 ) -> Hints:
     paths = found.paths
@@ -178,7 +179,7 @@ def _hints(
         groups=evidence.groups(paths),
         proposals=tuple(evidence.proposals(check, paths, found.rules)),
         losses=evidence.losses(check, paths),
-        costs=evidence.costs(measured, {}, wanted.preference),
+        costs=evidence.costs(measured, times, paths, wanted.preference),
     )
 
 

@@ -21,13 +21,14 @@ from policytool.numerics.tuning.objectives import (
     objective_excess,
     smallest_agreement,
 )
-from policytool.numerics.tuning.results import Split, Trial
+from policytool.numerics.tuning.results import Preference, Split, Trial
 from policytool.numerics.verdicts import answers
+from policytool.numerics.verdicts.file_names import file_paths
 from policytool.numerics.verdicts.tolerances import Tolerances
 from policytool.support.errors import ModelFileError, WorkerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from policytool.commands.tune_options import TuneOptions
@@ -105,6 +106,9 @@ class TrialRuns:
         """The metric of the trials that were run, by the set."""
 
         self.versions: Mapping[str, str] = {}
+        self.times: Mapping[str, float] = {}
+        """Seconds of each layer of the reference, if the preference needs them."""
+
         self._library = ""
         self._backend = "tensorflow"
         self._stack = ExitStack()
@@ -176,6 +180,7 @@ class TrialRuns:
         self.first = runs[0]
         self.split = Split.BATCHES if answer["split"] else Split.NONE
         self.versions = answer["versions"]
+        self.times = self._times(answer["times"])
         self._library, self._backend = answer["libraries"][0], answer["backends"][0]
         found = [objective_excess(run, self.wanted.objective) for run in runs]
         errors = [largest_error(run) for run in runs]
@@ -218,11 +223,22 @@ class TrialRuns:
             failure=failure,
         )
 
+    def _times(self, found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Return the times of layers by the paths that they have in the file."""
+        loaded = self.source.loaded
+        layers = loaded.layers if loaded is not None else ()
+        paths = file_paths(
+            [(one["path"], one["class_name"]) for one in found],
+            [(layer.path, layer.class_name) for layer in layers],
+        )
+        return {paths.get(one["path"], one["path"]): one["seconds"] for one in found}
+
     def _job(self, side: PreparedSide) -> dict[str, Any]:
         job = check_job((self.reference, side), self.source, self._options, self.tools)
         return {
             **job,
             "job": "trial",
             "token": self._token,
+            "times": self.wanted.preference is Preference.SPEED,
             "inputs": {**job["inputs"], "halves": True},
         }

@@ -90,14 +90,17 @@ def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
 
 
 def costs(
-    found: Mapping[str, LayerEvidence], times: Mapping[str, float], preference: Preference
+    found: Mapping[str, LayerEvidence],
+    times: Mapping[str, float],
+    paths: Iterable[str],
+    preference: Preference,
 ) -> dict[str, float]:
     """Return what each layer costs in float32 by a preference; nothing without one."""
     match preference:
         case Preference.MEMORY:
-            return {path: one.memory for path, one in found.items()}
+            return {path: found[path].memory if path in found else 0.0 for path in paths}
         case Preference.SPEED:
-            return dict(times)
+            return {path: times.get(path, 0.0) for path in paths}
     return {}
 
 

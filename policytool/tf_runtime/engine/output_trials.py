@@ -15,7 +15,7 @@ from ..feeding import inputs as fed
 from ..gradients import backward
 from ..library import Refused
 from ..sentences import sentence
-from . import extreme_batches, tensor_errors, top1_agreement
+from . import extreme_batches, layer_times, tensor_errors, top1_agreement
 from .call_pairs import Measured
 from .comparisons import Comparisons
 from .output_parts import Parts
@@ -72,6 +72,13 @@ class Trials:
             self._structure: Any = None
             self._function = self._traced_reference()
             self.batches = self._run_reference()
+            self.times = (
+                layer_times.layer_times(
+                    self.library, self.reference, self.fed.batches[0], sides.policies[0]
+                )
+                if self.job["times"]
+                else []
+            )
         count = len(self.batches[0].outputs)
         self.names = model_calls.output_names(self.reference, self._structure, count) or [
             str(place) for place in range(count)
@@ -104,6 +111,7 @@ class Trials:
             gradients = self._gradients(model, step)
             return {
                 "split": len(self.halves) > 1,
+                "times": self.times,
                 "versions": self.sides.versions(),
                 "libraries": [self.library.name] * 2,
                 "backends": [self.library.backend] * 2,
