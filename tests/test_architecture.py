@@ -354,7 +354,7 @@ def test_public_api_is_what_it_lists() -> None:
     """``policytool.__all__`` names what the package offers: typed functions, classes, a version."""
     public = {name: getattr(policytool, name) for name in policytool.__all__}
     functions = {name: one for name, one in public.items() if isinstance(one, FunctionType)}
-    assert [*functions] == ["audit", "check", "diff", "inspect", "migrate"]
+    assert [*functions] == ["audit", "check", "diff", "inspect", "migrate", "tune"]
     for function in functions.values():
         returned = inspect.signature(function).return_annotation
         assert isinstance(public[returned], type)

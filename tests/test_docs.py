@@ -168,7 +168,10 @@ def models(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(command, marks=SLOW if command.startswith("policytool check") else ())
+        pytest.param(
+            command,
+            marks=SLOW if command.startswith(("policytool check", "policytool tune")) else (),
+        )
         for command in sorted(set(commands()))
     ],
 )
@@ -180,7 +183,7 @@ def test_commands_of_the_readme_run(command: str, models: Path) -> None:
     What traces a model anew is planned here and run by the compatibility tests.
     """
     arguments = shlex.split(command)[1:] + ["--dry-run"] * ("--retrace" in command)
-    if arguments[0] == "check":
+    if arguments[0] in {"check", "tune"}:
         arguments += ["--python", tensorflow()]
     whole = [sys.executable, "-m", "policytool", *arguments]
     done = subprocess.run(
@@ -245,7 +248,7 @@ def test_python_of_its_page_runs(models: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not found, "".join(found)
 
 
-@pytest.mark.parametrize("function", ["audit", "check", "diff", "inspect", "migrate"])
+@pytest.mark.parametrize("function", ["audit", "check", "diff", "inspect", "migrate", "tune"])
 def test_every_option_in_python_is_on_its_page(function: str) -> None:
     """In the row of its function, but for those that every function has."""
     (row,) = re.findall(rf"^\| `{function}\(.*", PYTHON, re.MULTILINE)

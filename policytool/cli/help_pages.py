@@ -26,7 +26,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
         *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "required"),
         *("metric", "max_drop", "compare_to", "timing", "values", "agreement"),
     ),
-    "Search": ("prefer", "max_trials", "seconds", "resume"),
+    "Search": ("prefer", "max_trials", "time", "resume"),
     "TensorFlow": (
         *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
     ),

@@ -145,7 +145,6 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--time",
-    "seconds",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Begin no trial after this time, and use the best set found by then.",
@@ -199,7 +198,7 @@ def command(
     gradients: bool,
     prefer: str | None,
     max_trials: int,
-    seconds: float | None,
+    time: float | None,
     resume: Path | None,
     output: str | None,
     overwrite: bool,
@@ -251,7 +250,7 @@ def command(
         batch_size=batch_size,
         seed=seed,
         preference=as_preference(prefer),
-        budget=Budget(trials=max_trials, seconds=seconds),
+        budget=Budget(trials=max_trials, seconds=time),
         record=resume,
         device=device,
     )

@@ -12,6 +12,7 @@ from policytool.commands.check_run import measure
 from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.tune_run import TrialRuns, check_options, readable_source
 from policytool.formats import discovery
+from policytool.formats.rewriting.replacement import check_output
 from policytool.numerics.check_results.checks import CheckNote
 from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning import evidence
@@ -119,6 +120,10 @@ def tune_and_write(
     if planned.status is Status.BLOCKED:
         refusal = planned.plan.refusals[0]
         raise ModelFileError(model.display_path, refusal.code, refusal.message)
+    if destination.write and planned.target is not None:
+        check_output(
+            model.path, planned.target, model.display_path, overwrite=destination.overwrite
+        )
     tuning = tune(model, wanted, tools, report)
     if not tuning.passed or tuning.best is None:
         return tuning, None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,13 +19,16 @@ from policytool.support.files import opening
 from policytool.support.text import codec, jsontext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from policytool.commands.tune_options import TuneOptions
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.tuning.candidates import Candidates
 
 VERSION: Final = 1
+
+_SEARCH: Final = codec.reader(Mapping[str, str])
+_TRIALS: Final = codec.reader(tuple[Trial, ...])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,8 +57,8 @@ class Record:
             found, _ = jsontext.parse(text)
             if not isinstance(found, dict) or found["version"] != VERSION:
                 raise TypeError("expected an object")
-            search = codec.read(dict[str, str], found["search"])
-            trials = codec.read(tuple[Trial, ...], found["trials"])
+            search = _SEARCH(found["search"])
+            trials: tuple[Trial, ...] = _TRIALS(found["trials"])
         except (jsontext.JsonError, KeyError, TypeError, ValueError) as error:
             raise self._refused(
                 "not-a-record",

@@ -202,6 +202,20 @@ def _free_backup(place: OutputPlace) -> Path:
     return kept
 
 
+def check_output(source: Path, target: Path, shown: str, *, overwrite: bool) -> None:
+    """
+    Make sure that a rewritten copy of ``source`` may be called ``target``, before it is made.
+
+    :raises ModelFileError: if something of that name stays, or the directory cannot be read.
+    """
+    with report_failures(shown, target):
+        _check_target(
+            OutputPlace.of(
+                source, target, overwrite=overwrite, in_place=False, directory=source.is_dir()
+            )
+        )
+
+
 def _check_target(place: OutputPlace) -> None:
     target = place.target
     found = opening.find_status(target)

@@ -65,7 +65,7 @@ def tuned_policy(name: str | None) -> str:
     """
     if name is None:
         raise UsageError(
-            "tune requires the policy of the converted layers; add --to mixed_float16 or --to "
+            "the policy of the converted layers is missing; add --to mixed_float16 or --to "
             "mixed_bfloat16"
         )
     found = checked_policy(name, "--to")
@@ -108,8 +108,8 @@ def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Ca
     if not paths:
         raise UsageError(
             f"no layer of {loaded.document.path} would compute in 16 bits under --to {options.to}; "
-            "use a policy such as mixed_float16, and --include-exceptions to change layers with an "
-            "explicit policy"
+            "use --outputs follow to include output layers, or --include-exceptions to include "
+            "layers with an explicit policy"
         )
     return replace(
         found,

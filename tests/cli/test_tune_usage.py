@@ -1,0 +1,183 @@
+"""
+What ``tune`` refuses before TensorFlow is started: each with a sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.conftest import Ended, run
+from tests.helpers.small_models import dense, h5_model, sequential
+
+TO: Final = ("--to", "mixed_float16")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with a model in it and no TensorFlow at hand."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "none").mkdir()
+    (tmp_path / "two").mkdir()
+    for file in ("a.h5", "two/a.h5", "two/b.h5"):
+        h5_model(tmp_path / file, sequential(*map(dense, "abc")))
+    return tmp_path
+
+
+def tune(*arguments: str) -> Ended:
+    """
+    Run ``tune`` with an interpreter that does not exist: what gets as far as starting it fails with
+    ``no-python``.
+    """
+    return run("tune", *arguments, "--python", "no-such-python")
+
+
+def test_the_model_in_the_working_directory_is_tuned() -> None:
+    """Where none is named and there is one."""
+    Path("two/a.h5").unlink()
+    Path("two/b.h5").unlink()
+    ended = tune(*TO)
+    assert (ended.code, "[no-python]" in ended.err) == (3, True)
+
+
+def test_a_directory_with_several_models_needs_a_name() -> None:
+    """It lists them, and exits with 2."""
+    ended = tune("two", *TO)
+    assert ended.code == 2
+    assert "two/a.h5" in ended.err
+    assert "two/b.h5" in ended.err
+
+
+def test_a_directory_without_a_model_has_a_code_of_its_own() -> None:
+    """As for every command."""
+    ended = tune("none", *TO)
+    assert (ended.code, ended.err) == (4, "error: No model found.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "The policy of the converted layers is missing"),
+        (("--to", "float32"), "does not compute in 16 bits"),
+        (("--to", "mixed_flaot16"), "mixed_float16"),
+        ((*TO, "--tolerance", "-1"), "must be a number of at least 0"),
+        ((*TO, "--tolerance", "nan"), "must be a number of at least 0"),
+        ((*TO, "--agreement", "0"), "must be above 0 and at most 1"),
+        ((*TO, "--agreement", "1.5"), "must be above 0 and at most 1"),
+        ((*TO, "--agreement", "nan"), "must be above 0 and at most 1"),
+        ((*TO, "--agreement", "many"), "'many' is not a valid float"),
+        ((*TO, "--metric", "accuracy"), "--metric needs the labels of the inputs"),
+        ((*TO, "--labels", "y.npy"), "--labels needs a metric"),
+        ((*TO, "--labels", "y.npy", "--metric", "accuracy"), "Add --inputs"),
+        ((*TO, "--metric", "os:path", "--max-drop", "-1"), "--max-drop -1.0 must be a number"),
+        ((*TO, "--max-trials", "0"), "0 is not in the range x>=1"),
+        ((*TO, "--time", "0"), "0.0 is not in the range x>0"),
+        ((*TO, "--prefer", "both"), "'both' is not one of 'speed', 'memory'"),
+        ((*TO, "--set", "no/layer=float32"), "matches no layer"),
+        ((*TO, "--set", ".*=float32"), "No layer of a.h5 would compute in 16 bits"),
+        ((*TO, "-o", "-"), "models cannot be written to stdout"),
+        ((*TO, "-o", "a.keras"), "Use the file extension .h5"),
+    ],
+)
+def test_options_that_cannot_be(arguments: tuple[str, ...], told: str) -> None:
+    """Usage errors exit with 2 and name the option."""
+    ended = tune("a.h5", *arguments)
+    assert (ended.code, told in ended.err) == (2, True), ended.err
+
+
+@pytest.mark.parametrize(
+    "option", ["--inputs", "--labels", "--weights"], ids=lambda option: option.strip("-")
+)
+def test_a_file_that_is_not_there_is_told_at_once(option: str, place: Path) -> None:
+    """Before TensorFlow takes its seconds to start."""
+    (place / "x.npy").write_bytes(b"")
+    more = ("--inputs", "x.npy", "--metric", "accuracy") if option == "--labels" else ()
+    ended = tune("a.h5", *TO, *more, option, "nowhere.npy")
+    assert ended.code == 3
+    assert f"Check the path in {option}" in ended.err
+
+
+def test_an_output_that_exists_is_told_before_the_search(place: Path) -> None:
+    """The search may take hours, and its result could not be written."""
+    (place / "a.mixed_float16.h5").write_bytes(b"someone's")
+    ended = tune("a.h5", *TO)
+    assert ended.code == 3
+    assert "Use --overwrite to replace it" in ended.err
+    assert (place / "a.mixed_float16.h5").read_bytes() == b"someone's"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "not a record of `policytool tune --resume`"),
+        ("[]", "not a record of"),
+        ("{}", "not a record of"),
+        ('{"version": 2}', "not a record of"),
+        ('{"version": 1, "search": [], "trials": []}', "not a record of"),
+        ('{"version": 1, "search": {}, "trials": [{"kept": 1}]}', "not a record of"),
+        ('{"version": 1, "search": {}, "trials": []}', "belongs to a search with other options"),
+        ("[" * 10_000, "not a record of"),
+    ],
+)
+def test_a_record_of_something_else_is_left(text: str, told: str, place: Path) -> None:
+    """It may be somebody's file, so nothing is written to it."""
+    (place / "trials.json").write_text(text)
+    ended = tune("a.h5", *TO, "--resume", "trials.json")
+    assert (ended.code, told in ended.err) == (3, True), ended.err
+    assert (place / "trials.json").read_text() == text
+
+
+def test_a_record_does_not_replace_what_is_read(place: Path) -> None:
+    """Neither the model nor the inputs."""
+    (place / "x.npz").write_bytes(b"inputs")
+    for file in ("a.h5", "x.npz", "two/b.h5"):
+        before = (place / file).read_bytes()
+        ended = tune("a.h5", *TO, "--inputs", "x.npz", "--resume", file)
+        assert ended.code == 2, ended.err
+        assert (place / file).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        'inputs = "mod:f"',
+        'metric = "mod:f"',
+        'resume = "trials.json"',
+        'output = "elsewhere.h5"',
+        "overwrite = true",
+        "max-trials = 1",
+        "time = 1",
+        'tolerance = ["1"]',
+        "agreement = 0.1",
+        "keep-rules = true",
+        "gradients = true",
+        'prefer = "speed"',
+    ],
+)
+def test_a_found_settings_file_sets_no_search(setting: str, place: Path) -> None:
+    """Neither what runs, nor what is written, nor what counts as a result."""
+    (place / "policytool.toml").write_text(f"{setting}\n")
+    ended = tune("a.h5", *TO)
+    assert ended.code == 2
+    assert "--config" in ended.err
+
+
+def test_settings_that_the_user_names_set_a_search(place: Path) -> None:
+    """And ``--show-settings`` shows them."""
+    (place / "own.toml").write_text('max-trials = 7\nprefer = "speed"\nto = "mixed_bfloat16"\n')
+    ended = tune("a.h5", "--config", "own.toml", "--show-settings")
+    assert ended.code == 0, ended.err
+    assert "7" in next(line for line in ended.out.splitlines() if "max-trials" in line)
+    assert "speed" in next(line for line in ended.out.splitlines() if "prefer" in line)
+
+
+def test_a_failure_is_in_the_json_report() -> None:
+    """With no search and no plan."""
+    ended = tune("a.h5", *TO, "--format", "json")
+    found = json.loads(ended.out)
+    assert ended.code == 3
+    assert (found["tuning"], found["plans"]) == (None, [])
+    assert [one["code"] for one in found["failures"]] == ["no-python"]
