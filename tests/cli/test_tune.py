@@ -1,0 +1,188 @@
+"""``policytool tune`` with TensorFlow: what it writes, how it ends, and each objective."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+
+import policytool
+from tests.conftest import Ended, run, tensorflow
+from tests.helpers.marks import SLOW
+from tests.helpers.paths import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = SLOW
+
+RNN: Final = "rnn.keras"
+CLASSIFIER: Final = "classifier.keras"
+TIGHT: Final = ("--to", "mixed_float16", "--tolerance", "0.0006")
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with two models and inputs of the second."""
+    monkeypatch.chdir(tmp_path)
+    fixtures = ROOT / "fixtures/keras3.15"
+    shutil.copy(fixtures / "rnn_mixed.keras", RNN)
+    shutil.copy(fixtures / "global_mixed_float16.keras", CLASSIFIER)
+    rows = np.random.default_rng(0).normal(size=(30, 6)).astype("float32")
+    np.savez("x.npz", features=rows)
+    np.save("y.npy", np.arange(30) % 2)
+    return tmp_path
+
+
+def tune(*arguments: str) -> tuple[Ended, dict[str, Any]]:
+    """Run ``tune`` and return its JSON report as well."""
+    ended = run("tune", *arguments, "--python", tensorflow(), "--format", "json")
+    return ended, json.loads(ended.out)["tuning"] if ended.out else {}
+
+
+def policies(path: str) -> dict[str, str | None]:
+    """Return the policy of each layer of a file."""
+    return {layer.path: layer.policy for layer in policytool.inspect(path).layers}
+
+
+def test_the_written_model_has_the_set() -> None:
+    """Each removal was tried and fails, and the plan in the report writes the same model."""
+    ended, found = tune(RNN, *TIGHT, "-o", "tuned.keras", "--report", "json=report.json")
+    assert ended.code == 0, ended.err
+    kept = found["kept"]
+    assert 0 < len(kept) < len(found["layers"])
+    written = policies("tuned.keras")
+    for layer in found["layers"]:
+        wanted = "float32" if layer["path"] in kept else "mixed_float16"
+        assert written[layer["path"]] == wanted
+    excess = {frozenset(one["kept"]): one["excess"] for one in found["trials"]}
+    limit = 1 - found["reserve"]
+    assert excess[frozenset(kept)] <= limit
+    assert all(excess[frozenset(kept) - {path}] > limit for path in kept)
+    ended = run("migrate", "--plan", "report.json", RNN, "-o", "planned.keras")
+    assert ended.code == 0, ended.err
+    assert policies("planned.keras") == written
+    ended = run("check", "tuned.keras", "--tolerance", "0.0006", "--python", tensorflow())
+    assert ended.code == 0, ended.err
+
+
+def test_the_same_search_has_the_same_result() -> None:
+    """With the same seed and the same budget."""
+    found = [tune(RNN, *TIGHT, "--max-trials", "12", "--dry-run")[1] for _ in range(2)]
+    for one in found:
+        del one["seconds"]
+    assert found[0] == found[1]
+
+
+def test_nothing_has_to_stay_in_float32() -> None:
+    """Two trials are enough, and layers with a rule are converted."""
+    ended, found = tune(CLASSIFIER, "--to", "float16", "--outputs", "follow", "--dry-run")
+    assert ended.code == 0, ended.err
+    assert (found["kept"], len(found["trials"]), found["ending"]) == ([], 2, "minimal")
+
+
+def test_no_set_is_found_within_the_budget(place: Path) -> None:
+    """Nothing is written, and the closest set is reported with its error."""
+    tight = ("--to", "mixed_bfloat16", "--tolerance", "0.0001", "--include-exceptions")
+    ended, found = tune(CLASSIFIER, *tight, "--max-trials", "2", "--set", ".*dense.*=bfloat16")
+    assert ended.code == 1, ended.err
+    assert found["best"] is None
+    assert found["closest"]["excess"] > 1
+    assert sorted(path.name for path in place.iterdir() if "bfloat16" in path.name) == []
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        ("--agreement", "1"),
+        ("--labels", "y.npy", "--metric", "accuracy", "--max-drop", "0"),
+        ("--metric", "own:distance", "--max-drop", "0.01"),
+        ("--tolerance", "0.01", "--gradients"),
+        ("--tolerance", "0.01", "--prefer", "speed"),
+        ("--tolerance", "0.0001", "--prefer", "memory"),
+    ],
+    ids=" ".join,
+)
+def test_objectives(objective: tuple[str, ...], place: Path) -> None:
+    """Each of them is met by the model that is written."""
+    (place / "own.py").write_text(
+        "import numpy as np\n"
+        "def distance(labels, predictions):\n"
+        "    return float(np.abs(labels - predictions).max())\n"
+        "distance.higher_is_better = False\n"
+    )
+    inputs = ("--inputs", "x.npz", "--to", "mixed_bfloat16", "--include-exceptions")
+    ended, found = tune(CLASSIFIER, *inputs, *objective, "-o", "out.keras")
+    assert ended.code == 0, ended.err
+    assert found["split"] == "batches"
+    assert found["best"]["excess"] <= 1
+    assert found["best"]["validation"] <= 1
+    assert (place / "out.keras").is_file()
+
+
+def test_a_search_is_interrupted_and_resumed(place: Path) -> None:
+    """Ctrl-C writes the best set so far; the record continues the search, for this one alone."""
+    command = [sys.executable, "-m", "policytool", "tune", RNN, *TIGHT, "--python", tensorflow()]
+    command += ["--resume", "trials.json", "-o", "first.keras", "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        record = place / "trials.json"
+        end = time.monotonic() + 120
+        while time.monotonic() < end and not (
+            record.exists() and len(json.loads(record.read_text())["trials"]) > 3
+        ):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    found = json.loads(out)["tuning"]
+    assert found["ending"] == "interrupted"
+    kept = {path for path, policy in policies("first.keras").items() if policy == "float32"}
+    assert kept >= set(found["kept"])
+    done = len(json.loads(record.read_text())["trials"])
+    ended, resumed = tune(RNN, *TIGHT, "--resume", "trials.json", "-o", "second.keras")
+    assert ended.code == 0, ended.err
+    assert resumed["resumed"] == done
+    assert len(resumed["kept"]) <= len(found["kept"])
+    other = ("--to", "mixed_float16", "--tolerance", "0.5", "--resume", "trials.json")
+    ended = run("tune", RNN, *other, "--python", tensorflow())
+    assert ended.code == 3
+    assert "belongs to a search with other options" in ended.err
+
+
+def test_time_ends_a_search() -> None:
+    """The best set by then counts."""
+    ended, found = tune(RNN, *TIGHT, "--time", "0.001", "--dry-run")
+    assert ended.code == 0, ended.err
+    assert found["ending"] == "time"
+    assert len(found["kept"]) == len(found["layers"])
+
+
+def test_a_saved_model_is_exported_again(place: Path) -> None:
+    """So that its graph follows the policies."""
+    shutil.copytree(ROOT / "fixtures/tf2.5/global_mixed_float16", place / "exported")
+    options = ("--to", "mixed_bfloat16", "--tolerance", "0.1", "-o", "tuned")
+    ended, found = tune("exported", *options)
+    assert ended.code == 0, ended.err
+    assert (place / "tuned/saved_model.pb").is_file()
+    assert found["reference"]["library"].startswith("tf_keras")
+
+
+def test_python_returns_the_search(place: Path) -> None:
+    """As the command does."""
+    found = policytool.tune(
+        RNN, to="mixed_float16", tolerance=0.0006, output="out.keras", python=tensorflow()
+    )
+    assert found.passed
+    assert found.output is not None
+    assert found.output.name == "out.keras"
+    assert set(found.kept) <= {layer.path for layer in found.layers}
+    assert len(repr(found)) <= 200
+    assert found.to_dict()["plans"]
+    assert (place / "out.keras").is_file()
