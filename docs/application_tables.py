@@ -21,9 +21,9 @@ _TITLE: Final = """# The models of keras.applications
 writes. Each model has random weights, inputs of 96 x 96 pixels, 10 classes, and no final
 activation. As in a trained model, batch normalization layers use small scale factors and the
 statistics of their inputs; otherwise, rounding errors in the deepest models grow as large as the
-outputs. Each model is saved as HDF5 and as `.keras`. If the release that saved the file can load it
-again with the same predictions, the file is converted for the other library, which then makes
-predictions with the result.
+outputs. Each model is saved as HDF5 and as `.keras`. If the release that saved a file can load it
+again with the same predictions, policytool converts the file for the other library, which loads the
+result and makes predictions.
 
 The cells show the largest difference between the logits, in [ulp](glossary.md) of the largest
 logit. The column *own* shows the effect of rounding: the difference within one release when oneDNN

@@ -84,8 +84,8 @@ were written. *Only NAME.bak*: the run stopped between the two renames of a dire
 directory removes the hidden files that a killed process left.
 
 The last table shows the number of runs for each operation. If two processes write several files,
-SIGKILL is the only fault, because the order of system calls varies. The tests do not simulate power
-failures, so they do not cover the behavior of the disk.
+SIGKILL is the only injected fault, because the order of system calls varies. The tests do not
+simulate power failures, so they do not cover the behavior of the disk.
 """
 
 

@@ -76,7 +76,7 @@ def fuzzing_page() -> str:
         "",
         (
             "A separate grammar generates models to test the allow-list of `check`, `--verify` "
-            "and `--retrace`. It uses every class and argument that releases write. Wherever"
+            "and `--retrace`. It uses every class and argument that any release writes. Wherever"
         ),
         (
             "Keras looks up a name, the grammar inserts functions, classes, modules, paths and "
@@ -92,7 +92,7 @@ def fuzzing_page() -> str:
         ),
         (
             "must not open and a directory that they must not write to. They may open files, "
-            "start processes and open connections only if they also do so for any other model."
+            "start processes and open connections only if they do the same for every other model."
         ),
         "",
         "## Totals",

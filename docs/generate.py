@@ -84,8 +84,8 @@ def policies_page() -> str:
         known = policy.policy_from_name(name)
         life = policy.lifecycle(known)
         dtypes = (
-            known.compute_dtype or "dtype of the first input",
-            known.variable_dtype or "dtype of the first input",
+            known.compute_dtype or "the dtype of the first input",
+            known.variable_dtype or "the dtype of the first input",
         )
         cells = (f"`{name}`", *dtypes, life.introduced, life.removed, life.replacement)
         lines.append("| " + " | ".join(cell or "" for cell in cells) + " |")
@@ -105,7 +105,7 @@ def policies_page() -> str:
 def compatibility_page() -> str:
     """Return the table of what refuses what as Markdown."""
     lines = [
-        "# Which release loads which file",
+        "# Which releases load which files",
         "",
         (
             "`make docs` generates this page from "
@@ -253,7 +253,7 @@ def migrated_page() -> str:
     before, after = outcomes("loads.json"), outcomes("loads_migrated.json")
     loaders = [loader for loader in LOADERS if LOADERS.index(loader) >= LOADERS.index("tf2.3")]
     lines = [
-        "# Files that load before and after migrate",
+        "# Files that load before and after migration",
         "",
         (
             "`make docs` generates this page from `fixtures/loads.json` and "

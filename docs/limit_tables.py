@@ -37,8 +37,8 @@ def limits_page() -> str:
             "variable `POLICYTOOL_LIMIT`. The limit also applies to the processes that `--jobs`"
         ),
         (
-            "starts. The settings key `limit` works only in a file that is set with "
-            "`--config`: an automatically found file cannot set limits."
+            "starts. The settings key `limit` works only in a file specified with "
+            "`--config`: a settings file found automatically cannot set limits."
         ),
         (
             "A file that exceeds a limit causes an error with exit code 3. The message shows "

@@ -27,6 +27,7 @@ _COLUMNS: Final = {
     "NO WAY BACK": "cannot be converted back",
 }
 _LONGEST: Final = 160
+_RECORDED: Final = 200  # characters of a reason that the record keeps
 
 Entry = dict[str, Any]
 
@@ -70,12 +71,14 @@ def _refusals(library: str, found: Entry) -> Iterator[str]:
     for code, count in counts.most_common():
         example = next(one for one in refused if one["word"].endswith(f": {code}"))
         reason = example["reason"].rpartition(f"{example['reason'].partition(': ')[0]}: ")[2]
+        if len(example["reason"]) == _RECORDED:
+            reason = f"{reason.rpartition(' ')[0]}..."
         yield row((_LIBRARIES[library], f"`{code}`", str(count), prose(_short(reason))))
 
 
 def _short(reason: str) -> str:
-    """Return a reason that ends at a word; the record cuts reasons off."""
-    return textwrap.shorten(f"{reason} ", _LONGEST, placeholder="...")
+    """Return the problem without the suggestion, ending at a word."""
+    return textwrap.shorten(reason.partition("; ")[0], _LONGEST, placeholder="...")
 
 
 def _word(one: Entry) -> str:

@@ -16,7 +16,7 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "Policy": (
         *("to", "set", "include_exceptions", "outputs", "loss_scale", "optimizer", "target"),
-        *("list_targets", "allow_weight_rewrite", "retrace"),
+        *("list_targets", "allow_weight_rewrite", "retrace", "keep_rules"),
     ),
     "Fix": ("fix", "unsafe_fixes"),
     "Output": ("output", "in_place", "plan", "dry_run", "diff", "check"),
@@ -24,8 +24,9 @@ _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Input": ("inputs", "labels", "batches", "batch_size", "seed", "save_inputs"),
     "Measurement": (
         *("reference", "isolated", "gradients", "tf32", "deterministic", "tolerance", "required"),
-        *("metric", "max_drop", "compare_to", "timing", "values"),
+        *("metric", "max_drop", "compare_to", "timing", "values", "agreement"),
     ),
+    "Search": ("prefer", "max_trials", "seconds", "resume"),
     "TensorFlow": (
         *("verify", "custom_objects", "python", "timeout", "memory_limit", "list_devices"),
     ),
@@ -42,6 +43,8 @@ _MOVED: Final[Mapping[tuple[str, str], str]] = {
     ("check", "device"): "TensorFlow",
     ("check", "weights"): "Input",
     ("check", "reference"): "Policy",
+    ("tune", "device"): "TensorFlow",
+    ("tune", "weights"): "Input",
 }
 """Options that mean something else in a command, and their group in it."""
 
@@ -79,6 +82,21 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         (
             "policytool check model.h5 --to mixed_float16 --compare-to before.json",
             "find regressions since an earlier check",
+        ),
+    ),
+    "tune": (
+        ("policytool tune model.keras --to mixed_float16 --inputs data.npz", "use your own inputs"),
+        (
+            "policytool tune model.keras --to mixed_float16 --tolerance 0.001 --dry-run",
+            "search with synthetic inputs without writing",
+        ),
+        (
+            "policytool tune model.h5 --to float16 --inputs x.npy --labels y.npy --metric accuracy",
+            "keep the accuracy",
+        ),
+        (
+            "policytool tune model.keras --to mixed_float16 --inputs data.npz --resume trials.json",
+            "continue an interrupted search",
         ),
     ),
     "diff": (
@@ -130,6 +148,13 @@ _CODES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("1", "an error exceeds its tolerance, the metric is worse, or there is a regression"),
         _USAGE,
         _FAILURE,
+        _NO_MODEL,
+    ),
+    "tune": (
+        ("0", "a set of layers meets the objective"),
+        ("1", "no set of layers was found that meets the objective"),
+        _USAGE,
+        ("3", "the model could not be read, run or written"),
         _NO_MODEL,
     ),
     "diff": (("0", "the models are equal"), ("1", "the models differ"), _USAGE, _FAILURE),

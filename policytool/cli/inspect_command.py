@@ -134,5 +134,5 @@ def _check_policy(only: str) -> None:
         policy.policy_from_name(only)
     except PolicyNameError as error:
         raise UsageError(
-            f"--only {only!r} is not deprecated, mixed or a policy: {error}"
+            f"--only must be deprecated, mixed or a policy, not {only!r}: {error}"
         ) from error

@@ -24,7 +24,9 @@ def command(
     color: str,
 ) -> int:
     """
-    List the limits for reading files, with reasons. Raise a limit with --limit NAME=VALUE.
+    List the limits for reading files and the reason for each limit.
+
+    Raise a limit with --limit NAME=VALUE.
     """
     view = options.view(color)
     if format == "json":

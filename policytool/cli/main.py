@@ -36,6 +36,10 @@ COMMANDS: Final = {
         "policytool.cli.check_command",
         "Run a model under a policy and compare it with float32, layer by layer.",
     ),
+    "tune": (
+        "policytool.cli.tune_command",
+        "Find a minimal set of layers to keep in float32, and convert the others.",
+    ),
     "diff": (
         "policytool.cli.diff_command",
         "Compare two models, even across file formats and releases.",
@@ -46,11 +50,11 @@ COMMANDS: Final = {
     ),
     "rules": (
         "policytool.cli.rules_command",
-        "Explain the audit rules, with reasons and sources.",
+        "List the audit rules, or explain one of them.",
     ),
     "limits": (
         "policytool.cli.limits_command",
-        "List the limits for reading files, which --limit can raise.",
+        "List the limits for reading files.",
     ),
     "completion": (
         "policytool.cli.completion_command",

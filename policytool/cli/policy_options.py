@@ -25,8 +25,8 @@ _OPTIONS: Final = (
         "set",
         multiple=True,
         metavar="PATTERN=POLICY",
-        help="Set the policy of matching layers. PATTERN is a path, or a regular expression for "
-        "the full path.",
+        help="Set the policy of matching layers. PATTERN is a layer path, or a regular "
+        "expression that matches the full path.",
     ),
     click.option(
         "--include-exceptions",

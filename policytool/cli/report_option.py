@@ -190,7 +190,7 @@ def _write_directory(option: str, path: Path, texts: Mapping[str, str]) -> list[
     A link there is replaced: the user did not choose the names.
     """
     if _is_model(path):  # a migration may have made it one
-        return [f"{option} would write into a model, and was not written"]
+        return [f"{option} was not written because it would write into a model"]
     for name, text in texts.items():
         try:
             path.mkdir(exist_ok=True)
@@ -219,7 +219,7 @@ def write_text(option: str, path: Path, text: str) -> list[str]:
 
     def refuse_model() -> None:
         if _is_model(path):  # a migration, or someone else, may have made it one
-            raise ReportError(f"{option} would replace a model, and was not written")
+            raise ReportError(f"{option} was not written because it would replace a model")
 
     try:
         _write(path, text.encode("utf-8", "backslashreplace"), refuse_model)

@@ -42,7 +42,8 @@ def command(
     color: str,
 ) -> int:
     """
-    List the audit rules, or explain one RULE (ID or name) with reasons, sources and an example.
+    List the audit rules, or explain one RULE (ID or name) with its rationale, sources and an
+    example.
     """
     found = rules.RULES if rule is None else (rule_from_text(rule),)
     view = options.view(color)

@@ -87,8 +87,8 @@ verify_option: Final = click.option(
     default=AUTO,
     envvar="POLICYTOOL_VERIFY",
     show_default="with --target, if TensorFlow can load the model",
-    help="Compare predictions before and after the change with TensorFlow, and write the result "
-    "only if they agree within the tolerance.",
+    help="Run TensorFlow to compare predictions before and after the change, and write the "
+    "result only if they agree within the tolerance.",
 )
 
 

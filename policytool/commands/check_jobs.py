@@ -93,7 +93,7 @@ def _metric_job(wanted: WantedMetric) -> dict[str, Any]:
     """Return what a job says of the task's own metric."""
     is_function = isinstance(wanted.metric, UserFunction)
     return {
-        "labels": str(wanted.labels.resolve()),
+        "labels": str(wanted.labels.resolve()) if wanted.labels is not None else None,
         "name": None if is_function else wanted.metric,
         "function": str(wanted.metric) if is_function else None,
         "directory": str(Path.cwd()),

@@ -61,7 +61,7 @@ def measure(
     :raises UsageError: for options that contradict the model or each other.
     :raises WorkerError: where the child process cannot do it.
     """
-    _check_readable(wanted)
+    check_readable(wanted)
     if lost := crash_guard.split():
         raise ModelFileError(lost.path, lost.code, lost.message)
     crash_guard.about(model.display_path, _LOST)
@@ -81,7 +81,7 @@ def measure(
                 tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
             )
         )
-        reference = _reference_options(first, wanted, two=other is not None)
+        reference = reference_options(first, wanted, two=other is not None)
         sides = [
             check_sides.prepare_side(
                 first,
@@ -111,7 +111,7 @@ def measure(
         return Measured(check=found, candidate=sides[1].loaded)
 
 
-def _check_readable(wanted: CheckOptions) -> None:
+def check_readable(wanted: CheckOptions) -> None:
     """
     Make sure that the child can read the files that it reads, before it takes its seconds to start;
     of a checkpoint the name without its suffix is enough.
@@ -144,7 +144,7 @@ def _check_readable(wanted: CheckOptions) -> None:
             ) from error
 
 
-def _reference_options(source: CheckSource, wanted: CheckOptions, *, two: bool) -> Options:
+def reference_options(source: CheckSource, wanted: CheckOptions, *, two: bool) -> Options:
     """
     Return what the reference's policies are to be: those asked for, else float32 for every layer,
     or float64 where the file has that.

@@ -58,14 +58,14 @@ def try_diff(a: str, b: str, *, values: bool = True, layer: str | None = None) -
     sides: list[_Read] = []
     failures: list[Failure] = []
     for path in (a, b):
-        crash_guard.about(path, "could not be read: the process that read it {how}")
+        crash_guard.about(path, "could not be read: the worker process {how}")
         try:
             sides.append(_read(path))
         except ModelFileError as error:
             failures.append(Failure(path=error.path, code=error.code, message=error.message))
     if failures:
         return DiffOutcome(failures=tuple(failures))
-    crash_guard.about(f"{a} or {b}", "could not be compared: the process that compared them {how}")
+    crash_guard.about(f"{a} or {b}", "could not be compared: the worker process {how}")
     try:
         return DiffOutcome(comparison=_compare_sides(sides, values=values, layer=layer))
     except ModelFileError as error:

@@ -201,8 +201,8 @@ def _check(document: Document, plan: Plan) -> None:
             raise ModelFileError(
                 document.path,
                 "plan-stale",
-                f"does not store {'/'.join(cast.tensor)} as {cast.before}, which the plan "
-                "requires; run again with --dry-run",
+                f"does not store {'/'.join(cast.tensor)} as {cast.before}, the dtype that the "
+                "plan expects; run again with --dry-run",
             )
     for slot in plan.state or ():
         if slot.source is not None and slot.source not in stored:
@@ -235,8 +235,8 @@ def _check_policies(before: Model, after: Model) -> None:
         raise ModelFileError(
             before.path,
             "plan-invalid",
-            f"has a plan that was edited: it contains an unknown policy for {lost}; run "
-            "again with --dry-run",
+            f"the plan was edited and contains an unknown policy for {lost}; run again with "
+            "--dry-run",
         )
 
 

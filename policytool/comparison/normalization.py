@@ -40,7 +40,7 @@ RULES: Final = (
     (
         "names",
         (
-            "an object without a config and a serialized function equal their bare names: "
+            "an object without a config, or a serialized function, equals its bare name: "
             "`{class_name: function, config: relu}` equals `relu`"
         ),
     ),
@@ -55,11 +55,11 @@ RULES: Final = (
     (
         "initializers",
         (
-            "Glorot, He and Lecun initializers equal the equivalent `VarianceScaling` that "
-            "standalone Keras wrote; a missing `dtype` equals float32"
+            "Glorot, He and Lecun initializers equal the corresponding `VarianceScaling` "
+            "initializers that standalone Keras wrote; a missing `dtype` equals float32"
         ),
     ),
-    ("policies", "a policy equals its name in any format, unless it has a loss scale"),
+    ("policies", "a policy in any format equals its bare name, unless it has a loss scale"),
     (
         "sequences",
         (
@@ -91,8 +91,9 @@ RULES: Final = (
     (
         "derived",
         (
-            "a key that only one file contains is ignored if its value follows from the rest of "
-            "the model, such as `build_input_shape` or the `query_shape` of an attention layer"
+            "a key that only one file contains is ignored if its value can be derived from the "
+            "rest of the model, such as `build_input_shape` or the `query_shape` of an attention "
+            "layer"
         ),
     ),
     (

@@ -45,8 +45,8 @@ def of(a: ComparedModel, b: ComparedModel, layers: Sequence[LayerPair]) -> Itera
     if _computes_alike(a, b, layers):
         yield ComparisonNote(
             code="traced-alike",
-            message="policies differ, but the traced dtypes of the layers do not, so a server "
-            "that runs the graphs behaves identically",
+            message="policies differ, but the traced dtypes of the layers do not, so the "
+            "models behave identically on servers that run the graphs",
         )
     yield from _unlisted_layers(layers)
     if (

@@ -52,7 +52,7 @@ _NOT_RUN: Final = {
         "--weights"
     ),
     "keras-metadata": (
-        "is metadata without weights and without a graph; specify the SavedModel's directory"
+        "contains only metadata, without weights or a graph; specify the SavedModel's directory"
     ),
     "tfjs": "is a TensorFlow.js model, which Keras cannot run; convert it to HDF5 first",
 }

@@ -123,15 +123,15 @@ class Reexport:
             yield Note(severity=NoteSeverity.NOTE, code="no-traces", message=message)
         if self.load_under not in {None, "float32"}:
             message = (
-                "its custom classes build layers with the global policy; call "
-                f"mixed_precision.set_global_policy({self.load_under!r}) before you load it"
+                "custom classes in the model build layers with the global policy; call "
+                f"mixed_precision.set_global_policy({self.load_under!r}) before you load the model"
             )
             yield Note(severity=NoteSeverity.WARNING, code="load-under-policy", message=message)
         for text in self.held.otherwise:
             yield Note(
                 severity=NoteSeverity.WARNING,
                 code="library-decides",
-                message=f"{text}: the layer that contains it sets this policy, and the release "
+                message=f"{text}: the layer that contains it sets this policy, but the release "
                 "that wrote the file set a different one",
             )
         for text in self.held.retyped:
@@ -143,7 +143,7 @@ class Reexport:
         if self.optimizer is not None and self.optimizer["lost"]:
             message = (
                 f"{self.optimizer['lost']} values of the optimizer state do not match the "
-                "optimizer that the library builds and are reset"
+                "optimizer that the library builds, so they are reset"
             )
             yield Note(severity=NoteSeverity.WARNING, code="optimizer-state-lost", message=message)
 

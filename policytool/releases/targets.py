@@ -62,7 +62,7 @@ def target(name: str) -> str:
     found = _ALIASES.get(name, name)
     if name in _BETWEEN:
         raise UsageError(
-            f"--target {name} was not tested; use {_BETWEEN[name].id}, the newest tested "
+            f"--target {name} has not been tested; use {_BETWEEN[name].id}, the newest tested "
             "release before it"
         )
     if found not in LOADERS:
@@ -94,7 +94,7 @@ def running_release(name: str | None) -> str | None:
 def stand_ins(targets: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence for each target that was not measured: what is said of it instead."""
     return tuple(
-        f"{release_name(name)} was not tested, so the results are those of "
+        f"{release_name(name)} has not been tested, so the results are for "
         f"{release_name(_BETWEEN[name].id)}"
         for name in targets
         if name in _BETWEEN

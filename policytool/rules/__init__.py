@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from policytool.rules.finding import Finding
 
 FAMILIES: Final = {
-    "PT1": ("formats", "how policies are written", formats.RULES),
-    "PT2": ("training", "how training continues after loading", training.RULES),
+    "PT1": ("formats", "formats of stored policies", formats.RULES),
+    "PT2": ("training", "changes in training after loading", training.RULES),
     "PT3": ("numerics", "overflow, underflow and rounding", numerics.RULES),
     "PT4": ("consistency", "declared and stored properties", consistency.RULES),
-    "PT5": ("loading", "which releases load the model", loading.RULES),
+    "PT5": ("loading", "compatibility with releases", loading.RULES),
     "PT6": ("safety", "effects on the machine that loads the model", safety.RULES),
 }
 """The beginning of the ids to the family's name, what it is about, and its rules."""

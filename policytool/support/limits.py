@@ -123,7 +123,7 @@ YAML_BYTES: Final = Limit(
     "yaml-bytes",
     8 * 2**20,
     BYTES,
-    "Parsing YAML of this size takes 15 seconds, twenty times longer than JSON. The "
+    "Parsing YAML of this size takes 15 seconds, twenty times as long as JSON. The "
     "EfficientNetV2-L config is 1 MB.",
 )
 YAML_VALUES: Final = Limit(
@@ -137,9 +137,9 @@ JSON_VALUES: Final = Limit(
     "json-values",
     5_000_000,
     "values",
-    "The number of values is derived from brackets and commas. Each value needs up to a "
-    "hundred bytes of memory. The EfficientNetV2-L config has 60,000 values. Vocabularies in "
-    "configs have up to a million entries.",
+    "policytool counts brackets and commas to estimate the number of values. Each value needs "
+    "up to a hundred bytes of memory. The EfficientNetV2-L config has 60,000 values. "
+    "Vocabularies in configs have up to a million entries.",
 )
 LAYERS: Final = Limit(
     "layers",
@@ -158,7 +158,7 @@ PATH_CHARACTERS: Final = Limit(
     "path-characters",
     64 * 2**20,
     "characters",
-    "Total length of the paths of all layers, or of all links in HDF5 groups. Each path "
+    "Total length of all layer paths, or of all link paths in HDF5 groups. Each path "
     "repeats the names of its parents. The paths in EfficientNetV2-L have 50,000 characters "
     "in total.",
 )
@@ -166,7 +166,7 @@ LAYER_DEPTH: Final = Limit(
     "layer-depth",
     60,
     "levels",
-    "Nesting depth of layers in the objects of a SavedModel. Real models stay below 10.",
+    "Nesting depth of layer objects in a SavedModel. Real models stay below 10.",
     fixed="the maximum that Python's limit of 1,000 nested calls allows",
 )
 H5_OBJECTS: Final = Limit(
@@ -272,8 +272,8 @@ TRACE_STEPS: Final = Limit(
     "trace-steps",
     10_000_000,
     "steps",
-    "Number of steps when policytool follows the ops of a SavedModel's entry points, including "
-    "their inputs, calls and scopes. Each op counts once for each call. EfficientNetV2-L needs "
+    "Number of steps needed to follow the ops of a SavedModel's entry points, including their "
+    "inputs, calls and scopes. Each op counts once for each call. EfficientNetV2-L needs "
     "about 100,000.",
 )
 SCOPE_DEPTH: Final = Limit(
@@ -353,8 +353,8 @@ PIPE_SECONDS: Final = Limit(
     "pipe-seconds",
     10,
     "seconds",
-    "Time to wait for a pipe: until the end of a baseline, a plan, settings or paths, or "
-    "until a reader accepts a report.",
+    "Time to wait for a pipe to deliver a complete baseline, plan, settings file or list of "
+    "paths, or to accept a report.",
 )
 READ_SECONDS: Final = Limit(
     "read-seconds",
@@ -375,8 +375,9 @@ LIBRARY_BYTES: Final = Limit(
     "library-bytes",
     896 * 2**20,
     BYTES,
-    "Additional memory of the process while the HDF5 library reads. HDF5 needs memory for three "
-    "copies of a text, whose size `h5-text-bytes` limits. The whole process stays below 1 GiB.",
+    "Additional memory that the process may use while the HDF5 library reads. HDF5 needs "
+    "memory for three copies of a text; `h5-text-bytes` limits its size. The whole "
+    "process stays below 1 GiB.",
 )
 WRITE_SECONDS: Final = Limit(
     "write-seconds",
@@ -404,15 +405,15 @@ INPUT_BATCHES: Final = Limit(
     "input-batches",
     1000,
     "batches",
-    "Batches from a function of `check --inputs`, unless `--batches` sets their number. Some "
+    "Number of batches from a `check --inputs` function, unless `--batches` is set. Some "
     "functions yield batches endlessly.",
 )
 INPUT_BYTES: Final = Limit(
     "input-bytes",
     2**30,
     BYTES,
-    "Arrays from a function of `check --inputs`, which stay in memory during the check. A batch "
-    "of 32 images of 224 x 224 pixels needs 18 MiB.",
+    "Size of the arrays from a `check --inputs` function, which stay in memory during the check. A "
+    "batch of 32 images of 224 x 224 pixels needs 18 MiB.",
 )
 
 LIMITS: Final = {

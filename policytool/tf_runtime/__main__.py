@@ -34,6 +34,7 @@ JOBS = {
     "reexport": "reexport",
     "predict": "predict",
     "check": "check",
+    "trial": "trial",
     "devices": "devices.available",
 }
 """Kind of job to the module that does it."""

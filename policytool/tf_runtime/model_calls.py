@@ -249,8 +249,8 @@ def _are_close(one: Any, other: Any, bound: float) -> bool:
 
 def _foreign(name: str, why: str) -> Refused:
     message = (
-        "signature {} does not match the call of the model ({}), and its code is not in the "
-        "file, so it cannot be traced in another dtype; export the model again with that code, "
-        "or without this signature"
+        "signature {} does not match the model's call ({}) and cannot be traced in another dtype, "
+        "because the file does not contain its code; export the model again with that code, or "
+        "without this signature"
     )
     return Refused("foreign-signature", message.format(name, why))

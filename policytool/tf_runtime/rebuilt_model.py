@@ -99,7 +99,7 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
     if missing:
         raise Refused(
             "not-restored",
-            "the file contains no value for {} of the model built from its config".format(
+            "the file contains no value for {}, which the rebuilt model requires".format(
                 _join_first(missing)
             ),
         )
@@ -107,7 +107,7 @@ def restore_state(library: Library, model: Any, optimizer: Any, prefix: str) -> 
     if lost:
         raise Refused(
             "not-restored",
-            "the model built from its config has no variable for {} in the file".format(
+            "the rebuilt model has no variable for {}, which the file contains".format(
                 _join_first(lost)
             ),
         )
@@ -138,8 +138,8 @@ def check_code(library: Library, model: Any) -> None:
         )
     if revived:
         text = (
-            "{} {} cannot build {} from its config, which another release wrote; specify an "
-            "interpreter with that release with --python"
+            "{} {} cannot build {} from its config, which another release wrote; use --python to "
+            "specify an interpreter with that release"
         )
         listed = _join_first(["{} ({})".format(path, name) for path, name in revived])
         raise Refused(

@@ -114,7 +114,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
         ),
         (
             ("--only", "mixed_float8", str(MIXED_H5)),
-            "--only 'mixed_float8' is not deprecated, mixed or a policy",
+            "--only must be deprecated, mixed or a policy, not 'mixed_float8'",
         ),
     ],
 )

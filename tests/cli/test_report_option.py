@@ -247,8 +247,8 @@ def test_a_model_that_someone_saves_meanwhile_is_not_replaced(
     ended = run("inspect", "--report", "json=report.json", "a.h5")
     assert ended.code == 3
     assert (
-        ended.err == "error: --report json=report.json would replace a model, and was not "
-        "written.\n"
+        ended.err == "error: --report json=report.json was not written because it would replace a "
+        "model.\n"
     )
     assert (project / "report.json").read_bytes() == (project / "a.h5").read_bytes()
     assert sorted(path.name for path in project.iterdir()) == ["a.h5", "report.json"]
@@ -392,7 +392,9 @@ def test_an_output_that_only_the_plan_knows_is_not_replaced() -> None:
     """The migrated model stays, and the sentence says that there is no report."""
     ended = run("migrate", "a.h5", "--report", "json=a.migrated.h5")
     assert ended.code == 3
-    assert "--report json=a.migrated.h5 would replace a model, and was not written" in ended.err
+    assert (
+        "--report json=a.migrated.h5 was not written because it would replace a model" in ended.err
+    )
     assert run("inspect", "a.migrated.h5").code == 0
 
 

@@ -286,7 +286,7 @@ def test_ids_pass_through_floats(asked: Callable[[str], Answers], family: str) -
     assert how["same"] == "IDs below 40, for same_words"
     assert how["through"] == "IDs below 60, for through_words"
     for name, count in (("half", 30), ("moved", 50)):
-        text = f"values that a Rescaling turns into IDs below {count}, for {name}_words"
+        text = f"values that a Rescaling layer converts to IDs below {count}, for {name}_words"
         assert how[name] == text
     assert how["image"] == "pixel values from 0 to 255"
     assert 40 < fed["half"].max() <= 58

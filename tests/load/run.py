@@ -276,7 +276,7 @@ def resumed(work: Path, names: Sequence[str], shim: Path | None) -> str:
             f"{len(whole)}"
         )
     return (
-        "`migrate --to mixed_bfloat16 -o DIR` received SIGINT (as from Ctrl-C) when "
+        "`migrate --to mixed_bfloat16 -o DIR` received SIGINT (as sent by Ctrl-C) when "
         f"{total * 2 // 5} of {total} outputs existed. It exited with code {first.code} after "
         f"{first.seconds:.0f} s and left {len(before)} outputs, each byte-identical to the output "
         f"of an uninterrupted run, and no other files. It listed {told} of them on stderr: all "

@@ -132,7 +132,7 @@ def test_ids_before_a_rescaling_are_what_it_makes_ids_of(
     """After the scale and the offset each is one of the Embedding's."""
     made = recipe(Slot("x", [None, 4], dtype), [embedding(50, scaling=scaling)], None)
     assert made.range == pytest.approx([low, high])
-    assert "a Rescaling turns into IDs below 50, for embedding" in made.how
+    assert "a Rescaling layer converts to IDs below 50, for embedding" in made.how
     values = made.draw(np.random.RandomState(1), [2000]).astype(dtype)
     both = [values, *(np.asarray(edge).astype(dtype) for edge in made.edges), made.constant]
     for one in both:

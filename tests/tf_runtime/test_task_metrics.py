@@ -156,6 +156,7 @@ def test_a_function_that_changes_its_arguments_changes_nothing_else(place: Path)
     """The candidate's labels are as they were."""
     found = task(place, "changes", a=[1, 1])
     assert told(found, ([[0.0, 0.0]], [[0.0, 0.0]]))["outputs"][0]["candidate"] == 0.0
+    assert found.labels is not None
     assert found.labels["a"].tolist() == [1, 1]
 
 

@@ -47,7 +47,7 @@ class Task(Generic[Item, Request, Result]):
     shown: Callable[[Item], str]
     """Returns the file as reports show it."""
 
-    lost: str = "could not be read: the process that read it {how}"
+    lost: str = "could not be read: the worker process {how}"
     """What is said of a file over which a process ended, after its name."""
 
     time: Limit = limits.READ_SECONDS

@@ -294,7 +294,7 @@ def _metadata(
         ):
             message = (
                 f"{KERAS} and {GRAPH} describe node {index} differently; TF 2.5 and later "
-                f"use {KERAS}, TF 2.4 uses {GRAPH}"
+                f"use {KERAS}, and TF 2.4 uses {GRAPH}"
             )
             observations.append(
                 Observation(code="metadata-differs", message=message, where=f"{KERAS}#{index}")
@@ -455,7 +455,7 @@ def _scoped_tensors(
         if copies:
             message = (
                 f"{len(copies)} of the variables are copies that no function reads, because "
-                "Keras 3 exports each variable twice; each is counted once"
+                "Keras 3 exports each variable twice; copies are not counted"
             )
             observations.append(Observation(code="variable-copies", message=message))
         for index, node in enumerate(graph.object_graph.nodes):

@@ -301,7 +301,7 @@ def rewrite_model(root: Unit, situation: ConversionContext) -> Unit:
         stand for too many calls to follow.
     """
     if beyond := limits.LAYER_CALLS.exceeded_message(count_calls(root)):
-        raise LimitError(f"if each nested model is counted once per call, the model has {beyond}")
+        raise LimitError(f"if every call of a nested model is counted, the model has {beyond}")
     for rewrite in REWRITES:
         if rewrite.applies(situation):
             root = rewrite.apply(root, situation)

@@ -234,8 +234,8 @@ def _follow(loaded: LoadedModel, work: _Work, dialect: Dialect, base: str | None
         scale = optimizer.loss_scale if optimizer else None
         factor = f" of {scale.value:g}" if isinstance(scale, Fixed) else ""
         message = (
-            f"the optimizer keeps its loss_scale_factor{factor}; {to} does not require it, but it "
-            "is harmless"
+            f"the optimizer keeps its loss_scale_factor{factor}, which {to} does not require; "
+            "keeping it is harmless"
         )
         work.notes.append(
             Note(severity=NoteSeverity.NOTE, code="loss-scale-factor", message=message)

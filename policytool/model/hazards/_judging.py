@@ -279,7 +279,7 @@ def _of_class(value: dict[str, Json], class_name: str) -> Iterator[Found]:
     ):
         yield Harm.CUSTOM, own, f"needs {own}, a registered custom object"
     elif not judged and (reason := class_names.left_out(name)):
-        yield Harm.UNKNOWN, name, f"is of the class {name}, which {reason}"
+        yield Harm.UNKNOWN, name, f"uses the class {name}, which {reason}"
     elif not (judged or class_names.is_pure_class(name)):
         yield Harm.CUSTOM, own, f"needs {own}, which is not a Keras class"
     elif isinstance(module, str) and not class_names.is_modelling(module):

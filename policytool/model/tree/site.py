@@ -156,7 +156,7 @@ def with_shared_places(
         if beyond := limits.LAYERS.exceeded_message(
             places, counting=True
         ) or limits.PATH_CHARACTERS.exceeded_message(characters, counting=True):
-            raise LimitError(f"with every use of each layer counted, the model has {beyond}")
+            raise LimitError(f"if every use of a layer is counted, the model has {beyond}")
         inherited = tuple((*names, site.name) for names in above)
         own = frozenset(site.also_at) if inherited else frozenset()
         new = tuple(names for names in inherited if names not in own)

@@ -10,14 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.check_results.verdicts import JudgementSubject, Ruling, excess
+from policytool.numerics.user_functions import function_named
+from policytool.numerics.verdicts.task_metric import (
+    WantedMetric,
+    check_max_drop,
+    wanted_metric,
+)
+from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.support.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from policytool.numerics.check_results.checks import CheckRun
     from policytool.numerics.check_results.gradients import Gradients
     from policytool.numerics.check_results.task_metrics import TaskMetric
-    from policytool.numerics.verdicts.task_metric import WantedMetric
-    from policytool.numerics.verdicts.tolerances import Tolerances
 
 TOLERANCE: Final = 0.01
 """The relative error of outputs that is allowed if nothing else is asked for."""
@@ -41,15 +48,42 @@ class Objective:
     """Whether gradients have to stay finite and near those of the reference."""
 
 
-def checked_agreement(value: float | None) -> float | None:
+def objective(
+    tolerances: tuple[GivenTolerance, ...] = (),
+    *,
+    agreement: float | None = None,
+    labels: Path | None = None,
+    metric: str | None = None,
+    max_drop: float | None = None,
+    gradients: bool = False,
+    has_inputs: bool = True,
+) -> Objective:
     """
-    Return the share of rows that have to agree.
+    Return what options ask for: without any, that outputs stay within :data:`TOLERANCE`.
 
-    :raises UsageError: for what is no share.
+    A function of the user's needs no labels: the outputs of the reference take their place.
+
+    :raises UsageError: for options without those that they need, and for values that they do not
+        accept.
     """
-    if value is not None and not 0 < value <= 1:
-        raise UsageError(f"--agreement {value:g} must be above 0 and at most 1")
-    return value
+    if agreement is not None and not 0 < agreement <= 1:
+        raise UsageError(f"--agreement {agreement:g} must be above 0 and at most 1")
+    function = function_named(metric) if metric is not None else None
+    if labels is None and function is not None:
+        check_max_drop(max_drop)
+        task: WantedMetric | None = WantedMetric(labels=None, metric=function, max_drop=max_drop)
+    else:
+        task = wanted_metric(labels, metric, max_drop, has_inputs=has_inputs)
+    if not tolerances and agreement is None and task is None:
+        tolerances = (GivenTolerance(pattern=None, value=TOLERANCE),)
+    elif tolerances and all(one.pattern is not None for one in tolerances):
+        tolerances = (*tolerances, GivenTolerance(pattern=None, value=TOLERANCE))
+    return Objective(
+        tolerances=Tolerances(given=tolerances) if tolerances else None,
+        agreement=agreement,
+        metric=task,
+        gradients=gradients,
+    )
 
 
 def objective_excess(run: CheckRun, objective: Objective) -> float:
@@ -80,6 +114,20 @@ def largest_error(run: CheckRun) -> float | None:
     return max(errors, default=0.0)
 
 
+def smallest_agreement(run: CheckRun) -> float | None:
+    """Return the smallest share of rows that agree, of all outputs that have classes."""
+    return min((one.top_1 for one in run.outputs if one.top_1 is not None), default=None)
+
+
+def gradient_error(gradients: Gradients) -> float | None:
+    """
+    Return the relative error of all gradients at the best loss scale that was tried; None if they
+    are finite at no scale.
+    """
+    totals = [trial.total for trial in gradients.trials]
+    return min((one.relative_error for one in totals if not one.overflow), default=None)
+
+
 def _outputs_excess(run: CheckRun, *, only_finite: bool) -> float:
     worst = 0.0
     for one in run.verdict.judgements:
@@ -93,13 +141,13 @@ def _outputs_excess(run: CheckRun, *, only_finite: bool) -> float:
 
 
 def _agreement_excess(run: CheckRun, wanted: float) -> float:
-    shares = [one.top_1 for one in run.outputs if one.top_1 is not None]
-    if not shares:
+    share = smallest_agreement(run)
+    if share is None:
         raise UsageError(
             "--agreement needs an output with a score for each class, which this model does not "
             "have; use --tolerance or --metric"
         )
-    return _ratio(1 - min(shares), 1 - wanted)
+    return _ratio(1 - share, 1 - wanted)
 
 
 def _metric_excess(metric: TaskMetric) -> float:
@@ -112,13 +160,10 @@ def _metric_excess(metric: TaskMetric) -> float:
 
 
 def _gradients_excess(gradients: Gradients) -> float:
-    """Return how far the gradients are off at the best loss scale that was tried."""
     if not gradients.trials:
         return 0.0
-    finite = [trial.total for trial in gradients.trials if not trial.total.overflow]
-    if not finite:
-        return math.inf
-    return _ratio(min(one.relative_error for one in finite), GRADIENT_ERROR)
+    error = gradient_error(gradients)
+    return math.inf if error is None else _ratio(error, GRADIENT_ERROR)
 
 
 def _ratio(used: float, allowed: float) -> float:

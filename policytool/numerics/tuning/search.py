@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from policytool.numerics.tuning.results import Ending
+from policytool.numerics.tuning.results import Ending, Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ _MANY_KEPT: Final = 6
 
 _GROUPS: Final = 16
 _ROUNDS: Final = 3
-"""How often the search may leave a larger reserve for other inputs."""
+"""After so many sets that fail on the validation inputs, the search uses these as well."""
 
 _SLACK: Final = 0.98
 
@@ -147,8 +147,12 @@ class Search:
     def closest(self) -> Trial | None:
         """The trial with the smallest excess; of several, the one that keeps fewest layers."""
         return min(
-            self.trials.made, key=lambda one: (self._excess(one), len(one.kept)), default=None
+            self.trials.made, key=lambda one: (self.excess(one), len(one.kept)), default=None
         )
+
+    def split_of(self, split: Split) -> Split:
+        """Return which inputs validate the set that was found, given how they were split."""
+        return Split.USED if self.uses_validation else split
 
     def run(self) -> Ending:
         """Search until the set is minimal and holds for other inputs, or the budget ends."""
@@ -157,6 +161,7 @@ class Search:
                 ending = self._find()
                 if ending is Ending.IMPOSSIBLE or not self._needs_reserve():
                     return ending
+            self.uses_validation, self.limit = True, 1.0
             return self._find()
         except ExhaustedError as error:
             return error.ending
@@ -175,30 +180,26 @@ class Search:
 
     def _needs_reserve(self) -> bool:
         """
-        Return whether the set that was found may fail on other inputs, and ask for more of the next
-        one.
-
-        The errors on both halves of the inputs differ by chance; so much is added to the larger.
+        Return whether the set that was found fails on the validation inputs, and leave a reserve
+        for them: the share by which it fails.
         """
         best = self.best
-        if best is None or best.validation is None or self.uses_validation:
+        if best is None or best.validation is None or best.validation <= 1:
             return False
         if not math.isfinite(best.validation):
             self.uses_validation = True
-            return True
-        worst = max(best.excess, best.validation) + abs(best.excess - best.validation)
-        if worst <= 1:
-            return False
-        self.limit = _SLACK * min(self.limit, best.excess) / worst
+        else:
+            self.limit = _SLACK * min(self.limit, best.excess) / best.validation
         return True
 
-    def _excess(self, trial: Trial) -> float:
+    def excess(self, trial: Trial) -> float:
+        """Return what a trial used of what the objective allows, as this search judges it."""
         if self.uses_validation and trial.validation is not None:
             return max(trial.excess, trial.validation)
         return trial.excess
 
     def _passes(self, trial: Trial) -> bool:
-        return self._excess(trial) <= self.limit
+        return self.excess(trial) <= self.limit
 
     def _tries(self, kept: Kept) -> bool:
         return self._passes(self.trials(kept))
@@ -209,7 +210,7 @@ class Search:
         return sum(self.hints.costs.get(path, 0.0) for path in kept)
 
     def _rank(self, trial: Trial) -> tuple[float, ...]:
-        return self._cost(trial.kept), len(trial.kept), self._excess(trial)
+        return self._cost(trial.kept), len(trial.kept), self.excess(trial)
 
     def _found(self) -> Kept:
         best = self.best
@@ -280,7 +281,7 @@ class Search:
         size = -(-len(order) // _GROUPS)
         for start in range(0, len(order), size):
             part = order[start : start + size]
-            excess = self._excess(self.trials(self._everything - set(part)))
+            excess = self.excess(self.trials(self._everything - set(part)))
             total = math.hypot(*(self._losses[path] for path in part))
             for path in part:
                 share = self._losses[path] / total if 0 < total < math.inf else len(part) ** -0.5
@@ -292,7 +293,7 @@ class Search:
         order = self.hints.candidates
         if len(order) > _FEW or self.hints.costs:
             return
-        alone = {path: self._excess(self.trials(self._everything - {path})) for path in order}
+        alone = {path: self.excess(self.trials(self._everything - {path})) for path in order}
         self._losses.update(alone)
         needed = frozenset(path for path in order if alone[path] > self.limit)
         before, is_hopeless = None, False

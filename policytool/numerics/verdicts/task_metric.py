@@ -28,7 +28,9 @@ _ROUNDING: Final = 2.0**-20
 class WantedMetric:
     """What ``--labels``, ``--metric`` and ``--max-drop`` say."""
 
-    labels: Path
+    labels: Path | None
+    """None if the outputs of the reference take their place."""
+
     metric: str | UserFunction
     """The name of a metric of the library's, or the user's own function."""
 
@@ -60,9 +62,18 @@ def wanted_metric(
             "--labels needs the inputs that the labels belong to; add --inputs, because synthetic "
             "inputs have no labels"
         )
-    if max_drop is not None and not (max_drop >= 0 and math.isfinite(max_drop)):
-        raise UsageError(f"--max-drop {max_drop} must be a number of at least 0")
+    check_max_drop(max_drop)
     return WantedMetric(labels=labels, metric=_metric(metric), max_drop=max_drop)
+
+
+def check_max_drop(value: float | None) -> None:
+    """
+    Make sure that ``--max-drop`` is a drop.
+
+    :raises UsageError: for other numbers.
+    """
+    if value is not None and not (value >= 0 and math.isfinite(value)):
+        raise UsageError(f"--max-drop {value} must be a number of at least 0")
 
 
 def _metric(text: str) -> str | UserFunction:

@@ -33,7 +33,7 @@ def single_dtype(policy: Policy | PolicyMap, title: str) -> str:
     known = policy_formats.without_loss_scale(policy_formats.plain(policy, title), title)
     if known.should_cast_variables:
         raise SpellingError(
-            f"{title} cannot represent {known.name}: it writes only the variable dtype "
+            f"{title} cannot represent {known.name}: the config contains only the variable dtype "
             f"({known.variable_dtype})"
         )
     return known.name

@@ -74,7 +74,7 @@ def _verdict(migration: Migration) -> Verdict:
     match status:
         case Status.UNCHANGED:
             reason = (
-                f"{plan.suffix} applies to no layer, for the reasons below"
+                f"{plan.suffix} does not apply to any layer, for the reasons below"
                 if plan.kept
                 else "nothing to change"
             )

@@ -74,7 +74,7 @@ def _objective(objective: Objective) -> dict[str, Any]:
         "metric": wanted
         and {
             "name": str(wanted.metric),
-            "labels": display_path(wanted.labels),
+            "labels": display_path(wanted.labels) if wanted.labels is not None else None,
             "max_drop": wanted.max_drop,
         },
         "gradients": objective.gradients,

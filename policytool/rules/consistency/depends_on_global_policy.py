@@ -2,7 +2,7 @@
 Layers with weights have no stored policy, so they use the global policy at load time.
 
 A layer without a stored policy (``null``, or a policy map without a default) uses the global policy
-of the process that loads it. The same file can run in float32 in one program and in mixed_float16
+of the process that loads it. The same model can run in float32 in one program and in mixed_float16
 in another, with different results and memory use. The rule reports one note per file. HDF5 and
 ``.keras`` files never store the policy of the model itself, so the rule checks only layers with
 weights.

@@ -1,11 +1,10 @@
 """
-Signatures differ from the baseline: one is missing, or the names or dtypes of its inputs or outputs
-changed.
+Signature is missing or differs from the baseline in the names or dtypes of its inputs or outputs.
 
-Clients of a served model depend on the dtypes of its signatures. If the last layer does not have
-the policy float32, a new policy can change the dtype of the model's outputs, and the first symptom
-is a failing client. The rule reports a new signature as a note, because it does not affect existing
-clients.
+Clients of a served model depend on the dtypes of its signatures. Unless the last layer uses the
+float32 policy, a policy change can also change the dtype of the model's outputs, and the first
+symptom is a failing client. The rule reports a new signature as a note, because it does not affect
+existing clients.
 
 Sources: tf-keras issue 303 and https://github.com/keras-team/keras/issues/17420; the section on
 float32 outputs in https://www.tensorflow.org/guide/mixed_precision.

@@ -3,9 +3,9 @@ Layers use a policy name that later releases removed.
 
 TF 1.15 and 2.0 supported ``<dtype>_with_float32_vars``, such as ``float16_with_float32_vars``. TF
 2.1 and later raise an error for these names, and even TF 1.15 and 2.0 fail to load files that
-contain them. Keras 3.1 and 3.2 supported int8 quantization of a float16 policy; later releases do
-not. ``migrate`` writes the current names of these policies, ``mixed_float16`` and
-``mixed_bfloat16``. ``float64_with_float32_vars`` has no equivalent.
+contain them. Only Keras 3.1 and 3.2 supported int8 quantization with float16 as the compute dtype.
+``migrate`` writes the current names of these policies, ``mixed_float16`` and ``mixed_bfloat16``.
+``float64_with_float32_vars`` has no equivalent.
 
 Sources: tensorflow/python/keras/mixed_precision/experimental/policy.py in TF 2.0.4 and 2.1.4;
 keras/src/dtype_policies/dtype_policy.py in Keras 3.2 and 3.3; measured with ``Dense.from_config``

@@ -5,8 +5,8 @@ Layers cast float inputs to their compute dtype; even Reshape and Concatenate do
 represents all integers up to 2048, and bfloat16 all integers up to 256. For example, the ID 2909
 becomes 2908 in float16 and 2912 in bfloat16, and 65535 becomes infinite in float16. The model then
 silently looks up the wrong row. Layers do not cast integer inputs, but an input layer with a 16-bit
-float dtype rounds its inputs. The rule skips an embedding if the dtype can represent all its row
-numbers exactly. It also skips IDs that reach an Embedding directly from a float32 input, because
+float dtype rounds its inputs. The rule skips an embedding if the dtype can represent every row
+number exactly. It also skips IDs that reach an Embedding directly from a float32 input, because
 Embedding does not cast its inputs.
 
 Sources: https://github.com/keras-team/keras/issues/19332; measured with Keras 3.15.1 and tf_keras

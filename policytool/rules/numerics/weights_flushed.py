@@ -13,8 +13,8 @@ dtype. It requires ``--weights``, because it reads the stored values.
 Sources: IEEE 754, binary16; the list of variables that layers cast, measured with tf_keras 2.21 and
 Keras 3.15. Of 261 variables in 14 published models, 45 contain values that are too small for
 float16, and in three of them, most values are too small. In one regularized kernel, 90% of the
-values are too small, but the other 10% determine the sums. Every variable also contains larger
-values.
+values are too small, but the other 10% determine the sums. All of these variables
+also contain larger values.
 """
 
 from __future__ import annotations

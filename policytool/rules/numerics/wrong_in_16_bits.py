@@ -1,5 +1,5 @@
 """
-Layer has a 16-bit compute dtype in which its class is known to return wrong results.
+Layer computes in a 16-bit dtype that is known to produce wrong results for its class.
 
 The affected classes depend on the library: tf_keras averages and normalizes in the compute dtype,
 whereas Keras 3 casts to float32 and back. The rule checks the library that wrote the file and, with

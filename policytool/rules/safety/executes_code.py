@@ -6,16 +6,16 @@ wrappers, nested models and RNN cells. A ``__lambda__`` object also contains byt
 activation, initializer, loss, metric or learning-rate schedule. Keras builds the function when it
 loads the model, and calls it to determine the output shape of the layer. Bytecode can do anything
 that Python can, and runs only in the Python version that wrote it. Keras 3 rejects bytecode unless
-``safe_mode=False`` is set or code loaded earlier disables safe mode; Keras 3.0 to 3.11.2 do not
-check HDF5 files. Keras 2 and TensorFlow run the bytecode; for HDF5 files, tf_keras 2.21 does so
+``safe_mode=False`` is set or previously loaded code has disabled safe mode; Keras 3.0 to 3.11.2 do
+not check HDF5 files. Keras 2 and TensorFlow run the bytecode; for HDF5 files, tf_keras 2.21 does so
 even with ``safe_mode=True``. The rule does not analyze the code.
 
 The weights in a ``.keras`` archive can be a pickle (``model.weights.npz``), which executes code
 when it is loaded.
 
-TF 1.15 to 2.2 write YAML with tags that call Python classes. These classes only contain one value
-and are harmless, so the rule reports them as a note. policytool rejects all other tags. PyYAML 5.2
-and later cannot read files with these tags.
+TF 1.15 to 2.2 write YAML with tags that call Python classes. These classes only store a value and
+are harmless, so the rule reports them as a note. policytool rejects all other tags. PyYAML
+5.2 and later cannot read files with these tags.
 
 Sources: CVE-2024-3660, CVE-2025-9905, CVE-2026-12481; keras/src/layers/core/lambda_layer.py in
 Keras 3.15.1. With ``safe_mode=True``, Keras 3.6.0 and tf_keras 2.21.0 ran the Lambda layer in an

@@ -2,11 +2,12 @@
 Model refers to weights or assets in other files through HDF5 links, external storage or file paths.
 
 HDF5 can store the values of a dataset in any file on the machine, and a link can point to an object
-in another file. A release that follows such a reference copies the other file into the weights, so
-anyone with access to the model can read that file. Keras never writes such references. A soft link
-points to an object in the same file, so the rule reports it as a warning. TensorFlow joins the name
-of a SavedModel asset to the path of the model directory, so a name such as ``../../secret`` refers
-to a file outside that directory. policytool does not follow any of these references.
+in another file. A release that follows such a reference copies data from the other file into the
+weights, so anyone with access to the model can read that data. Keras never writes such references.
+A soft link points to an object in the same file, so the rule reports it as a warning. TensorFlow
+joins the name of a SavedModel asset to the path of the model directory, so a name such as
+``../../secret`` refers to a file outside that directory. policytool does not follow any of these
+references.
 
 Sources: CVE-2026-1669 (GHSA-3m4q); ``safe_get_h5_dataset`` in keras/src/saving/saving_lib.py in
 Keras 3.15.1. According to the advisory, Keras 3.12.1 and 3.13.2 contain the fix. Keras 3.14.0

@@ -1,12 +1,12 @@
 """
 SavedModel graph contains ops that access files or the network, or call Python.
 
-A graph is a program: TensorFlow runs its ops when their function is called or, for ops in an
-initializer, when the model is loaded. The rule checks all functions of all graphs, including those
-that are never called. It reports the ops of TensorFlow's own savers and tables (SaveV2, RestoreV2,
-MergeV2Checkpoints, InitializeTableFromTextFile) unless their paths come from the placeholder of the
-saver or from an asset. ``tf.print`` is reported as a note, or as an error if it prints to a file.
-PT612 reports ops that are not on the reviewed lists.
+A graph is a program. TensorFlow runs the ops of a function when the function is called, and the ops
+of an initializer when the model is loaded. The rule checks all functions of all graphs, including
+those that are never called. It reports the ops of TensorFlow's own savers and tables (SaveV2,
+RestoreV2, MergeV2Checkpoints, InitializeTableFromTextFile) unless their paths come from the
+placeholder of the saver or from an asset. ``tf.print`` is reported as a note, or as an error if it
+prints to a file. PT612 reports ops that are not on the reviewed lists.
 
 Sources: the section on untrusted models in TensorFlow's SECURITY.md; the TensorFlow 2.21.0 op
 registry, searched by argument name; ``saved_model_cli scan`` in the same release, which looks for

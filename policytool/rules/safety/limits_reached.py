@@ -3,8 +3,8 @@ Parts of the file were not checked because they exceed a limit.
 
 policytool limits how much it reads from untrusted files. If a graph exceeds a limit, its traced
 dtypes are unknown, and the rules that compare the graph with the layers report nothing. If a
-SavedModel contains several graphs, policytool reports one of them, but searches all of them for
-harmful ops. In both cases, the absence of findings proves nothing about the unchecked parts.
+SavedModel contains several graphs, policytool reports only one of them, but searches all of them
+for harmful ops. In both cases, the absence of findings proves nothing about the unchecked parts.
 
 Sources: the limits in policytool/support/limits.py with their reasons;
 tensorflow/python/saved_model/tag_constants.py for the tag of the graph that releases load.

@@ -3,8 +3,8 @@ Target release does not restore the optimizer state.
 
 The model and its training configuration load without an error, but training restarts with an empty
 optimizer state. The running averages that Adam and other optimizers store for each weight are zero.
-From HDF5, Keras 3 restores the number of steps but not the averages, so the first steps also lack
-the bias correction.
+From HDF5 files, Keras 3 restores the number of steps but not the averages, so the first steps also
+lack the bias correction.
 
 Sources: measured with 76 compiled models written by 16 releases: each model was loaded in the
 releases that support it, and the loaded state was compared with the stored state; keras-team/keras

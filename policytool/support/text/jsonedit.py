@@ -142,7 +142,7 @@ class _Walk:
         except (ValueError, RecursionError, IndexError) as error:
             raise EditError("the text is not JSON, or is nested too deeply") from error
         if self._blank(place.end) != len(self._text):
-            raise EditError(f"more text follows the JSON value, at character {place.end}")
+            raise EditError(f"unexpected text after the JSON value, at character {place.end}")
         return place
 
     def _place(self, node: _Node, start: int) -> _Place:

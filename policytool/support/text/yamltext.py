@@ -266,7 +266,7 @@ class _Composer:
             ]:
                 raise YamlError(
                     "yaml-tag",
-                    f"has the tag {_display(node.tag)} with a wrong number of arguments, before "
+                    f"has the tag {_display(node.tag)} with the wrong number of arguments, before "
                     f"line {line + 1}, which to_yaml() never writes",
                 )
         self._measure(node, below)
@@ -311,7 +311,7 @@ class _Composer:
             return None
         if len(event.value) > _LONGEST_NUMBER:
             raise _invalid(
-                f"a number of {len(event.value)} characters at line {event.start_mark.line + 1}"
+                f"a number with {len(event.value)} characters at line {event.start_mark.line + 1}"
             )
         try:
             found: int | float | bool = getattr(self._reader, f"construct_yaml_{kind}")(scalar)

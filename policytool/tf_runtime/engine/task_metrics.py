@@ -35,7 +35,11 @@ class Task:
         """
         self.library = library
         self.name = wanted["function"] or wanted["name"]
-        self.labels = label_files.read_labels(wanted["labels"])
+        self.labels: dict[str, Any] | None = None
+        """By output; None if the outputs of the reference take their place."""
+
+        if wanted["labels"] is not None:
+            self.labels = label_files.read_labels(wanted["labels"])
         self.directory = wanted["directory"]
         self.function: Callable[..., Any] | None = None
         if wanted["function"] is not None:
@@ -58,12 +62,17 @@ class TaskMetrics:
     def __init__(self, task: Task, outputs: Sequence[str]) -> None:
         self.task = task
         self.outputs = list(outputs)
-        self.labels = label_files.by_output(task.labels, outputs)
+        self.labels = label_files.by_output(task.labels, outputs) if task.labels is not None else {}
+        self.judged = list(self.labels) if task.labels is not None else self.outputs
+        """The outputs that the metric is about."""
+
         self._start = dict.fromkeys(self.labels, 0)
-        self._kept: dict[str, list[list[Any]]] = {name: [[], []] for name in self.labels}
+        self._kept: dict[str, list[list[Any]]] = {name: [[], [], []] for name in self.judged}
+        """The labels and the predictions of both models, for a function of the user's."""
+
         self._metrics = {
             name: [LibraryMetric(task.library, task.name, name) for _ in SIDES]
-            for name in (self.labels if task.function is None else ())
+            for name in (self.judged if task.function is None else ())
         }
 
     def update(self, reference: Sequence[Any], candidate: Sequence[Any]) -> None:
@@ -73,17 +82,27 @@ class TaskMetrics:
         :raises Refused: if the labels have too few rows, or the metric does not fit them.
         """
         for place, name in enumerate(self.outputs):
-            if name not in self.labels:
+            if name not in self.judged:
                 continue
             arrays = [_array(one[place]) for one in (reference, candidate)]
-            rows = self._rows(name, len(arrays[0]) if arrays[0].ndim else 1)
+            rows = self._rows(name, arrays[0])
             if self.task.function is not None:
-                for kept, array in zip(self._kept[name], arrays):
+                for kept, array in zip(self._kept[name], [rows, *arrays]):
                     kept.append(array)
                 continue
             with TRACING:
                 for metric, array in zip(self._metrics[name], arrays):
                     metric.update(rows, array)
+
+    def skip(self, reference: Sequence[Any]) -> None:
+        """
+        Pass over the labels of a batch that does not count.
+
+        :raises Refused: if the labels have too few rows.
+        """
+        for place, name in enumerate(self.outputs):
+            if name in self.judged:
+                self._rows(name, _array(reference[place]))
 
     def told(self) -> dict[str, Any]:
         """
@@ -117,10 +136,13 @@ class TaskMetrics:
 
     @property
     def _only(self) -> str | None:
-        return next(iter(self.labels)) if len(self.labels) == 1 else None
+        return self.judged[0] if len(self.judged) == 1 else None
 
-    def _rows(self, name: str, count: int) -> Any:
-        """Return the labels of the next rows."""
+    def _rows(self, name: str, predictions: Any) -> Any:
+        """Return the labels of the next rows: those that the reference has predictions of."""
+        if name not in self.labels:
+            return predictions
+        count = len(predictions) if predictions.ndim else 1
         labels, start = self.labels[name], self._start[name]
         if start + count > len(labels):
             text = "the labels of output {} have only {}, but the model returned more rows"
@@ -131,9 +153,11 @@ class TaskMetrics:
     def _called(self) -> dict[str, float]:
         """Return what the user's function makes of each model's predictions."""
         found = {}
-        for number, side in enumerate(SIDES):
-            predictions = {name: np.concatenate(kept[number]) for name, kept in self._kept.items()}
-            labels = {name: array.copy() for name, array in self.labels.items()}
+        for number, side in enumerate(SIDES, start=1):
+            labels, predictions = (
+                {name: np.concatenate(kept[place]) for name, kept in self._kept.items()}
+                for place in (0, number)
+            )
             given = [
                 one if self._only is None else one[self._only] for one in (labels, predictions)
             ]

@@ -129,7 +129,7 @@ class Feeder:
                 continue
             return self.synthetic(recipes, size)
         text = (
-            "it cannot be called with inputs of its declared shapes ({}); pass other "
+            "the model cannot be called with inputs of its declared shapes ({}); pass other "
             "inputs with --inputs"
         )
         raise Refused(
@@ -207,6 +207,9 @@ class Feeder:
 
     def _cut(self, arrays: Sequence[Any], batch_size: int, source: Source) -> list[list[Any]]:
         """Return the rows of all inputs in batches."""
+        if self.wanted.get("halves") and self.fixed is None:
+            longest = max((len(array) for array in arrays if np.ndim(array)), default=1)
+            batch_size = min(batch_size, max(1, -(-longest // 2)))
         numbers = {
             -(-len(array) // slot.rows(batch_size)) for slot, array in zip(self.slots, arrays)
         }

@@ -41,7 +41,8 @@ def feed_model(library: Library, model: Any, wanted: Mapping[str, Any]) -> FedIn
     ``wanted`` has ``file``, ``batches``, ``batch_size``, ``seed`` and ``save``; the paths are
     absolute. Of a file all rows are taken: ``batches`` and ``seed`` are about what is drawn. In
     place of a file there may be a ``function``, with its bounds in ``most``; ``batches`` may end
-    it. With ``extremes``, :mod:`.extremes` adds to what is drawn. A model with dimensions that are
+    it. With ``extremes``, :mod:`.extremes` adds to what is drawn. With ``halves``, what is given is
+    cut into at least two batches. A model with dimensions that are
     open is called once or more, to find a size that it takes. With ``like``, what
     :attr:`FedInputs.told` says of the inputs of the other of two files of one model, the file holds
     that one's.

@@ -240,7 +240,9 @@ def _before_scaling(slot: Slot, taker: Reached) -> Recipe:
     """Return what Rescaling layers make ids of."""
     count, (scale, offset) = taker.count or 1, taker.scaling
     ends = sorted(((0 - offset) / scale, (count - 1 - offset) / scale))
-    text = "values that a Rescaling turns into IDs below {}, for {}".format(count, taker.layer.name)
+    text = "values that a Rescaling layer converts to IDs below {}, for {}".format(
+        count, taker.layer.name
+    )
     if "int" in slot.dtype:
         low, high = int(np.ceil(ends[0])), int(np.floor(ends[1]))
         high = max(low, min(high, int(np.iinfo(slot.dtype).max)))

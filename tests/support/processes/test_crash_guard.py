@@ -146,10 +146,7 @@ def test_of_several_files_it_costs_one_report(meddling: Any, tmp_path: Path) -> 
     assert (
         alone.err
         == ended.err
-        == (
-            f"error: bad.h5: could not be read: the process that read it was {STUCK}. "
-            "[worker-timeout]\n"
-        )
+        == (f"error: bad.h5: could not be read: the worker process was {STUCK}. [worker-timeout]\n")
     )
 
 
@@ -193,7 +190,7 @@ def test_a_crash_ends_with_a_sentence(
     )
     cause = "because a library crashed or memory ran out"
     said = (
-        "error: bad.h5: could not be read: the process that read it was terminated by "
+        "error: bad.h5: could not be read: the worker process was terminated by "
         f"{number.name}, {cause}. [worker-crashed]\n"
     )
     assert (ended.code, ended.err) == (3, said)

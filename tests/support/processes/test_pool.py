@@ -318,7 +318,7 @@ def test_a_file_that_takes_too_long_is_given_up(models: Path, pipe: Path, bounde
         (
             pipe,
             (
-                "could not be read: the process that read it took at least 4 seconds, "
+                "could not be read: the worker process took at least 4 seconds, "
                 "above the read-seconds limit of 3; raise the limit with --limit "
                 "read-seconds=6"
             ),
@@ -367,10 +367,7 @@ def test_a_killed_process_costs_the_file_that_it_read(
     out, err = process.communicate(timeout=60)
     assert process.returncode == 3
     assert out.count(b'"path": "m') > 12
-    assert (
-        b"error: m00a.h5: could not be read: the process that read it was terminated by SIGKILL"
-        in err
-    )
+    assert b"error: m00a.h5: could not be read: the worker process was terminated by SIGKILL" in err
     assert all(is_gone(pid) for pid in both)
     assert not list((models / "temporary").iterdir())
 

@@ -143,7 +143,7 @@ def test_repeated_keys_and_wrappers_are_told() -> None:
         ("invalid-yaml", "a: &b [*b]", "refers to itself"),
         ("invalid-yaml", "a: 1\n---\nb: 2", "several"),
         ("invalid-yaml", "? [a]\n: 1", "not a string"),
-        ("invalid-yaml", f"a: {'9' * 5000}", "a number of 5000 characters"),
+        ("invalid-yaml", f"a: {'9' * 5000}", "a number with 5000 characters"),
         ("invalid-yaml", "a: !!int x", "no int"),
         ("yaml-limit", "[" * 10_000, "nests YAML to a depth of at least 201 levels"),
         (

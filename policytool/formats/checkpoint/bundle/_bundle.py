@@ -174,7 +174,7 @@ def _header(
     header = protobuf_messages.parse("BundleHeader", first[1])
     if header.shards < 1 and not header.HasField("version"):
         message = (
-            f"{name} is a checkpoint in the V1 format of TensorFlow before 1.0; save it "
+            f"{name} is a V1 checkpoint, the format used before TensorFlow 1.0; save it "
             "again with a newer tf.train.Saver"
         )
         raise BundleError("checkpoint-v1", message)

@@ -194,7 +194,7 @@ def _assemble(shards: Shards, entry: Entry) -> Iterator[bytes]:
     if entry.dtype == _entries.STRING:
         raise BundleError(
             "checkpoint-unsupported",
-            f"{entry.key} is a partitioned tensor of strings; only numeric tensors can be joined",
+            f"{entry.key} is a partitioned string tensor; only numeric tensors can be joined",
         )
     axis = _entries.partitioned_axis(entry.shape, entry.slices)
     rows = math.prod(entry.shape[:axis])

@@ -136,7 +136,7 @@ def _backward_layer(unit: Unit, forward: Unit, situation: ConversionContext) -> 
         situation.log.change(
             "backward-layer",
             unit,
-            "a backward layer that runs forwards is added because Keras 2 builds such a layer",
+            "a backward layer that runs forwards is added because Keras 2 creates one",
         )
     return twin.with_config(go_backwards=not backwards)
 

@@ -1,5 +1,5 @@
 """
-Fills in unknown sizes in the ``output_shape`` of an EinsumDense.
+Fills in unknown sizes in the ``output_shape`` of EinsumDense layers.
 
 Keras 2 knows them from the tensor that it computes, Keras 3 from ``output_shape`` alone
 (``compute_output_shape`` in keras/src/layers/core/einsum_dense.py), and makes no variables of a
@@ -49,7 +49,7 @@ def _close(unit: Unit, network: Network, situation: ConversionContext) -> Unit:
         )
         return unit
     if found.config[_SHAPE] != given:
-        situation.log.change("output-shape", unit, "unknown sizes in output_shape are replaced")
+        situation.log.change("output-shape", unit, "unknown sizes in output_shape are filled in")
     return found
 
 

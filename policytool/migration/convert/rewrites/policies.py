@@ -145,7 +145,7 @@ def _convert(unit: Unit, situation: ConversionContext) -> Unit:
     situation.log.change(
         "policy",
         unit,
-        f"its policy map becomes {policy.name}, the policy that the map assigns to it",
+        f"its policy map becomes {policy.name}, the policy that the map assigns to the layer",
     )
     return unit.with_config(dtype=policy)
 

@@ -151,8 +151,8 @@ def _encoder(
         and situation.target.since("tf2.9")
     ):
         text = (
-            f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write for a layer without a "
-            "salt, and later releases would use it for hashing"
+            f"{unit.path} (Hashing) has the salt that TF 2.3 to 2.5 write if no salt is set, but "
+            "later releases would use this salt for hashing"
         )
         situation.log.refuse(
             "argument",

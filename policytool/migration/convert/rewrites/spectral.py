@@ -1,6 +1,6 @@
 """
-Replaces SpectralNormalization with its inner layer, because the Keras 2 releases that write it
-cannot load it.
+Replaces SpectralNormalization with its inner layer, because the Keras 2 releases that write
+this wrapper cannot load it.
 
 In prediction it calls its layer and does nothing else, so its layer takes its place. TF 2.15 and
 tf_keras 2.21 write it and do not know its name when they read it (``deserialize`` in

@@ -90,7 +90,7 @@ SENSITIVE: Final[tuple[Sensitive, ...]] = (
         "LayerNormalization",
         _KERAS2,
         frozenset({"float16"}),
-        "tf_keras computes it in float16 under the policy float16, so results are wrong for "
+        "tf_keras computes it in float16 under the float16 policy, so results are wrong for "
         "values around 300",
     ),
     # keras/src/layers/preprocessing/normalization.py casts mean and variance to the compute dtype

@@ -1,0 +1,249 @@
+"""``tune``: find the layers that have to stay in float32, and write the model with them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from policytool.commands import migrate, tune_records
+from policytool.commands.check_run import measure
+from policytool.commands.migrate import MigrateRequest, Status
+from policytool.commands.tune_run import TrialRuns, check_options, readable_source
+from policytool.numerics.check_results.checks import CheckNote
+from policytool.numerics.tuning import evidence
+from policytool.numerics.tuning.candidates import candidates
+from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
+from policytool.numerics.tuning.search import Hints, Search, Trials
+from policytool.support.errors import ModelFileError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from policytool.commands.destinations import Destination
+    from policytool.commands.migrate import Migration
+    from policytool.commands.tune_options import TuneOptions
+    from policytool.formats.discovery import Input
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.numerics.check_results.checks import Check
+    from policytool.numerics.check_sides import CheckSource
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+    from policytool.numerics.tuning.candidates import Candidates
+    from policytool.numerics.tuning.evidence import LayerEvidence
+    from policytool.numerics.tuning.results import Trial
+
+    Report = Callable[[str], None]
+    """Hears how far the search is: the number of trials and the best set."""
+
+
+def tune(
+    model: Input,
+    wanted: TuneOptions,
+    tools: TensorFlowTools,
+    report: Report = lambda _: None,
+) -> Tuning:
+    """
+    Return which layers have to stay in float32 for a model to meet an objective.
+
+    Ctrl-C ends the search, and its best set so far is returned.
+
+    :raises ModelFileError: for what cannot be read, changed or run.
+    :raises UsageError: for options that contradict the model or each other.
+    :raises WorkerError: where the child process cannot do it.
+    """
+    start = time.monotonic()
+    source = readable_source(model, wanted, tools)
+    found = _candidates(source, wanted)
+    record = (
+        tune_records.record_of(wanted.record, _loaded(source), found, wanted)
+        if wanted.record is not None
+        else None
+    )
+    known = record.read() if record is not None else ()
+    with TrialRuns(source, found, wanted, tools) as runs:
+        report("reference")
+        everything = frozenset(found.paths)
+        first = runs.measure(everything)  # what fails here does not depend on the set
+        check, notes = _diagnosis(model, found, wanted, tools)
+        measured = evidence.evidence(check, found.paths) if check is not None else {}
+        made = {frozenset(one.kept): one for one in (*known, first)}
+
+        def run(kept: frozenset[str]) -> Trial:
+            best = search.best
+            smallest = f", {len(best.kept)} layers in the best set" if best is not None else ""
+            report(f"trial {len(trials.made) + 1}{smallest}")
+            trial = runs.run(kept)
+            if record is not None:
+                record.write((*trials.made, trial))
+            return trial
+
+        trials = Trials(run, wanted.budget, tuple(made.values()))
+        search = Search(_hints(check, found, measured, runs.times, wanted), trials)
+        try:
+            ending = search.run()
+        except KeyboardInterrupt:
+            ending = Ending.INTERRUPTED
+        return _tuning(
+            search,
+            ending,
+            runs,
+            wanted,
+            measured=measured,
+            resumed=len(known),
+            notes=notes,
+            seconds=time.monotonic() - start,
+        )
+
+
+def tune_and_write(
+    model: Input,
+    wanted: TuneOptions,
+    destination: Destination,
+    tools: TensorFlowTools,
+    report: Report = lambda _: None,
+) -> tuple[Tuning, Migration | None]:
+    """
+    Return the search, and what became of writing the model with its set; None if no set was found.
+
+    :raises ModelFileError: for what cannot be read, changed, run or written.
+    :raises UsageError: for options that contradict the model or each other, and for an output that
+        cannot be.
+    :raises WorkerError: where the child process cannot do it.
+    """
+    source = readable_source(model, wanted, tools)
+    # A search may take hours; what keeps its result from being written has to be said before it.
+    planned = _write(source, frozenset(), wanted, replace(destination, write=False), tools)
+    if planned.status is Status.BLOCKED:
+        refusal = planned.plan.refusals[0]
+        raise ModelFileError(model.display_path, refusal.code, refusal.message)
+    tuning = tune(model, wanted, tools, report)
+    if not tuning.passed or tuning.best is None:
+        return tuning, None
+    report("writing")
+    return tuning, _write(source, frozenset(tuning.best.kept), wanted, destination, tools)
+
+
+def _write(
+    source: CheckSource,
+    kept: frozenset[str],
+    wanted: TuneOptions,
+    destination: Destination,
+    tools: TensorFlowTools,
+) -> Migration:
+    migrate.check_migratable(source.document)
+    loaded = _loaded(source)
+    retrace = loaded.document.format == "savedmodel" and bool(loaded.document.nodes)
+    request = MigrateRequest(
+        options=replace(_candidates(source, wanted).keeping(kept), retrace=retrace),
+        destination=destination,
+        parts=False,
+    )
+    return migrate.migrate_loaded(loaded, source.input.path, request, tools if retrace else None)
+
+
+def _candidates(source: CheckSource, wanted: TuneOptions) -> Candidates:
+    return candidates(_loaded(source), wanted.candidate, keep_rules=wanted.keep_rules)
+
+
+def _loaded(source: CheckSource) -> LoadedModel:
+    assert source.loaded is not None  # noqa: S101  # readable_source() made sure
+    return source.loaded
+
+
+def _diagnosis(
+    model: Input, found: Candidates, wanted: TuneOptions, tools: TensorFlowTools
+) -> tuple[Check | None, tuple[CheckNote, ...]]:
+    """Return the check with every candidate converted; None with a note if it cannot run so."""
+    options = replace(check_options(wanted, found), diagnosis=True, gradients=False)
+    try:
+        return measure(model, None, options, tools).check, ()
+    except WorkerError as error:
+        if error.ended:
+            raise
+        message = f"the model cannot run with every candidate in 16 bits: {error}"
+        return None, (CheckNote(code=error.code, message=message),)
+
+
+def _hints(
+    check: Check | None,
+    found: Candidates,
+    measured: Mapping[str, LayerEvidence],
+    times: Mapping[str, float],
+    wanted: TuneOptions,
+) -> Hints:
+    paths = found.paths
+    if check is None:
+        return Hints(candidates=paths, groups=evidence.groups(paths))
+    return Hints(
+        candidates=paths,
+        groups=evidence.groups(paths),
+        proposals=tuple(evidence.proposals(check, paths, found.rules)),
+        losses=evidence.losses(check, paths),
+        costs=evidence.costs(measured, times, paths, wanted.preference),
+    )
+
+
+def _tuning(
+    search: Search,
+    ending: Ending,
+    runs: TrialRuns,
+    wanted: TuneOptions,
+    *,
+    measured: Mapping[str, LayerEvidence],
+    resumed: int,
+    notes: tuple[CheckNote, ...],
+    seconds: float,
+) -> Tuning:
+    best, found = search.best, runs.candidates
+    shown = best or search.closest
+    assert runs.first is not None  # noqa: S101  # the first trial was run
+    return Tuning(
+        policy=found.options.to or "",
+        objective=wanted.objective,
+        reference=runs.side(),
+        device=runs.first.device,
+        inputs=runs.first.inputs,
+        versions=runs.versions,
+        split=search.split_of(runs.split),
+        layers=tuple(_layer(path, search, best, found, measured.get(path)) for path in found.paths),
+        fixed=found.fixed,
+        trials=search.trials.made,
+        resumed=resumed,
+        best=best,
+        closest=search.closest,
+        metric=runs.metrics.get(frozenset(shown.kept)) if shown is not None else None,
+        options=found.keeping(frozenset(best.kept)) if best is not None else None,
+        reserve=1 - search.limit,
+        ending=ending,
+        is_minimum=search.is_minimum,
+        preference=wanted.preference,
+        seconds=seconds,
+        seed=wanted.seed,
+        notes=notes,
+    )
+
+
+def _layer(
+    path: str,
+    search: Search,
+    best: Trial | None,
+    found: Candidates,
+    measured: LayerEvidence | None,
+) -> TunedLayer:
+    kept = best is not None and path in best.kept
+    without = search.trials.known(frozenset(best.kept) - {path}) if best and kept else None
+    alone = search.trials.known(frozenset(found.paths) - {path})
+    return TunedLayer(
+        path=path,
+        class_name=found.classes[path],
+        kept=kept,
+        rule=found.rules.get(path),
+        error=measured.error if measured is not None else None,
+        is_finite=measured is None or measured.is_finite,
+        largest=measured.largest if measured is not None else None,
+        headroom=measured.headroom if measured is not None else None,
+        flushed=measured.flushed if measured is not None else None,
+        without=search.excess(without) if without is not None else None,
+        alone=search.excess(alone) if alone is not None else None,
+        cost=search.hints.costs.get(path),
+    )

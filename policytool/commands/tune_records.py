@@ -1,0 +1,139 @@
+"""
+The record of a search: every trial as it is made, so that a search that was interrupted continues
+(``tune --resume FILE``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from policytool.numerics.tuning.results import Trial
+from policytool.support import limits
+from policytool.support.errors import ModelFileError
+from policytool.support.files import opening
+from policytool.support.text import codec, jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from policytool.commands.tune_options import TuneOptions
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.numerics.tuning.candidates import Candidates
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """The file, and what its search is about."""
+
+    path: Path
+    search: Mapping[str, str]
+    """Digests of what two searches have in common if the trials of one hold for the other."""
+
+    def read(self) -> tuple[Trial, ...]:
+        """
+        Return the trials of an earlier search; none if there is no file yet.
+
+        :raises ModelFileError: if it cannot be read, is no record, or is of another search.
+        """
+        try:
+            text = opening.read_given(self.path, limits.JSON_BYTES)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise self._refused(
+                "unreadable", f"cannot be read for --resume: {error.strerror or error}"
+            ) from error
+        try:
+            found, _ = jsontext.parse(text)
+            if not isinstance(found, dict) or found["version"] != VERSION:
+                raise TypeError("expected an object")
+            search = codec.read(dict[str, str], found["search"])
+            trials = codec.read(tuple[Trial, ...], found["trials"])
+        except (jsontext.JsonError, KeyError, TypeError, ValueError) as error:
+            raise self._refused(
+                "not-a-record",
+                "is not a record of `policytool tune --resume`; specify another file",
+            ) from error
+        for name, digest in self.search.items():
+            if search.get(name) != digest:
+                raise self._refused(
+                    "other-search",
+                    f"belongs to a search with other {name}; repeat that command, or specify "
+                    "another file",
+                )
+        return trials
+
+    def write(self, trials: Sequence[Trial]) -> None:
+        """
+        Replace the file in one step.
+
+        :raises ModelFileError: if that fails; the file is what it was.
+        """
+        # hashlib, random and socket, only where a file is written
+        from policytool.support.files.atomic import Draft, remove_stale
+
+        values = {"version": VERSION, "search": self.search, "trials": trials}
+        target = Path(os.path.realpath(self.path))
+        try:
+            remove_stale(target.parent)
+            with Draft.beside(target) as draft:
+                draft.path.write_text(codec.encode(values) + "\n", encoding="utf-8")
+                draft.publish(target, like=target if target.exists() else None, overwrite=True)
+        except OSError as error:
+            raise self._refused(
+                "unwritable", f"cannot be written for --resume: {error.strerror or error}"
+            ) from error
+
+    def _refused(self, code: str, message: str) -> ModelFileError:
+        return ModelFileError(str(self.path), code, message)
+
+
+def record_of(
+    path: Path, loaded: LoadedModel, candidates: Candidates, wanted: TuneOptions
+) -> Record:
+    """
+    Return the record of a search.
+
+    :raises ModelFileError: if a file of the search cannot be read.
+    """
+    options = (
+        wanted.candidate,
+        wanted.objective,
+        *(wanted.batches, wanted.batch_size, wanted.seed, wanted.device),
+        candidates.paths,
+    )
+    metric = wanted.objective.metric
+    files: dict[str, list[object]] = {
+        "model files": [Path(file.path) for file in loaded.document.files],
+        "inputs": [wanted.inputs],
+        "weights": [wanted.weights],
+        "labels": [metric.labels if metric is not None else None],
+    }
+    return Record(
+        path=path,
+        search={
+            "options": hashlib.sha256(repr(options).encode()).hexdigest(),
+            **{name: _digest(paths) for name, paths in files.items()},
+        },
+    )
+
+
+def _digest(paths: Iterable[object]) -> str:
+    """Return the digest of the contents of files; of a function of the user's, that of its name."""
+    whole = hashlib.sha256()
+    for path in paths:
+        if isinstance(path, Path) and path.is_file():
+            with (
+                opening.regular_file(path) as descriptor,
+                open(descriptor, "rb", closefd=False) as stream,
+            ):
+                whole.update(hashlib.file_digest(stream, "sha256").digest())
+        else:
+            whole.update(str(path).encode())
+    return whole.hexdigest()

@@ -1,0 +1,244 @@
+"""Runs the trials of a search in the child process, which keeps the reference loaded."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import uuid
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from policytool.commands.check_jobs import check_job
+from policytool.commands.check_options import CheckOptions
+from policytool.commands.check_run import check_readable, reference_options
+from policytool.numerics import check_sides
+from policytool.numerics.check_results.checks import CheckSide
+from policytool.numerics.tuning.objectives import (
+    gradient_error,
+    largest_error,
+    objective_excess,
+    smallest_agreement,
+)
+from policytool.numerics.tuning.results import Preference, Split, Trial
+from policytool.numerics.verdicts import answers
+from policytool.numerics.verdicts.file_names import file_paths
+from policytool.numerics.verdicts.tolerances import Tolerances
+from policytool.support.errors import ModelFileError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from policytool.commands.tune_options import TuneOptions
+    from policytool.formats.discovery import Input
+    from policytool.numerics.check_results.checks import CheckRun
+    from policytool.numerics.check_results.task_metrics import TaskMetric
+    from policytool.numerics.check_sides import CheckSource, PreparedSide
+    from policytool.numerics.tensorflow_run import TensorFlowTools
+    from policytool.numerics.tuning.candidates import Candidates
+
+SYNTHETIC_BATCHES: Final = 4
+"""Batches of synthetic inputs: two for the search and two that validate its result."""
+
+
+def check_options(wanted: TuneOptions, candidates: Candidates) -> CheckOptions:
+    """Return the options of the check that the search starts from, with everything converted."""
+    batches = wanted.batches
+    if batches is None and wanted.inputs is None:
+        batches = SYNTHETIC_BATCHES
+    return CheckOptions(
+        candidate=candidates.keeping(frozenset()),
+        weights=wanted.weights,
+        inputs=wanted.inputs,
+        batches=batches,
+        batch_size=wanted.batch_size,
+        seed=wanted.seed,
+        device=wanted.device,
+        tolerances=wanted.objective.tolerances or Tolerances(),
+        metric=wanted.objective.metric,
+        gradients=wanted.objective.gradients,
+    )
+
+
+def readable_source(model: Input, wanted: TuneOptions, tools: TensorFlowTools) -> CheckSource:
+    """
+    Return a model that may be run, and whose layers have policies in the file.
+
+    :raises ModelFileError: for another one, and for other files that cannot be read.
+    """
+    check_readable(
+        CheckOptions(inputs=wanted.inputs, weights=wanted.weights, metric=wanted.objective.metric)
+    )
+    source = check_sides.read_source(
+        model, trust=tools.trust, custom_objects=bool(tools.custom_objects)
+    )
+    if source.loaded is None:
+        raise ModelFileError(
+            model.display_path,
+            "graph",
+            "contains only a graph and no Keras model, so no layer has a policy that can be "
+            "changed; use `policytool check --to` to measure the whole graph",
+        )
+    return source
+
+
+class TrialRuns:
+    """The trials of one search, as a context manager: what they write goes with it."""
+
+    def __init__(
+        self,
+        source: CheckSource,
+        candidates: Candidates,
+        wanted: TuneOptions,
+        tools: TensorFlowTools,
+    ) -> None:
+        self.source = source
+        self.candidates = candidates
+        self.wanted = wanted
+        self.tools = tools
+        self.split = Split.NONE
+        self.first: CheckRun | None = None
+        """The last run, of which device and inputs are those of all."""
+
+        self.metrics: dict[frozenset[str], TaskMetric] = {}
+        """The metric of the trials that were run, by the set."""
+
+        self.versions: Mapping[str, str] = {}
+        self.times: Mapping[str, float] = {}
+        """Seconds of each layer of the reference, if the preference needs them."""
+
+        self._library = ""
+        self._backend = "tensorflow"
+        self._stack = ExitStack()
+        self._token = uuid.uuid4().hex
+        self._options = check_options(wanted, candidates)
+
+    def __enter__(self) -> Self:
+        scratch = Path(
+            self._stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="policytool-", ignore_cleanup_errors=True)
+            )
+        )
+        self._scratch = scratch
+        folder = scratch / "reference"
+        folder.mkdir()
+        self.reference = check_sides.prepare_side(
+            self.source,
+            reference_options(self.source, self._options, two=False),
+            folder,
+            self.wanted.weights,
+            dequantize=True,
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def run(self, kept: frozenset[str]) -> Trial:
+        """
+        Return the trial of a set; one that the model cannot run with is a failed one.
+
+        :raises WorkerError: if the child process ended.
+        :raises UsageError: for an objective that the model's outputs do not have.
+        """
+        try:
+            return self.measure(kept)
+        except WorkerError as error:
+            if error.ended:
+                raise
+            return self._trial(kept, failure=str(error))
+        except ModelFileError as error:
+            return self._trial(kept, failure=error.message)
+
+    def measure(self, kept: frozenset[str]) -> Trial:
+        """
+        Return the trial of a set that the model has to run with.
+
+        :raises ModelFileError: if the policies cannot be set so.
+        :raises WorkerError: if the model cannot be run.
+        :raises UsageError: for an objective that the model's outputs do not have.
+        """
+        with tempfile.TemporaryDirectory(
+            prefix="trial-", dir=self._scratch, ignore_cleanup_errors=True
+        ) as folder:
+            side = check_sides.prepare_side(
+                self.source, self.candidates.keeping(kept), Path(folder), self.wanted.weights
+            )
+            answer = self.tools.worker.run(self._job(side))
+        runs = answers.runs_from_json(
+            answer["runs"],
+            self._options.tolerances,
+            max_drop=metric.max_drop if (metric := self.wanted.objective.metric) else None,
+        )
+        self.first = runs[0]
+        self.split = Split.BATCHES if answer["split"] else Split.NONE
+        self.versions = answer["versions"]
+        self.times = self._times(answer["times"])
+        self._library, self._backend = answer["libraries"][0], answer["backends"][0]
+        found = [objective_excess(run, self.wanted.objective) for run in runs]
+        errors = [largest_error(run) for run in runs]
+        task = runs[0].verdict.metric
+        if task is not None:
+            self.metrics[kept] = task
+        shares = [smallest_agreement(run) for run in runs]
+        asks_agreement = self.wanted.objective.agreement is not None
+        gradients = runs[0].gradients
+        return replace(
+            self._trial(kept),
+            excess=found[0],
+            validation=found[1] if len(found) > 1 else None,
+            error=None if None in errors else max(one for one in errors if one is not None),
+            agreement=min(one for one in shares if one is not None) if asks_agreement else None,
+            gradient_error=gradient_error(gradients) if gradients is not None else None,
+            metric=task.worst.candidate if task is not None else None,
+        )
+
+    def side(self) -> CheckSide:
+        """Return the reference, as reports show it."""
+        return CheckSide(
+            path=self.source.input.display_path,
+            policy=self.reference.policy,
+            policies={},
+            library=self._library,
+            backend=self._backend,
+            weights="random" if self.reference.job.get("weights", "") is None else "file",
+            dequantized=self.reference.dequantized,
+        )
+
+    def _trial(self, kept: frozenset[str], *, failure: str | None = None) -> Trial:
+        return Trial(
+            kept=tuple(path for path in self.candidates.paths if path in kept),
+            excess=math.inf,
+            validation=None,
+            error=None,
+            agreement=None,
+            gradient_error=None,
+            failure=failure,
+        )
+
+    def _times(self, found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Return the times of layers by the paths that they have in the file."""
+        loaded = self.source.loaded
+        layers = loaded.layers if loaded is not None else ()
+        paths = file_paths(
+            [(one["path"], one["class_name"]) for one in found],
+            [(layer.path, layer.class_name) for layer in layers],
+        )
+        return {paths.get(one["path"], one["path"]): one["seconds"] for one in found}
+
+    def _job(self, side: PreparedSide) -> dict[str, Any]:
+        job = check_job((self.reference, side), self.source, self._options, self.tools)
+        return {
+            **job,
+            "job": "trial",
+            "token": self._token,
+            "times": self.wanted.preference is Preference.SPEED,
+            "inputs": {**job["inputs"], "halves": True},
+        }

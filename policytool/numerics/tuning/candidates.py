@@ -1,0 +1,119 @@
+"""Which layers of a file may be kept or converted, and what ``migrate`` is asked each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from policytool.migration import planning
+from policytool.migration.planning import set_patterns
+from policytool.migration.planning.keep import outputs
+from policytool.migration.planning.options import Assignment
+from policytool.migration.planning.planned_document import apply_edits
+from policytool.model import reading
+from policytool.model.custom_classes import OP_LAYERS
+from policytool.model.tree import MODEL_CLASSES
+from policytool.releases.dtypes import HALVES
+from policytool.support.errors import ModelFileError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from policytool.migration.planning.options import Options
+    from policytool.model.loaded_model import LoadedModel
+    from policytool.model.model import Layer
+
+FLOAT32: Final = "float32"
+_CELLS: Final = frozenset({"cell", "cells"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+    """The layers that a search chooses from."""
+
+    options: Options
+    """Those of the user, by which every candidate but those of a rule is converted."""
+
+    paths: tuple[str, ...]
+    """In the order of the model."""
+
+    classes: Mapping[str, str]
+    rules: Mapping[str, str]
+    """The candidates that ``migrate`` keeps in float32 by rule, with the reason."""
+
+    fixed: Mapping[str, str]
+    """Layers that stay in float32 and are no candidates, with the reason."""
+
+    def keeping(self, kept: frozenset[str]) -> Options:
+        """Return the options that keep these candidates in float32 and convert all others."""
+        policy = self.options.to or ""
+        added = [
+            Assignment(pattern=path, policy=FLOAT32 if path in kept else policy)
+            for path in self.paths
+            if path in kept or path in self.rules
+        ]
+        return replace(self.options, assignments=(*self.options.assignments, *added))
+
+
+def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Candidates:
+    """
+    Return the candidates of a model: the layers that compute in 16 bits if the options apply to
+    all of them, and whose policy the file holds.
+
+    :param keep_rules: whether layers that ``migrate`` keeps in float32 by rule are no candidates
+    :raises UsageError: for options that contradict the model, and if nothing is to be converted.
+    :raises ModelFileError: for a model whose policies cannot be changed so.
+    """
+    kept = {one.path: one.reason for one in planning.draft(loaded, options).kept}
+    fixed = {
+        path: reason for path, reason in kept.items() if keep_rules or reason == outputs.OUTPUT
+    }
+    assigned = set_patterns.matches(loaded, options.assignments)
+    rules = {
+        layer.path: kept[layer.path]
+        for index, layer in _separate(loaded)
+        if layer.path in kept and layer.path not in fixed and index not in assigned
+    }
+    found = Candidates(options=options, paths=tuple(rules), classes={}, rules=rules, fixed=fixed)
+    converted = _converted(loaded, found.keeping(frozenset()))
+    paths = {
+        layer.path: layer.class_name or ""
+        for index, layer in _separate(loaded)
+        if converted.layers[index].compute_dtype in HALVES
+        and index not in assigned
+        and layer.class_name not in OP_LAYERS | MODEL_CLASSES
+    }
+    if not paths:
+        raise UsageError(
+            f"no layer of {loaded.document.path} would compute in 16 bits under --to {options.to}; "
+            "use a policy such as mixed_float16, and --include-exceptions to change layers with an "
+            "explicit policy"
+        )
+    return replace(
+        found,
+        paths=tuple(paths),
+        classes=paths,
+        rules={path: reason for path, reason in rules.items() if path in paths},
+    )
+
+
+def _separate(loaded: LoadedModel) -> Iterator[tuple[int, Layer]]:
+    """Yield the layers that have a policy of their own in the file: no cells of RNNs."""
+    for index, layer in enumerate(loaded.layers):
+        if (
+            loaded.can_say(index)
+            and loaded.is_floating(index)
+            and not loaded.is_input(index)
+            and index not in loaded.makers
+            and loaded.sites[index].attribute not in _CELLS
+        ):
+            yield index, layer
+
+
+def _converted(loaded: LoadedModel, options: Options) -> LoadedModel:
+    plan = planning.draft(loaded, replace(options, retrace=loaded.document.format == "savedmodel"))
+    if plan.refusals:
+        raise ModelFileError(loaded.document.path, plan.refusals[0].code, plan.refusals[0].message)
+    if not (plan.edits or plan.casts):
+        return loaded
+    return reading.load_model(apply_edits(loaded.document, plan.edits, plan.casts))

@@ -1,0 +1,131 @@
+"""
+What a diagnosis says about the candidates of a search: which to keep first, and what goes wrong in
+each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from policytool.numerics.tuning.results import Preference
+from policytool.numerics.verdicts import kept_layers, origins
+from policytool.numerics.verdicts.kept_layers import Choices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from policytool.numerics.check_results.checks import Check, CheckRun
+    from policytool.numerics.check_results.layers import CheckedOutput, LayerCall
+
+_FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerEvidence:
+    """What was measured of a layer in 16 bits."""
+
+    error: float | None
+    is_finite: bool
+    largest: float | None
+    headroom: float | None
+    flushed: float | None
+    memory: float
+    """Bytes of its outputs in float32."""
+
+
+def evidence(check: Check, paths: Iterable[str]) -> dict[str, LayerEvidence]:
+    """Return what was measured of each layer; nothing for layers that were not called."""
+    calls: dict[str, list[LayerCall]] = {}
+    for call in check.runs[0].calls:
+        calls.setdefault(call.path, []).append(call)
+    return {path: _of_calls(calls[path]) for path in paths if path in calls}
+
+
+def losses(check: Check, paths: tuple[str, ...]) -> dict[str, float]:
+    """
+    Return how much each layer loses: the error of its calls, or the share of values that become
+    zero; infinity where it makes NaN or infinity. What ops and the layers inside it lose counts for
+    the layer that decides their dtype.
+    """
+    run, choices = check.runs[0], Choices(paths=paths)
+    found = dict.fromkeys(paths, 0.0)
+    for place, call in enumerate(run.calls):
+        if call.is_model:
+            continue
+        lost = max(
+            origins.own_error(call),
+            *(one.accumulated.flushed or 0.0 for one in call.outputs if one.accumulated),
+            0.0,
+        )
+        for path in kept_layers.units(run, place, choices):
+            found[path] = max(found[path], lost)
+    return found
+
+
+def proposals(
+    check: Check, paths: tuple[str, ...], rules: Iterable[str]
+) -> Iterator[frozenset[str]]:
+    """
+    Yield sets to try first: the layers that the diagnosis blames, these with their neighbours, and
+    those that ``migrate`` keeps by rule.
+    """
+    run, choices = _failed(check), Choices(paths=paths)
+    blamed = kept_layers.propose(run, choices)
+    by_rule = frozenset(rules)
+    more = blamed | kept_layers.neighbours(run, blamed, choices) if blamed else blamed
+    yield from dict.fromkeys(one for one in (blamed, by_rule, blamed | by_rule, more) if one)
+
+
+def groups(paths: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+    """Return the layers that contain others of them, each with those."""
+    choices = Choices(paths=paths)
+    outer: list[frozenset[str]] = []
+    for path in paths:
+        group = choices.unit(path)
+        if len(group) > 1 and not any(group <= other for other in outer):
+            outer.append(group)
+    return tuple(outer)
+
+
+def costs(
+    found: Mapping[str, LayerEvidence],
+    times: Mapping[str, float],
+    paths: Iterable[str],
+    preference: Preference,
+) -> dict[str, float]:
+    """Return what each layer costs in float32 by a preference; nothing without one."""
+    match preference:
+        case Preference.MEMORY:
+            return {path: found[path].memory if path in found else 0.0 for path in paths}
+        case Preference.SPEED:
+            return {path: times.get(path, 0.0) for path in paths}
+    return {}
+
+
+def _of_calls(calls: list[LayerCall]) -> LayerEvidence:
+    outputs = [output for call in calls for output in call.outputs]
+    measured = [one.accumulated for one in outputs if one.accumulated is not None]
+    errors = [origins.own_error(call) for call in calls]
+    error = max(errors, default=math.inf)
+    return LayerEvidence(
+        error=error if math.isfinite(error) and any(map(_is_measured, outputs)) else None,
+        is_finite=not any(one.overflow for one in measured) and math.isfinite(error),
+        largest=_largest(one.largest_reference for one in measured),
+        headroom=min((one.headroom for one in measured if one.headroom is not None), default=None),
+        flushed=_largest(one.flushed for one in measured),
+        memory=float(_FLOAT32_BYTES * sum(one.elements for one in measured)),
+    )
+
+
+def _is_measured(output: CheckedOutput) -> bool:
+    return output.own is not None or output.isolated is not None
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _failed(check: Check) -> CheckRun:
+    return next((run for run in check.runs if not run.verdict.passed), check.runs[0])

@@ -1,0 +1,277 @@
+"""
+Candidates that differ in their policies alone, one after the other, compared by their outputs with
+a reference whose outputs are computed once.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .. import model_calls
+from ..feeding import inputs as fed
+from ..gradients import backward
+from ..library import Refused
+from ..sentences import sentence
+from . import extreme_batches, layer_times, tensor_errors, top1_agreement
+from .call_pairs import Measured
+from .comparisons import Comparisons
+from .output_parts import Parts
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Mapping, Sequence
+
+    from .sides import Sides
+    from .task_metrics import Task, TaskMetrics
+
+HALVES = (0, 1)
+"""The inputs of the search, and those that validate what it found."""
+
+
+class Batch:
+    """One batch, with the outputs of the reference."""
+
+    def __init__(self, tensors: Any, outputs: Sequence[Any], half: int | None) -> None:
+        self.tensors = tensors
+        self.outputs = list(outputs)
+        self.half = half
+        """None for an extra batch, which the search uses and which has no labels."""
+
+
+class Trials:
+    """The reference of a search, its inputs and its outputs."""
+
+    def __init__(
+        self,
+        sides: Sides,
+        device: tuple[str, Mapping[str, Any]],
+        task: Task | None,
+        step: Callable[[str], None],
+    ) -> None:
+        """
+        Load the reference and run it.
+
+        ``device`` is a name and what :func:`..devices.available.list_devices` has about it.
+
+        :raises Refused: if the reference cannot be loaded or called.
+        """
+        self.sides = sides
+        self.tf = sides.tf
+        self.job = sides.job
+        self.device, self.about = device
+        self.task = task
+        step("loading the reference")
+        with self.tf.device(self.device):
+            self.library, self.reference = sides.load("reference")
+            step("creating inputs")
+            with self.library.under(sides.policies[0]):
+                self.fed = fed.feed_model(self.library, self.reference, self.job["inputs"])
+            step("running the reference")
+            self._structure: Any = None
+            self._function = self._traced_reference()
+            self.batches = self._run_reference()
+            self.times = (
+                layer_times.layer_times(
+                    self.library, self.reference, self.fed.batches[0], sides.policies[0]
+                )
+                if self.job["times"]
+                else []
+            )
+        count = len(self.batches[0].outputs)
+        self.names = model_calls.output_names(self.reference, self._structure, count) or [
+            str(place) for place in range(count)
+        ]
+
+    @property
+    def halves(self) -> Sequence[int]:
+        """The halves that have inputs."""
+        return sorted({batch.half for batch in self.batches if batch.half is not None})
+
+    def measure(self, candidate: Mapping[str, Any], step: Callable[[str], None]) -> dict[str, Any]:
+        """
+        Return what was measured of a candidate, a run for each half of the inputs.
+
+        :raises Refused: if it cannot be loaded or called, or has other outputs.
+        """
+        self.sides.job = self.job = {**self.job, "candidate": candidate}
+        gc.collect()  # the model and the graph of the last trial
+        with self.tf.device(self.device):
+            step("loading the candidate")
+            _, model = self.sides.load("candidate")
+            if self.sides.made_up:
+                model.set_weights(self.reference.get_weights())
+            step("running the candidate")
+            function = self._traced(model)
+            metrics = [
+                self.task.metrics(self.names) if self.task is not None else None for _ in HALVES
+            ]
+            found = self._run(function, metrics)
+            gradients = self._gradients(model, step)
+            return {
+                "split": len(self.halves) > 1,
+                "times": self.times,
+                "versions": self.sides.versions(),
+                "libraries": [self.library.name] * 2,
+                "backends": [self.library.backend] * 2,
+                "runs": [
+                    self._told(found[half], metrics[half], gradients if half == 0 else None)
+                    for half in self.halves
+                ],
+            }
+
+    def _traced_reference(self) -> Any:
+        comparisons = Comparisons(self.tf)
+
+        def call(inputs: Any) -> Any:
+            with self.library.under(self.sides.policies[0]):
+                self._structure = model_calls.call(self.reference, inputs)
+            return comparisons.tensors(self._structure)
+
+        return self._concrete(call, [self.fed.specs], "reference")
+
+    def _run_reference(self) -> list[Batch]:
+        found = [
+            Batch(tensors, self._function(tensors), number % len(HALVES))
+            for number, tensors in enumerate(self.fed.batches)
+        ]
+        if not found:
+            raise Refused("inputs", "there are no inputs")
+        if not found[0].outputs:
+            raise Refused("outputs", "the model returns no tensor, so nothing can be compared")
+        usual = np.sum([self._own_vectors(batch.outputs) for batch in found], axis=0)
+        extra: list[Batch] = []
+
+        def run(tensors: Any) -> Batch:
+            return Batch(tensors, self._function(tensors), None)
+
+        extra += extreme_batches.measured(
+            self.fed, usual, run, lambda batch: self._own_vectors(batch.outputs)
+        )
+        return [*found, *extra]
+
+    def _own_vectors(self, outputs: Sequence[Any]) -> Any:
+        """Return the reductions of outputs compared with themselves, which count NaN."""
+        return np.stack(
+            [tensor_errors.compare_tensors(self.tf, one, one).numpy() for one in outputs]
+        )
+
+    def _traced(self, model: Any) -> Any:
+        """Return a function of inputs and the reference's outputs that compares a candidate."""
+
+        def compare(inputs: Any, expected: Sequence[Any]) -> Any:
+            comparisons = Comparisons(self.tf)
+            with self.library.under(self.sides.policies[1]):
+                made = comparisons.tensors(model_calls.call(model, inputs))
+            numbers = comparisons.each(expected, made)
+            if None in numbers or not numbers:
+                raise Refused(
+                    "outputs",
+                    "the reference and the candidate return different outputs, which cannot be "
+                    "compared",
+                )
+            vectors = [comparisons.vectors[number] for number in numbers if number is not None]
+            return (
+                self.tf.stack(vectors),
+                comparisons.agreements(expected, made),
+                comparisons.parts(expected, made),
+                made if self.task is not None else [],
+            )
+
+        specs = [
+            self.tf.TensorSpec(shape, one.dtype)
+            for one, shape in zip(self.batches[0].outputs, self._function.output_shapes)
+        ]
+        return self._concrete(compare, [self.fed.specs, specs], "candidate")
+
+    def _concrete(self, code: Callable[..., Any], specs: Sequence[Any], what: str) -> Any:
+        try:
+            return self.tf.function(
+                code, autograph=False, input_signature=specs
+            ).get_concrete_function()
+        except Refused:
+            raise
+        except Exception as error:  # a layer's own code, in a dtype that it was not written for
+            text = "the {} cannot be traced: {}"
+            raise Refused("not-traceable", text.format(what, sentence(error))) from error
+
+    def _run(self, function: Any, metrics: Sequence[TaskMetrics | None]) -> dict[int, Measured]:
+        """Return the numbers of each half; extra batches belong to the first."""
+        found: dict[int, Measured] = {}
+        for batch in self.batches:
+            *numbers, parts, outputs = self._called(function, batch)
+            vectors, agreements = (one.numpy() for one in numbers)
+            for half, metric in zip(HALVES, metrics):
+                if metric is None or batch.half is None:
+                    continue
+                if half == batch.half:
+                    metric.update(batch.outputs, outputs)
+                else:
+                    metric.skip(batch.outputs)
+            one = Measured(
+                vectors,
+                agreements if batch.half is not None else np.zeros_like(agreements),
+                np.zeros([0, 0]),
+                [None if part is None else Parts(*part) for part in parts],
+            )
+            half = batch.half or 0
+            found[half] = found[half].merged(one) if half in found else one
+        return found
+
+    def _called(self, function: Any, batch: Batch) -> Any:
+        try:
+            return function(batch.tensors, batch.outputs)
+        except self.tf.errors.ResourceExhaustedError:
+            raise
+        except self.tf.errors.OpError as error:
+            text = "the candidate cannot be called with these inputs: {}"
+            raise Refused("not-callable", text.format(sentence(error))) from error
+
+    def _gradients(self, model: Any, step: Callable[[str], None]) -> Any:
+        if self.job["gradients"] is None:
+            return None
+        batches = [batch.tensors for batch in self.batches if batch.half == 0]
+        return backward.gradients(
+            self.library, self.reference, model, batches, self.job["gradients"], step
+        )
+
+    def _told(self, found: Measured, metrics: TaskMetrics | None, gradients: Any) -> dict[str, Any]:
+        """Return the numbers of one half, as a run of a check without calls of layers."""
+        rows = [top1_agreement.to_json(vector) for vector in found.agreements]
+        return {
+            "device": self.about,
+            "signature": None,
+            "inputs": self.fed.told,
+            "missing": [],
+            "fallbacks": [],
+            "unmatched": [],
+            "random": [],
+            "calls": [],
+            "outputs": [
+                {
+                    "shape": shape.as_list() if shape.rank is not None else [],
+                    "dtype_reference": output.dtype.name,
+                    "dtype_candidate": output.dtype.name,
+                    "accumulated": tensor_errors.to_json(vector),
+                    "isolated": None,
+                    "tf32": None,
+                    "exponents": None,
+                    "name": name,
+                    "top_1": row if row["rows"] else None,
+                    "parts": parts.to_json() if parts is not None else None,
+                }
+                for name, output, shape, vector, row, parts in zip(
+                    self.names,
+                    self.batches[0].outputs,
+                    self._function.output_shapes,
+                    found.vectors,
+                    rows,
+                    found.parts,
+                )
+            ],
+            "gradients": gradients,
+            "timings": {},
+            "metric": metrics.told() if metrics is not None else None,
+            "notes": [],
+        }
