@@ -238,7 +238,7 @@ def _not_found() -> Tunings:
     )
     closest = trials[0]
     found = tuning(
-        layers=tuple(replace(one, kept=one.path in closest.kept) for one in layers),
+        layers=layers,
         trials=trials,
         best=None,
         closest=closest,
@@ -251,7 +251,7 @@ def _not_found() -> Tunings:
 
 
 def _impossible() -> Tunings:
-    layers = tuple(replace(one, kept=True, without=None) for one in _layers())
+    layers = tuple(replace(one, kept=False, without=None) for one in _layers())
     paths = tuple(one.path for one in layers)
     trials = (trial(excess=math.inf), trial(*paths, excess=2.61))
     found = tuning(

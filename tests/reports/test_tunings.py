@@ -19,7 +19,11 @@ from policytool.commands.inspect import Failure
 from policytool.commands.migrate import Migration, Status
 from policytool.commands.saved_plans import read_plans
 from policytool.migration.plan import Refusal
-from policytool.numerics.tuning.results import Ending, Split
+from policytool.migration.planning.options import Options, Outputs
+from policytool.numerics.tuning.objectives import Objective
+from policytool.numerics.tuning.results import Ending, Preference, Split
+from policytool.numerics.verdicts.task_metric import WantedMetric
+from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances
 from policytool.reports import View
 from policytool.reports.html import charts
 from policytool.reports.page import Point, Profile
@@ -39,6 +43,8 @@ from tests.helpers.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from policytool.numerics.tuning.results import Trial
 
 SHOWN: Final = sorted(set(CASES) - {"failure"})
 
@@ -409,6 +415,118 @@ def test_several_objectives_are_listed_with_their_values() -> None:
         "gradients": True,
     }
     assert values["metric"]["drop"] == pytest.approx(0.0004)
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        (Objective(tolerances=Tolerances()), "relative error of each output within the default"),
+        (
+            Objective(tolerances=Tolerances(given=(GivenTolerance(pattern="a", value=0.1),))),
+            "relative error at most 0.1 for a, and the default tolerance for the other outputs",
+        ),
+        (
+            Objective(tolerances=None, agreement=0.99),
+            "no additional NaN or infinity in the outputs; the same top-1 class in at least 99%",
+        ),
+        (
+            Objective(tolerances=None, metric=WantedMetric(labels=None, metric="auc")),
+            "auc no worse than the default allows",
+        ),
+        (
+            Objective(tolerances=None, metric=WantedMetric(labels=None, metric="auc", max_drop=0)),
+            "auc no worse by 0",
+        ),
+    ],
+)
+def test_an_objective_is_described_before_it_is_measured(objective: Objective, said: str) -> None:
+    """Also if no trial has a metric."""
+    trials = tuple(replace(one, metric=0.9) for one in _without_metric())
+    found = Tunings(tuning=tuning(objective=objective, trials=trials))
+    assert f"objective {said}" in words(found) or f"; {said}" in words(found)
+    assert rendered("html", found)
+    report(found)
+
+
+def _without_metric() -> tuple[Trial, ...]:
+    return (trial(excess=math.inf), trial(*KEPT, excess=0.5), trial(KEPT[0], excess=math.inf))
+
+
+def test_tolerances_by_name_are_shown_as_multiples_of_the_limit() -> None:
+    """There is no single error that is allowed."""
+    named = Tolerances(given=(GivenTolerance(pattern="a", value=0.1),))
+    assert headline(tuning(objective=Objective(tolerances=named))) == (
+        "2 of 12 layers stay in float32: largest error 0.0042, 0.42x the limit; 9 trials"
+    )
+
+
+def test_gradients_that_overflow_are_reported() -> None:
+    """There is no error to show."""
+    found = tuning(
+        objective=Objective(tolerances=None, gradients=True),
+        best=None,
+        closest=trial(excess=math.inf, error=0.1),
+        ending=Ending.IMPOSSIBLE,
+        options=None,
+    )
+    assert headline(found) == (
+        "the objective is not met even with every layer in float32: gradients overflow at every "
+        "loss scale; 9 trials"
+    )
+
+
+def test_a_trial_without_a_number_is_not_met() -> None:
+    """Such as one of a metric that is NaN: its outputs are finite."""
+    layers = (layer("net/a", kept=True, without=math.inf), layer("net/b"))
+    trials = (trial("net/a", excess=0.5), trial(excess=math.inf, error=0.002))
+    text = words(Tunings(tuning=tuning(layers=layers, trials=trials)))
+    assert "net/a Conv2D not met 0.002" in text
+    assert "2 of 2 100% 0.002 not met" in text
+    found = tuning(best=None, closest=trials[1], ending=Ending.TRIALS, options=None)
+    assert "a part of the objective has no finite value" in headline(found)
+
+
+def test_costs_have_units() -> None:
+    """Seconds or bytes, by the preference."""
+    layers = (layer("net/a", cost=2048.0), layer("net/b", cost=None))
+    trials = (trial(excess=0.5),)
+    for preference, cost in ((Preference.SPEED, "2,050 s"), (Preference.MEMORY, "2.0 KiB")):
+        found = tuning(layers=layers, trials=trials, preference=preference)
+        assert f"900x {cost}" in words(Tunings(tuning=found))
+
+
+def test_a_converted_layer_that_is_not_finite_comes_first() -> None:
+    """The outputs are not affected; other inputs may differ."""
+    layers = (layer("net/a", 0.009), layer("net/b", None, 20.0, is_finite=False))
+    text = words(Tunings(tuning=tuning(layers=layers, trials=(trial(excess=0.5),))))
+    assert text.index("net/b Conv2D NaN/Inf") < text.index("net/a Conv2D 0.009")
+    assert "NaN or infinity in float16" in text
+
+
+def test_headroom_of_a_kept_layer_is_evidence() -> None:
+    """If it is small."""
+    layers = (layer("net/a", 0.1, 2.5, kept=True), layer("net/b", None, None))
+    found = tuning(layers=layers, trials=(trial("net/a", excess=0.5),))
+    assert "own error 0.1; headroom 2.5x" in words(Tunings(tuning=found))
+
+
+def test_the_command_has_every_option_of_the_search() -> None:
+    """Those that decide what migrate converts."""
+    asked = Options(
+        to="mixed_bfloat16", include_exceptions=True, outputs=Outputs.FOLLOW, retrace=True
+    )
+    assert command(Tunings(tuning=tuning(options=asked))) == [
+        *("policytool", "migrate", MODEL, "--to", "mixed_bfloat16", "--include-exceptions"),
+        *("--outputs", "follow", "--retrace"),
+    ]
+
+
+def test_a_model_run_by_tensorflow_itself_names_no_library() -> None:
+    """Its release is the only version."""
+    side = replace(tuning().reference, library="tensorflow 2.21.0", policy=None)
+    text = words(Tunings(tuning=tuning(reference=side)))
+    assert "versions TensorFlow 2.21.0 · tensorflow backend" in text
+    assert "reference the same model in its own policies" in text
 
 
 def test_json_has_every_trial() -> None:

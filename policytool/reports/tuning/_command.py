@@ -47,8 +47,8 @@ def _words(options: Options) -> Iterator[str]:
         yield "--include-exceptions"
     if options.outputs is not Outputs.KEEP:
         yield from ("--outputs", options.outputs.value)
-    if options.target_name is not None or options.target is not None:
-        yield from ("--target", options.target_name or options.target or "")
+    if options.retrace:
+        yield "--retrace"
     for one in options.assignments:
         yield from ("--set", f"{one.pattern}={one.policy}")
 

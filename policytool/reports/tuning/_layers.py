@@ -31,14 +31,14 @@ _LEAST_FLUSHED: Final = 0.001
 _MS: Final = 1000
 _UNTRIED: Final = Cell(text="not tried", tone=Tone.DIM)
 _IF_CONVERTED: Final = (
-    "if converted: the multiple of the limit if this layer is also converted; at most 1x meets the "
-    "objective"
+    "if converted: how many times the limit the model reaches if this layer is also converted; at "
+    "most 1x meets the objective"
 )
 
 
 def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield every layer that stays in float32, in the order of the model."""
-    found = tuning.kept
+    found = [layer for layer in tuning.layers if layer.path in _kept_paths(tuning)]
     shown = found if everything or tuning.best is not None else found[:_LAYERS]
     if not shown:
         return
@@ -55,7 +55,8 @@ def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
 
 def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield the converted layers, those with the smallest margin first."""
-    found = sorted(tuning.converted, key=lambda layer: -_used(tuning, layer))
+    converted = [layer for layer in tuning.layers if layer.path not in _kept_paths(tuning)]
+    found = sorted(converted, key=lambda layer: -_used(tuning, layer))
     shown = found if everything else found[:_LAYERS]
     if not shown:
         return
@@ -84,6 +85,12 @@ def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
         yield Section(title="layers that were not tried", blocks=(Listing(items=items),))
 
 
+def _kept_paths(tuning: Tuning) -> frozenset[str]:
+    """Return the layers in float32 of the set that was found, or else of the closest one."""
+    shown = tuning.best or tuning.closest
+    return frozenset(shown.kept if shown is not None else ())
+
+
 def _more(count: int) -> Iterator[str]:
     if count:
         yield f"{many(count, 'more layer')} not shown; use --all-layers to show all"
@@ -91,7 +98,7 @@ def _more(count: int) -> Iterator[str]:
 
 def _kept_fields(tuning: Tuning) -> Iterator[Field]:
     trials = {frozenset(trial.kept): trial for trial in tuning.trials}
-    kept = frozenset(layer.path for layer in tuning.kept)
+    kept = _kept_paths(tuning)
 
     def without(layer: TunedLayer) -> Trial | None:
         return trials.get(kept - {layer.path})
