@@ -9,12 +9,13 @@ policytool: audits and converts the dtype policies of saved Keras and TensorFlow
     >>> policytool.migrate("model.h5", target="keras3").status
     >>> policytool.diff("model.h5", "model.keras").differs
     >>> policytool.check("model.h5", to="mixed_float16").passed
+    >>> policytool.tune("model.h5", to="mixed_float16", tolerance=0.01).kept
 
 Each result has a one-line ``repr``, is a report in notebooks, and converts with ``to_dict()`` and
 ``to_pandas()``. Errors are subclasses of ``policytool.Error``.
 
-This package never imports TensorFlow or Keras, and runs no code from files. ``check``, ``retrace``
-and ``verify`` run TensorFlow in a separate process.
+This package never imports TensorFlow or Keras, and runs no code from files. ``check``, ``tune``,
+``retrace`` and ``verify`` run TensorFlow in a separate process.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from policytool.api import audit, check, diff, inspect, migrate
-    from policytool.results import Audit, Check, Comparison, Finding, Migration, Model
+    from policytool.api import audit, check, diff, inspect, migrate, tune
+    from policytool.results import Audit, Check, Comparison, Finding, Migration, Model, Tuning
     from policytool.support.errors import (
         MissingPackageError,
         ModelFileError,
@@ -43,6 +44,7 @@ __all__ = [
     "MissingPackageError",
     "Model",
     "ModelFileError",
+    "Tuning",
     "UsageError",
     "WorkerError",
     "__version__",
@@ -51,11 +53,14 @@ __all__ = [
     "diff",
     "inspect",
     "migrate",
+    "tune",
 ]
 
 _HOMES = {
-    **dict.fromkeys(("audit", "check", "diff", "inspect", "migrate"), "api"),
-    **dict.fromkeys(("Audit", "Check", "Comparison", "Finding", "Migration", "Model"), "results"),
+    **dict.fromkeys(("audit", "check", "diff", "inspect", "migrate", "tune"), "api"),
+    **dict.fromkeys(
+        ("Audit", "Check", "Comparison", "Finding", "Migration", "Model", "Tuning"), "results"
+    ),
     **dict.fromkeys(
         ("Error", "MissingPackageError", "ModelFileError", "UsageError", "WorkerError"),
         "support.errors",

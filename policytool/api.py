@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Literal
 
-    from policytool.results import Audit, Check, Comparison, Migration, Model
+    from policytool.results import Audit, Check, Comparison, Migration, Model, Tuning
 
-__all__ = ["audit", "check", "diff", "inspect", "migrate"]
+__all__ = ["audit", "check", "diff", "inspect", "migrate", "tune"]
 
 
 def inspect(path: str | os.PathLike[str], *, limits: Mapping[str, int] | None = None) -> Model:
@@ -286,4 +286,99 @@ def check(
                 python=python,
                 trust=trust,
             )
+        )
+
+
+def tune(
+    model: str | os.PathLike[str],
+    *,
+    to: str,
+    output: str | os.PathLike[str] | None = None,
+    assignments: Mapping[str, str] | None = None,
+    keep_rules: bool = False,
+    inputs: str | os.PathLike[str] | None = None,
+    tolerance: float | None = None,
+    agreement: float | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    metric: str | None = None,
+    max_drop: float | None = None,
+    gradients: bool = False,
+    prefer: str | None = None,
+    max_trials: int = 100,
+    time: float | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    trust: bool = False,
+    python: str | None = None,
+    limits: Mapping[str, int] | None = None,
+) -> Tuning:
+    """
+    Find a minimal set of layers to keep in float32, and write the model with all other layers
+    converted, like ``policytool tune``.
+
+    :param to: the policy of the converted layers, such as ``mixed_float16``
+    :param output: the file to write; None for a file next to the model
+    :param assignments: map of layer paths, or regular expressions for the full path, to policies
+    :param keep_rules: whether to keep all layers in float32 that ``migrate`` keeps by rule
+    :param inputs: a ``.npz`` or ``.npy`` file, or ``MODULE:FUNCTION`` for a function that returns
+        or yields batches; None for synthetic inputs
+    :param tolerance: the relative error allowed for outputs; None for 0.01, unless ``agreement`` or
+        ``metric`` is set
+    :param agreement: the share of rows for which the largest output must stay the same
+    :param labels: a ``.npz`` or ``.npy`` file with the labels of the inputs
+    :param metric: the name of a metric of the library, or ``MODULE:FUNCTION``
+    :param max_drop: by how much the metric may get worse; None for the default of ``--max-drop``
+    :param gradients: whether gradients must be finite and close to those in float32
+    :param prefer: ``speed`` or ``memory``; None keeps as few layers in float32 as possible
+    :param max_trials: the maximum number of sets of layers to try
+    :param time: the time in seconds after which no trial begins; None for no limit
+    :param overwrite: whether to replace an existing output
+    :param dry_run: whether to search without writing the model
+    :param trust: whether code from the file may run
+    :param python: the Python interpreter with TensorFlow; None for the current one
+    :param limits: limits to raise, by name, as for :func:`inspect`
+    :raises policytool.ModelFileError: if the model cannot be read, run or written
+    :raises policytool.WorkerError: if TensorFlow is missing or cannot run the model
+    :raises policytool.UsageError: for unknown policies, patterns, limits and metrics
+    """
+    from os import fspath
+    from pathlib import Path
+
+    from policytool.commands import tune as tuning
+    from policytool.commands.destinations import Destination
+    from policytool.commands.tune_options import TuneOptions
+    from policytool.migration.planning.options import options_from_arguments
+    from policytool.numerics.tuning.candidates import tuned_policy
+    from policytool.numerics.tuning.objectives import objective
+    from policytool.numerics.tuning.results import preference
+    from policytool.numerics.tuning.search import Budget
+    from policytool.numerics.user_functions import file_or_function
+    from policytool.numerics.verdicts.tolerances import GivenTolerance
+    from policytool.results import Tuning
+    from policytool.support.limits import override
+
+    wanted = TuneOptions(
+        candidate=options_from_arguments(tuned_policy(to), assignments or {}),
+        objective=objective(
+            (GivenTolerance(pattern=None, value=tolerance),) if tolerance is not None else (),
+            agreement=agreement,
+            labels=Path(labels) if labels is not None else None,
+            metric=metric,
+            max_drop=max_drop,
+            gradients=gradients,
+            has_inputs=inputs is not None,
+        ),
+        keep_rules=keep_rules,
+        inputs=file_or_function(fspath(inputs)) if inputs is not None else None,
+        preference=preference(prefer),
+        budget=Budget(trials=max_trials, seconds=time),
+    )
+    destination = Destination(
+        output=Path(output) if output is not None else None,
+        overwrite=overwrite,
+        write=not dry_run,
+    )
+    with override(limits or {}):
+        return Tuning(
+            *tuning.tune_file(fspath(model), wanted, destination, python=python, trust=trust)
         )

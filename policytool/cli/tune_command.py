@@ -27,14 +27,14 @@ from policytool.commands.migrate_all import the_one_model
 from policytool.commands.tune import tune_and_write
 from policytool.commands.tune_options import TuneOptions
 from policytool.formats import discovery
-from policytool.migration.planning.options import Options, Outputs, assignment, checked_policy
+from policytool.migration.planning.options import Options, Outputs, assignment
+from policytool.numerics.tuning.candidates import tuned_policy
 from policytool.numerics.tuning.objectives import objective
 from policytool.numerics.tuning.results import Ending, Preference
+from policytool.numerics.tuning.results import preference as as_preference
 from policytool.numerics.tuning.search import MAX_TRIALS, Budget
 from policytool.numerics.verdicts.tolerances import parse_tolerance
 from policytool.numerics.workers import Worker
-from policytool.releases import policy
-from policytool.releases.dtypes import HALVES
 from policytool.reports.tuning import TUNE_REPORTERS, Tunings
 from policytool.support.errors import ModelFileError, UsageError, WorkerError
 
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 @click.option(
     "--to",
     metavar="POLICY",
-    required=True,
     shell_complete=completion.policies,
     help="Policy of the layers that are converted, such as mixed_float16.",
 )
@@ -182,7 +181,7 @@ if TYPE_CHECKING:
 def command(
     *,
     model: str | None,
-    to: str,
+    to: str | None,
     set: tuple[str, ...],  # the option's name
     include_exceptions: bool,
     outputs: str,
@@ -229,7 +228,7 @@ def command(
     model is on an allow-list.
     """
     planned = Options(
-        to=_checked_policy(to),
+        to=tuned_policy(to),
         assignments=tuple(assignment(text) for text in set),
         include_exceptions=include_exceptions,
         outputs=Outputs(outputs),
@@ -251,7 +250,7 @@ def command(
         batches=batches,
         batch_size=batch_size,
         seed=seed,
-        preference=Preference(prefer) if prefer is not None else Preference.NONE,
+        preference=as_preference(prefer),
         budget=Budget(trials=max_trials, seconds=seconds),
         record=resume,
         device=device,
@@ -304,16 +303,6 @@ def command(
     )
     options.troubles(results.failures, unwritten, debug=debug)
     return _exit(results, is_unwritten=bool(unwritten))
-
-
-def _checked_policy(name: str) -> str:
-    found = checked_policy(name, "--to")
-    if policy.policy_from_name(found).compute_dtype not in HALVES:
-        raise UsageError(
-            f"--to {found} has no 16-bit layers, so no layer has to be kept in float32; use "
-            "mixed_float16, mixed_bfloat16, float16 or bfloat16"
-        )
-    return found
 
 
 def _one(found: list[Input], planned: Options) -> list[Input]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,11 +11,14 @@ from policytool.commands import migrate, tune_records
 from policytool.commands.check_run import measure
 from policytool.commands.migrate import MigrateRequest, Status
 from policytool.commands.tune_run import TrialRuns, check_options, readable_source
+from policytool.formats import discovery
 from policytool.numerics.check_results.checks import CheckNote
+from policytool.numerics.tensorflow_run import TensorFlowTools
 from policytool.numerics.tuning import evidence
 from policytool.numerics.tuning.candidates import candidates
 from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
+from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, WorkerError
 
 if TYPE_CHECKING:
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from policytool.model.loaded_model import LoadedModel
     from policytool.numerics.check_results.checks import Check
     from policytool.numerics.check_sides import CheckSource
-    from policytool.numerics.tensorflow_run import TensorFlowTools
     from policytool.numerics.tuning.candidates import Candidates
     from policytool.numerics.tuning.evidence import LayerEvidence
     from policytool.numerics.tuning.results import Trial
@@ -121,6 +124,25 @@ def tune_and_write(
         return tuning, None
     report("writing")
     return tuning, _write(source, frozenset(tuning.best.kept), wanted, destination, tools)
+
+
+def tune_file(
+    model: str,
+    wanted: TuneOptions,
+    destination: Destination,
+    *,
+    python: str | None = None,
+    trust: bool = False,
+) -> tuple[Tuning, Migration | None]:
+    """Do the same as :func:`tune_and_write`, with a child process for this call alone."""
+    found = discovery.one(model)
+    with Worker(Interpreter(python=python or sys.executable)) as worker:
+        tools = TensorFlowTools(worker=worker, trust=trust)
+        try:
+            return tune_and_write(found, wanted, destination, tools)
+        except WorkerError as error:
+            error.path = found.display_path
+            raise
 
 
 def _write(

@@ -12,5 +12,6 @@ from policytool.results.check import Check
 from policytool.results.comparison import Comparison
 from policytool.results.migration import Migration
 from policytool.results.model import Model
+from policytool.results.tuning import Tuning
 
-__all__ = ["Audit", "Check", "Comparison", "Finding", "Migration", "Model"]
+__all__ = ["Audit", "Check", "Comparison", "Finding", "Migration", "Model", "Tuning"]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from policytool.migration import planning
 from policytool.migration.planning import set_patterns
 from policytool.migration.planning.keep import outputs
-from policytool.migration.planning.options import Assignment
+from policytool.migration.planning.options import Assignment, checked_policy
 from policytool.migration.planning.planned_document import apply_edits
 from policytool.model import reading
 from policytool.model.custom_classes import OP_LAYERS
 from policytool.model.tree import MODEL_CLASSES
+from policytool.releases import policy
 from policytool.releases.dtypes import HALVES
 from policytool.support.errors import ModelFileError, UsageError
 
@@ -53,6 +54,27 @@ class Candidates:
             if path in kept or path in self.rules
         ]
         return replace(self.options, assignments=(*self.options.assignments, *added))
+
+
+def tuned_policy(name: str | None) -> str:
+    """
+    Return the policy of the layers that a search converts.
+
+    :raises UsageError: without one, for names that no layer can have, and for policies that do not
+        compute in 16 bits.
+    """
+    if name is None:
+        raise UsageError(
+            "tune requires the policy of the converted layers; add --to mixed_float16 or --to "
+            "mixed_bfloat16"
+        )
+    found = checked_policy(name, "--to")
+    if policy.policy_from_name(found).compute_dtype not in HALVES:
+        raise UsageError(
+            f"--to {found} does not compute in 16 bits, so there is nothing to tune; use "
+            "mixed_float16, mixed_bfloat16, float16 or bfloat16"
+        )
+    return found
 
 
 def candidates(loaded: LoadedModel, options: Options, *, keep_rules: bool) -> Candidates:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from policytool.support.errors import UsageError, short
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -40,6 +42,18 @@ class Preference(StrEnum):
 
     MEMORY = "memory"
     """Those with the largest outputs."""
+
+
+def preference(text: str | None) -> Preference:
+    """
+    Return the preference of a word; none for None.
+
+    :raises UsageError: for another word.
+    """
+    words = [one.value for one in Preference if one is not Preference.NONE]
+    if text is not None and text not in words:
+        raise UsageError(f"prefer must be one of {', '.join(words)}, not {short(text)!r}")
+    return Preference(text) if text is not None else Preference.NONE
 
 
 class Split(StrEnum):
