@@ -44,12 +44,11 @@ def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
         return
     fields = list(_kept_fields(tuning))
     closest = "" if tuning.best is not None else " in the closest set"
-    is_tried = any(layer.without is not None for layer in shown)
     yield table_section(
         f"layers in float32{closest}",
         [column for column, _ in fields],
         [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in shown],
-        [*([_IF_CONVERTED] if is_tried else []), *_more(len(found) - len(shown))],
+        [_IF_CONVERTED, *_more(len(found) - len(shown))],
     )
 
 
@@ -153,6 +152,8 @@ def _names(tone: Tone) -> Iterator[Field]:
 
 def _excess(value: float | None, trial: Trial | None) -> Cell | None:
     """Return the excess of a trial; None if there was none."""
+    if value is None and trial is not None:
+        value = trial.excess
     if value is None:
         return None
     error, failure = (trial.error, trial.failure) if trial is not None else (None, None)
