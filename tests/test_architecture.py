@@ -21,7 +21,7 @@ from policytool.migration.planning import keep
 from policytool.migration.planning.keep import KeepRule
 from policytool.releases import generations
 from policytool.releases.generations import Generation
-from policytool.reports import Reporter, checks, differences, findings, inspection, plans
+from policytool.reports import Reporter, checks, differences, findings, inspection, plans, tuning
 from tests.contracts.format_contract import FormatContract
 from tests.helpers.paths import PACKAGE, ROOT
 from tests.helpers.source_tree import SourceTree, cycles, room
@@ -221,6 +221,7 @@ def test_nothing_evaluates_text() -> None:
         (differences, "REPORTER", Reporter, differences.DIFFERENCE_REPORTERS[PAGES:]),
         (findings, "REPORTER", Reporter, findings.FINDING_REPORTERS[PAGES:]),
         (checks, "REPORTER", Reporter, checks.CHECK_REPORTERS[PAGES:]),
+        (tuning, "REPORTER", Reporter, tuning.TUNE_REPORTERS[PAGES:]),
         (keep, "RULE", KeepRule, keep.KEEP_RULES),
     ],
     ids=[
@@ -230,6 +231,7 @@ def test_nothing_evaluates_text() -> None:
         "difference reports",
         "finding reports",
         "check reports",
+        "tune reports",
         "keep rules",
     ],
 )
@@ -309,7 +311,7 @@ def test_formats_of_like_documents_have_one_title() -> None:
     ("command", "listed"),
     [
         *((command, set(formats.TITLES)) for command in ("inspect", "audit", "diff")),
-        ("migrate", formats.REWRITTEN),
+        *((command, formats.REWRITTEN) for command in ("migrate", "tune")),
     ],
 )
 def test_schemas_list_every_document_format(command: str, listed: set[str]) -> None:

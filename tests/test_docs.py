@@ -21,12 +21,13 @@ import numpy as np
 import pytest
 
 import policytool
-from policytool.cli import audit_command, check_command
+from policytool.cli import audit_command, check_command, tune_command
 from policytool.cli.main import COMMANDS
 from policytool.reports.checks import CHECK_REPORTERS
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS, csv_report
 from policytool.reports.plans import PLAN_REPORTERS
+from policytool.reports.tuning import TUNE_REPORTERS
 from policytool.rules import RULES
 from policytool.support import limits
 from tests.conftest import run, run_process, tensorflow
@@ -117,6 +118,7 @@ def test_the_picture_is_of_the_report_of_today(monkeypatch: pytest.MonkeyPatch) 
                 "reductions",
             )
         ),
+        *(("tune", place) for place in ("tuning", "objective", "tuned-layer", "tune-trial")),
     ],
 )
 def test_the_page_of_the_json_reports_has_every_key(schema: str, place: str) -> None:
@@ -308,12 +310,12 @@ def test_every_option_of_audit_that_says_what_counts_is_on_its_page() -> None:
     assert all(option.envvar == f"POLICYTOOL_{str(option.name).upper()}" for option in told)
 
 
-def test_every_option_of_check_is_on_its_page() -> None:
+@pytest.mark.parametrize("name", ["check", "tune"])
+def test_every_option_of_a_command_is_on_its_page(name: str) -> None:
     """But for those that every command has."""
-    page = (ROOT / "docs/check.md").read_text(encoding="utf-8")
-    options = [
-        option for option in check_command.command.params if isinstance(option, click.Option)
-    ]
+    page = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+    command = {"check": check_command, "tune": tune_command}[name].command
+    options = [option for option in command.params if isinstance(option, click.Option)]
     told = [
         option
         for option in options
@@ -339,11 +341,14 @@ def test_every_option_of_check_is_on_its_page() -> None:
     ]
 
 
-def test_the_table_of_the_page_on_check_is_one() -> None:
+@pytest.mark.parametrize(
+    ("command", "golden"), [("check", "check-failing"), ("tune", "tune-passing")]
+)
+def test_the_table_of_a_page_is_one(command: str, golden: str) -> None:
     """Its lines are those of a report, with some left out."""
-    page = (ROOT / "docs/check.md").read_text(encoding="utf-8")
+    page = (ROOT / f"docs/{command}.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    printed = (ROOT / "tests/golden/check-failing.80.txt").read_text(encoding="utf-8").splitlines()
+    printed = (ROOT / f"tests/golden/{golden}.80.txt").read_text(encoding="utf-8").splitlines()
     told = [line for line in block.splitlines() if line != "..."]
     assert len(told) > 8
     assert [line for line in printed if line in told] == told
@@ -394,6 +399,9 @@ def test_every_format_is_in_the_documentation() -> None:
     ]
     assert [name for name, commands in told.items() if "check" in commands] == [
         reporter.name for reporter in CHECK_REPORTERS
+    ]
+    assert [name for name, commands in told.items() if "tune" in commands] == [
+        reporter.name for reporter in TUNE_REPORTERS
     ]
 
 

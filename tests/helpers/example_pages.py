@@ -20,8 +20,9 @@ from policytool.reports.differences import DIFFERENCE_REPORTERS, Differences
 from policytool.reports.findings import FINDING_REPORTERS
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.plans import PLAN_REPORTERS, Migrations
+from policytool.reports.tuning import TUNE_REPORTERS
 from tests.contracts.reporter_contract import MODELS, inspected
-from tests.helpers import example_audits, example_checks
+from tests.helpers import example_audits, example_checks, example_tunings
 from tests.helpers.drawn_models import whole
 from tests.helpers.paths import FIXTURES
 
@@ -136,8 +137,10 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "migrate": lambda: html(PLAN_REPORTERS).render(converted(), View()),
     "diff": lambda: html(DIFFERENCE_REPORTERS).render(compared(), View()),
     "check": lambda: html(CHECK_REPORTERS).render(checked(), View()),
+    "tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["passing"], View()),
     "hostile": lambda: html(REPORTERS).render(hostile_model(), View()),
     "hostile check": lambda: html(CHECK_REPORTERS).render(example_checks.CASES["hostile"], View()),
+    "hostile tune": lambda: html(TUNE_REPORTERS).render(example_tunings.CASES["hostile"], View()),
     "long": lambda: html(REPORTERS).render(long_model(), View()),
     "empty": lambda: html(REPORTERS).render(
         inspection.select(inspection.collect([]), inspection.Selection()), View()

@@ -21,8 +21,9 @@ from policytool.reports.html import charts
 from policytool.reports.inspection import REPORTERS
 from policytool.reports.layout import clean
 from policytool.reports.page import Bar, Bars, Curve, Curves, Spread, Spreads
+from policytool.reports.tuning import TUNE_REPORTERS
 from tests.contracts.reporter_contract import MODELS
-from tests.helpers import example_checks, example_pages
+from tests.helpers import example_checks, example_pages, example_tunings
 from tests.helpers.drawn_models import models
 from tests.helpers.example_pages import HOSTILE, PAGES
 from tests.helpers.paths import FIXTURES
@@ -122,9 +123,10 @@ def test_pages_of_a_directory_are_linked() -> None:
     ("reporters", "found"),
     [
         (CHECK_REPORTERS, example_checks.CASES["failure"]),
+        (TUNE_REPORTERS, example_tunings.CASES["failure"]),
         (DIFFERENCE_REPORTERS, Differences(outcome=try_diff("gone.h5", "gone.h5"))),
     ],
-    ids=["check", "diff"],
+    ids=["check", "tune", "diff"],
 )
 def test_errors_are_in_the_page(reporters: Any, found: Any) -> None:
     """A page stands for itself: what failed is not only on stderr."""

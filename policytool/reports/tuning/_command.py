@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from policytool.commands.destinations import default_name
@@ -46,8 +47,8 @@ def _words(options: Options) -> Iterator[str]:
         yield "--include-exceptions"
     if options.outputs is not Outputs.KEEP:
         yield from ("--outputs", options.outputs.value)
-    if options.target_name is not None or options.target is not None:
-        yield from ("--target", options.target_name or options.target or "")
+    if options.retrace:
+        yield "--retrace"
     for one in options.assignments:
         yield from ("--set", f"{one.pattern}={one.policy}")
 
@@ -65,7 +66,7 @@ def _plan(arguments: tuple[str, ...]) -> str | None:
     """Return the file that the JSON report is written to, which ``--plan`` reads."""
     values = [
         word.removeprefix(f"{_REPORT}=") if word.startswith(f"{_REPORT}=") else after
-        for word, after in zip(arguments, (*arguments[1:], ""), strict=True)
+        for word, after in itertools.pairwise((*arguments, ""))
         if word == _REPORT or word.startswith(f"{_REPORT}=")
     ]
     files = [value.removeprefix(_JSON) for value in values if value.startswith(_JSON)]

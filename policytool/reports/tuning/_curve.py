@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Final
 from policytool.reports.figures import figure, share
 from policytool.reports.page import Cell, Column, Point, Profile, Row, Tone
 from policytool.reports.sections import table_section
-from policytool.reports.tuning._objective import NOT_FINITE, allowed_error, is_error_only, times
+from policytool.reports.tuning._objective import (
+    NOT_FINITE,
+    allowed_error,
+    is_error_only,
+    largest_excess,
+    limit_words,
+    times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,11 +39,11 @@ def curve_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     yield table_section(
         _TITLE,
         (
-            Column(title="converted", minimum=10),
+            Column(title="layers", minimum=10),
             Column(title="share", minimum=7),
             Column(title="largest error", minimum=13),
             Column(title="of the limit", minimum=12),
-            Column(title="", minimum=6, priority=1),
+            Column(title="result", minimum=6, priority=1),
         ),
         [_row(tuning, point) for point in shown],
         ["the best trial for each number of layers; above 1x, the objective is not met"],
@@ -57,9 +64,9 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
         points=tuple(
             Point(
                 share=point.share,
-                value=_value(point, allowed),
+                value=_value(tuning, point, allowed),
                 text=_point_text(tuning, point),
-                is_missed=point.excess > 1,
+                is_missed=_is_missed(tuning, point),
                 is_chosen=_is_chosen(tuning, point),
             )
             for point in points
@@ -67,9 +74,9 @@ def curve_chart(tuning: Tuning) -> Iterator[Profile]:
     )
 
 
-def _value(point: CurvePoint, allowed: float | None) -> float:
+def _value(tuning: Tuning, point: CurvePoint, allowed: float | None) -> float:
     if allowed is None:
-        return point.excess
+        return _used(tuning, point)
     return math.inf if point.error is None else point.error
 
 
@@ -79,21 +86,33 @@ def _point_text(tuning: Tuning, point: CurvePoint) -> str:
 
 
 def _row(tuning: Tuning, point: CurvePoint) -> Row:
-    is_missed = point.excess > 1
+    is_missed = _is_missed(tuning, point)
     tone = Tone.BAD if is_missed else Tone.PLAIN
-    used = NOT_FINITE if math.isinf(point.excess) and point.error is None else times(point.excess)
     error = NOT_FINITE if point.error is None else figure(point.error)
     chosen = "chosen" if _is_chosen(tuning, point) else ""
+    used = _used(tuning, point)
     return Row(
         cells=(
             Cell(text=_count(tuning, point)),
             Cell(text=share(point.share)),
             Cell(text=error, tone=tone),
-            Cell(text=used, tone=tone),
+            Cell(text=limit_words(used, point.error), tone=tone),
             Cell(text=chosen, tone=Tone.GOOD),
         ),
         is_missed=is_missed,
     )
+
+
+def _is_missed(tuning: Tuning, point: CurvePoint) -> bool:
+    return _used(tuning, point) > 1
+
+
+def _used(tuning: Tuning, point: CurvePoint) -> float:
+    """Return how many times the limit a point uses; of the chosen set, on the other inputs too."""
+    best = tuning.best
+    if best is not None and _is_chosen(tuning, point):
+        return largest_excess(best)
+    return point.excess
 
 
 def _count(tuning: Tuning, point: CurvePoint) -> str:

@@ -53,9 +53,11 @@ def facts(tuning: Tuning) -> Iterator[Fact]:
     """Yield what was asked for, what it was measured on, and how the search ended."""
     yield Fact(label="objective", text="; ".join(goals(tuning)))
     if tuning.metric is not None:
-        yield Fact(label="metric", text=checks.metric_sentence(tuning.metric))
+        yield Fact(
+            label="metric", text=checks.metric_sentence(tuning.metric).removeprefix("metric ")
+        )
     yield Fact(label="policy", text=_policy(tuning))
-    yield Fact(label="reference", text=" · ".join(checks.side_words(tuning.reference)))
+    yield Fact(label="reference", text=" · ".join(_reference(tuning)))
     yield Fact(label="inputs", text=checks.described_inputs(tuning.inputs))
     yield Fact(label="validation", text=_validation(tuning))
     if tuning.reserve > 0:
@@ -67,12 +69,20 @@ def facts(tuning: Tuning) -> Iterator[Fact]:
 
 
 def _policy(tuning: Tuning) -> str:
+    if not tuning.passed:
+        return f"{tuning.policy} for up to {many(len(tuning.layers), 'layer')}"
     ruled = sum(layer.rule is not None for layer in tuning.converted)
-    by_rule = f", {ruled:,} of which migrate keeps in float32 by rule" if ruled else ""
+    by_rule = f", including {ruled:,} that migrate keeps in float32 by rule" if ruled else ""
     return (
         f"{tuning.policy} for {len(tuning.converted):,} of {many(len(tuning.layers), 'layer')}"
         f"{by_rule}"
     )
+
+
+def _reference(tuning: Tuning) -> Iterator[str]:
+    yield f"the same model in {tuning.reference.policy or 'its own policies'}"
+    _, *more = checks.side_words(tuning.reference)
+    yield from more
 
 
 def _validation(tuning: Tuning) -> str:
@@ -121,11 +131,11 @@ def _ended(tuning: Tuning) -> str:
         case Ending.IMPOSSIBLE:
             return "the objective is not met with all layers in float32"
         case Ending.TRIALS:
-            return "--max-trials was reached; --resume continues a search"
+            return "the search reached --max-trials"
         case Ending.TIME:
-            return "--time was reached; --resume continues a search"
+            return "the search reached --time"
         case Ending.INTERRUPTED:
-            return "interrupted; --resume continues a search"
+            return "the search was interrupted"
 
 
 def _minimality(tuning: Tuning) -> str:

@@ -12,7 +12,7 @@ from policytool.reports._words import bytes_words
 from policytool.reports.figures import HEADROOM, beyond, figure, many, share
 from policytool.reports.page import Cell, Column, Item, Listing, Row, Section, Tone
 from policytool.reports.sections import table_section
-from policytool.reports.tuning._objective import NOT_FINITE, allowed_error, times
+from policytool.reports.tuning._objective import NOT_FINITE, allowed_error, limit_words
 from policytool.support.shorten import join_and_count
 
 if TYPE_CHECKING:
@@ -29,37 +29,42 @@ _NAMED: Final = 3
 
 _LEAST_FLUSHED: Final = 0.001
 _MS: Final = 1000
+_UNTRIED: Final = Cell(text="not tried", tone=Tone.DIM)
+_IF_CONVERTED: Final = (
+    "if converted: how many times the limit the model reaches if this layer is also converted; at "
+    "most 1x meets the objective"
+)
 
 
-def kept_section(tuning: Tuning) -> Iterator[Section]:
+def kept_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield every layer that stays in float32, in the order of the model."""
-    if not tuning.kept:
+    found = [layer for layer in tuning.layers if layer.path in _kept_paths(tuning)]
+    shown = found if everything or tuning.best is not None else found[:_LAYERS]
+    if not shown:
         return
     fields = list(_kept_fields(tuning))
-    closest = " of the closest set" if tuning.best is None else ""
+    closest = "" if tuning.best is not None else " in the closest set"
     yield table_section(
         f"layers in float32{closest}",
         [column for column, _ in fields],
-        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in tuning.kept],
-        ["if converted: the limit of the objective is 1x; error: the largest error of an output"]
-        if any(layer.without is not None for layer in tuning.kept)
-        else [],
+        [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in shown],
+        [_IF_CONVERTED, *_more(len(found) - len(shown))],
     )
 
 
 def converted_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
     """Yield the converted layers, those with the smallest margin first."""
-    found = sorted(tuning.converted, key=lambda layer: -_used(tuning, layer))
+    converted = [layer for layer in tuning.layers if layer.path not in _kept_paths(tuning)]
+    found = sorted(converted, key=lambda layer: -_used(tuning, layer))
     shown = found if everything else found[:_LAYERS]
     if not shown:
         return
     fields = list(_converted_fields(tuning))
-    more = len(found) - len(shown)
     yield table_section(
         "converted layers, smallest margin first",
         [column for column, _ in fields],
         [Row(cells=tuple(cell(layer) for _, cell in fields)) for layer in shown],
-        [f"{many(more, 'more layer')} not shown; use --all-layers to show all"] if more else [],
+        list(_more(len(found) - len(shown))),
     )
 
 
@@ -79,30 +84,48 @@ def fixed_section(tuning: Tuning, *, everything: bool) -> Iterator[Section]:
         yield Section(title="layers that were not tried", blocks=(Listing(items=items),))
 
 
+def _kept_paths(tuning: Tuning) -> frozenset[str]:
+    """Return the layers in float32 of the set that was found, or else of the closest one."""
+    shown = tuning.best or tuning.closest
+    return frozenset(shown.kept if shown is not None else ())
+
+
+def _more(count: int) -> Iterator[str]:
+    if count:
+        yield f"{many(count, 'more layer')} not shown; use --all-layers to show all"
+
+
 def _kept_fields(tuning: Tuning) -> Iterator[Field]:
-    trials = _trials_without(tuning)
+    trials = {frozenset(trial.kept): trial for trial in tuning.trials}
+    kept = _kept_paths(tuning)
+
+    def without(layer: TunedLayer) -> Trial | None:
+        return trials.get(kept - {layer.path})
+
     yield from _names(Tone.CAUTION)
     yield (
         Column(title="if converted", minimum=12),
-        lambda layer: _excess(layer.without, "not tried"),
+        lambda layer: _excess(layer.without, without(layer)) or _UNTRIED,
     )
     yield (
         Column(title="error", minimum=_NUMBER, priority=2),
-        lambda layer: _trial_error(trials.get(layer.path)),
+        lambda layer: _trial_error(without(layer)),
     )
     yield (
         Column(title="reason", minimum=24, priority=1, is_beneath=True),
-        lambda layer: Cell(text="; ".join(_evidence(tuning, layer, trials.get(layer.path)))),
+        lambda layer: Cell(text="; ".join(_evidence(tuning, layer, without(layer)))),
     )
 
 
 def _converted_fields(tuning: Tuning) -> Iterator[Field]:
+    trials = {frozenset(trial.kept): trial for trial in tuning.trials}
+    every = frozenset(layer.path for layer in tuning.layers)
     yield from _names(Tone.PLAIN)
     yield Column(title="own error", minimum=_NUMBER), _own_error
     yield Column(title="headroom", minimum=8), _headroom
     yield (
         Column(title="converted by itself", minimum=_NUMBER, priority=2),
-        lambda layer: _excess(layer.alone, ""),
+        lambda layer: _excess(layer.alone, trials.get(every - {layer.path})) or Cell(text=""),
     )
     if tuning.preference is not Preference.NONE:
         title = "time" if tuning.preference is Preference.SPEED else "output size"
@@ -127,23 +150,14 @@ def _names(tone: Tone) -> Iterator[Field]:
     )
 
 
-def _trials_without(tuning: Tuning) -> dict[str, Trial]:
-    """Return, for each layer in float32, the trial that converts it and nothing else of them."""
-    kept = {layer.path for layer in tuning.kept}
-    found: dict[str, Trial] = {}
-    for trial in tuning.trials:
-        left_out = kept.difference(trial.kept)
-        if len(left_out) == 1 and kept.issuperset(trial.kept):
-            found[next(iter(left_out))] = trial
-    return found
-
-
-def _excess(value: float | None, missing: str) -> Cell:
+def _excess(value: float | None, trial: Trial | None) -> Cell | None:
+    """Return the excess of a trial; None if there was none."""
+    if value is None and trial is not None:
+        value = trial.excess
     if value is None:
-        return Cell(text=missing, tone=Tone.DIM)
-    if math.isinf(value):
-        return Cell(text=NOT_FINITE, tone=Tone.BAD)
-    return Cell(text=times(value), tone=Tone.BAD if value > 1 else Tone.PLAIN)
+        return None
+    error, failure = (trial.error, trial.failure) if trial is not None else (None, None)
+    return Cell(text=limit_words(value, error, failure), tone=Tone.BAD if value > 1 else Tone.PLAIN)
 
 
 def _trial_error(trial: Trial | None) -> Cell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from policytool.numerics.tuning.objectives import GRADIENT_ERROR
@@ -65,7 +66,11 @@ def reached(tuning: Tuning, trial: Trial) -> Iterator[str]:
     yield from (one.text for one in found)
     used = largest_excess(trial)
     if used > 1 and all(one.is_met for one in found):
-        yield f"a row or channel of an output is at {times(used)} its limit"
+        yield (
+            "a part of the objective has no finite value"
+            if math.isinf(used)
+            else f"a row or channel of an output is at {times(used)} its limit"
+        )
 
 
 def largest_excess(trial: Trial) -> float:
@@ -76,6 +81,15 @@ def largest_excess(trial: Trial) -> float:
 def times(excess: float) -> str:
     """Return how many times the limit something uses."""
     return f"{figure(excess)}x"
+
+
+def limit_words(excess: float, error: float | None, failure: str | None = None) -> str:
+    """Return how many times the limit a trial uses, or why there is no such number."""
+    if failure is not None:
+        return "fails to run"
+    if math.isinf(excess):
+        return NOT_FINITE if error is None else "not met"
+    return times(excess)
 
 
 def metric_value(value: float) -> str:

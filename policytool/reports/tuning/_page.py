@@ -5,6 +5,7 @@ the margin of the others.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from policytool.numerics.tuning.results import Ending, Split
@@ -16,18 +17,24 @@ from policytool.reports.tuning._command import command
 from policytool.reports.tuning._curve import curve_chart, curve_section
 from policytool.reports.tuning._facts import facts, written
 from policytool.reports.tuning._layers import converted_section, fixed_section, kept_section
-from policytool.reports.tuning._objective import allowed_error, is_error_only
+from policytool.reports.tuning._objective import allowed_error, is_error_only, largest_excess
 from policytool.reports.tuning._verdict import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from policytool.numerics.tuning.results import Tuning
+    from policytool.numerics.tuning.results import Trial, Tuning
     from policytool.reports.layout import View
     from policytool.reports.tuning._base import Tunings
 
 _SAME: Final = frozenset({Split.NONE, Split.USED})
 _ROUNDING: Final = 1e-9
+_INCOMPLETE: Final = {
+    Ending.TRIALS: "--max-trials",
+    Ending.TIME: "--time",
+    Ending.INTERRUPTED: "",
+}
+"""Endings that leave something to try, with the option that allows it."""
 
 
 def page(found: Tunings, view: View) -> Page:
@@ -42,28 +49,44 @@ def caveats(tuning: Tuning) -> Iterator[str]:
     """Yield what the result leaves open."""
     yield from checks.input_caveats(tuning.inputs)
     if tuning.split in _SAME and tuning.best is not None:
-        yield "the set was validated on the inputs of the search; other inputs may need more layers"
+        yield "the set was not validated on other inputs, which may need more layers in float32"
     yield from checks.side_caveats(tuning.reference)
     yield from checks.device_caveats(tuning.device)
 
 
-def advice(tuning: Tuning) -> Iterator[str]:
-    """Yield what to do if no set of layers was found."""
-    if tuning.passed:
+def advice(found: Tunings, tuning: Tuning) -> Iterator[str]:
+    """Yield how an incomplete search continues, and what to do if no set of layers was found."""
+    if tuning.ending in _INCOMPLETE and (tuning.kept or not tuning.passed):
+        yield _continuation(tuning.ending, is_recorded=_is_recorded(found.arguments))
+    if not tuning.passed and is_error_only(tuning.objective):
+        yield from _tolerance_advice(tuning, tuning.best or tuning.closest)
+
+
+def _tolerance_advice(tuning: Tuning, trial: Trial | None) -> Iterator[str]:
+    """Yield which tolerance a set would meet, if only the errors of whole outputs are too large."""
+    allowed = allowed_error(tuning.objective)
+    if trial is None or trial.error is None or allowed is None:
         return
-    if tuning.ending in {Ending.TRIALS, Ending.TIME}:
-        option = "--max-trials" if tuning.ending is Ending.TRIALS else "--time"
-        yield f"a larger {option} allows the search to continue"
-    allowed, closest = allowed_error(tuning.objective), tuning.closest
-    if allowed is None or not is_error_only(tuning.objective) or closest is None:
-        return
-    if closest.error is not None and abs(closest.excess * allowed - closest.error) <= (
-        _ROUNDING * closest.error
-    ):
+    if math.isclose(largest_excess(trial) * allowed, trial.error, rel_tol=_ROUNDING):
         yield (
-            f"the closest set keeps {many(len(closest.kept), 'layer')} in float32 and would meet "
-            f"--tolerance {upward(closest.error)}"
+            f"the closest set, with {many(len(trial.kept), 'layer')} in float32, would meet "
+            f"--tolerance {upward(trial.error)}"
         )
+
+
+def _continuation(ending: Ending, *, is_recorded: bool) -> str:
+    option = _INCOMPLETE[ending]
+    larger = f" with a larger {option}" if option else ""
+    if is_recorded:
+        return f"the same command{larger} continues the search"
+    return (
+        f"add --resume FILE to record the trials, so that the same command{larger} can continue "
+        "the search later"
+    )
+
+
+def _is_recorded(arguments: tuple[str, ...]) -> bool:
+    return any(word.partition("=")[0] == "--resume" for word in arguments)
 
 
 def _blocks(found: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
@@ -75,12 +98,13 @@ def _blocks(found: Tunings, tuning: Tuning, view: View) -> Iterator[Block]:
     yield Facts(facts=(*output, *facts(tuning)))
     if left_open := tuple(caveats(tuning)):
         yield Section(title="caveats", blocks=(Notes(texts=left_open),))
-    yield from kept_section(tuning)
-    yield from converted_section(tuning, everything=everything)
+    if tuning.ending is not Ending.IMPOSSIBLE:
+        yield from kept_section(tuning, everything=everything)
+        yield from converted_section(tuning, everything=everything)
     if view.is_searchable:
         yield from curve_chart(tuning)
     yield from curve_section(tuning, everything=everything)
     yield from fixed_section(tuning, everything=everything)
-    notes = [*advice(tuning), *(one.message for one in tuning.notes), *tuning.inputs.notes]
+    notes = [*advice(found, tuning), *(one.message for one in tuning.notes), *tuning.inputs.notes]
     if notes:
         yield Section(title="notes", blocks=(Notes(texts=tuple(dict.fromkeys(notes))),))
