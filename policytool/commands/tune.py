@@ -270,7 +270,7 @@ def _layer(
         largest=measured.largest if measured is not None else None,
         headroom=measured.headroom if measured is not None else None,
         flushed=measured.flushed if measured is not None else None,
-        without=search.excess(without) if without is not None else None,
-        alone=search.excess(alone) if alone is not None else None,
+        excess_if_converted=search.excess(without) if without is not None else None,
+        excess_by_itself=search.excess(alone) if alone is not None else None,
         cost=search.hints.costs.get(path),
     )

@@ -71,8 +71,8 @@ def layer(
         "is_finite": True,
         "largest": 70.0,
         "flushed": 0.0,
-        "without": None,
-        "alone": None,
+        "excess_if_converted": None,
+        "excess_by_itself": None,
         "cost": None,
         **other,
     }
@@ -83,7 +83,7 @@ def _layers() -> tuple[TunedLayer, ...]:
     """Return twelve layers: one overflows, one rounds too much, one is safe against its rule."""
     return (
         layer("net/stem", 1.9e-4, 410.0),
-        layer("net/block_1/conv", 2.4e-4, alone=0.08),
+        layer("net/block_1/conv", 2.4e-4, excess_by_itself=0.08),
         layer("net/block_1/normalize", 3.1e-4, 44.0, class_name="BatchNormalization"),
         layer(
             "net/block_1/energy",
@@ -93,7 +93,7 @@ def _layers() -> tuple[TunedLayer, ...]:
             kept=True,
             is_finite=False,
             largest=143_000.0,
-            without=math.inf,
+            excess_if_converted=math.inf,
         ),
         layer("net/block_2/conv", 2.2e-4, 310.0),
         layer("net/block_2/normalize", 3.3e-4, 12.5, class_name="BatchNormalization"),
@@ -103,7 +103,7 @@ def _layers() -> tuple[TunedLayer, ...]:
             3.4,
             class_name="UnitNormalization",
             rule=SQUARES,
-            alone=0.11,
+            excess_by_itself=0.11,
         ),
         layer(
             "net/block_2/difference",
@@ -112,12 +112,12 @@ def _layers() -> tuple[TunedLayer, ...]:
             class_name="Subtract",
             kept=True,
             flushed=0.042,
-            without=3.4,
+            excess_if_converted=3.4,
         ),
         layer("net/block_3/conv", 2.9e-4, 120.0),
         layer("net/block_3/normalize", 2.8e-4, 80.0, class_name="BatchNormalization"),
         layer("net/pool", 1.1e-3, 700.0, class_name="GlobalAveragePooling2D", flushed=0.0031),
-        layer("net/logits", 4.4e-4, 2000.0, class_name="Dense", alone=0.21),
+        layer("net/logits", 4.4e-4, 2000.0, class_name="Dense", excess_by_itself=0.21),
     )
 
 
@@ -251,7 +251,7 @@ def _not_found() -> Tunings:
 
 
 def _impossible() -> Tunings:
-    layers = tuple(replace(one, kept=False, without=None) for one in _layers())
+    layers = tuple(replace(one, kept=False, excess_if_converted=None) for one in _layers())
     paths = tuple(one.path for one in layers)
     trials = (trial(excess=math.inf), trial(*paths, excess=2.61))
     found = tuning(
@@ -274,7 +274,8 @@ def _impossible() -> Tunings:
 def _interrupted() -> Tunings:
     """Return a search that ended before it tried each removal, for speed."""
     layers = tuple(
-        replace(one, without=None, cost=1e-4 * (number + 1)) for number, one in enumerate(_layers())
+        replace(one, excess_if_converted=None, cost=1e-4 * (number + 1))
+        for number, one in enumerate(_layers())
     )
     trials = _trials(layers)[:7]
     found = tuning(
@@ -353,7 +354,7 @@ def _not_validated() -> Tunings:
 def _hostile() -> Tunings:
     """Return a search of which every name is a stranger's."""
     layers = (
-        layer(HOSTILE, class_name=HOSTILE, kept=True, rule=HOSTILE, without=2.0),
+        layer(HOSTILE, class_name=HOSTILE, kept=True, rule=HOSTILE, excess_if_converted=2.0),
         layer(f"net/{HOSTILE}", class_name=HOSTILE, rule=HOSTILE),
     )
     trials = (

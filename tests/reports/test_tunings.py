@@ -210,7 +210,7 @@ def test_a_set_of_an_incomplete_search_may_be_too_large(ending: Ending, said: st
 
 def test_one_layer_stays() -> None:
     """The verb agrees with the number."""
-    layers = (layer("net/a", kept=True, without=3.0), layer("net/b"))
+    layers = (layer("net/a", kept=True, excess_if_converted=3.0), layer("net/b"))
     found = tuning(layers=layers, trials=(trial("net/a", excess=0.5),), is_minimum=False)
     assert headline(found).startswith("1 of 2 layers stays in float32")
     assert "the objective fails if the layer in float32 is converted" in words(
@@ -239,7 +239,7 @@ def test_a_kept_layer_without_a_trial_is_marked() -> None:
 def test_a_model_that_fails_to_run_without_a_layer_is_reported() -> None:
     """With the reason, which is never shortened."""
     why = "no kernel for Foo in float16 " + "x" * 150
-    layers = (layer("net/a", None, kept=True, without=math.inf), layer("net/b"))
+    layers = (layer("net/a", None, kept=True, excess_if_converted=math.inf), layer("net/b"))
     found = tuning(
         layers=layers,
         trials=(trial("net/a", excess=0.5), trial(excess=math.inf, failure=why)),
@@ -324,7 +324,6 @@ def test_validation_is_described() -> None:
     """For each way to split the inputs."""
     for split, text in (
         (Split.BATCHES, "every second batch, which the search did not use: 0.4x the limit"),
-        (Split.ROWS, "every second row, which the search did not use: 0.4x the limit"),
         (Split.NONE, "none: the inputs cannot be split"),
         (Split.USED, "none: a set that met the objective failed on the other inputs"),
     ):
@@ -477,7 +476,7 @@ def test_gradients_that_overflow_are_reported() -> None:
 
 def test_a_trial_without_a_number_is_not_met() -> None:
     """Such as one of a metric that is NaN: its outputs are finite."""
-    layers = (layer("net/a", kept=True, without=math.inf), layer("net/b"))
+    layers = (layer("net/a", kept=True, excess_if_converted=math.inf), layer("net/b"))
     trials = (trial("net/a", excess=0.5), trial(excess=math.inf, error=0.002))
     text = words(Tunings(tuning=tuning(layers=layers, trials=trials)))
     assert "net/a Conv2D not met 0.002" in text
@@ -588,8 +587,8 @@ def test_no_line_is_wider_than_the_view(
     from rich.cells import cell_len
 
     layers = (
-        layer(name, error, kept=True, class_name=class_name, without=error),
-        layer(f"{name}/b", error, class_name=class_name, rule=name, alone=error),
+        layer(name, error, kept=True, class_name=class_name, excess_if_converted=error),
+        layer(f"{name}/b", error, class_name=class_name, rule=name, excess_by_itself=error),
     )
     found = Tunings(
         tuning=tuning(

@@ -60,10 +60,7 @@ class Split(StrEnum):
     """Which inputs validate the set that was found."""
 
     BATCHES = "batches"
-    """Every second batch, which the search did not use."""
-
-    ROWS = "rows"
-    """Every second row of the only batch, which the search did not use."""
+    """Every second batch, which the search did not use; a single batch is cut into two."""
 
     NONE = "none"
     """The inputs of the search: there is one row only, or the batch size is fixed."""
@@ -143,13 +140,13 @@ class TunedLayer:
     flushed: float | None
     """The share of values that become zero and are not zero in the reference."""
 
-    without: float | None
+    excess_if_converted: float | None
     """
     The excess of the trial that converts this layer of those that were kept; None if the layer is
     converted, or the search ended before that trial.
     """
 
-    alone: float | None
+    excess_by_itself: float | None
     """The excess of the trial that converts this layer alone; None if there was none."""
 
     cost: float | None

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _OTHERS: Final = {
     Split.BATCHES: "every second batch, which the search did not use",
-    Split.ROWS: "every second row, which the search did not use",
 }
 _SAME: Final = {
     Split.NONE: "none: the inputs cannot be split, so the search used all of them",
@@ -98,7 +97,7 @@ def _validation(tuning: Tuning) -> str:
 def _reserve(tuning: Tuning) -> str:
     return (
         f"the search used at most {share(1 - tuning.reserve)} of the limit, because the first set "
-        "failed, or nearly failed, on the validation inputs"
+        "failed on the validation inputs"
     )
 
 

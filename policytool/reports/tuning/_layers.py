@@ -105,7 +105,7 @@ def _kept_fields(tuning: Tuning) -> Iterator[Field]:
     yield from _names(Tone.CAUTION)
     yield (
         Column(title="if converted", minimum=12),
-        lambda layer: _excess(layer.without, without(layer)) or _UNTRIED,
+        lambda layer: _excess(layer.excess_if_converted, without(layer)) or _UNTRIED,
     )
     yield (
         Column(title="error", minimum=_NUMBER, priority=2),
@@ -125,7 +125,9 @@ def _converted_fields(tuning: Tuning) -> Iterator[Field]:
     yield Column(title="headroom", minimum=8), _headroom
     yield (
         Column(title="converted by itself", minimum=_NUMBER, priority=2),
-        lambda layer: _excess(layer.alone, trials.get(every - {layer.path})) or Cell(text=""),
+        lambda layer: (
+            _excess(layer.excess_by_itself, trials.get(every - {layer.path})) or Cell(text="")
+        ),
     )
     if tuning.preference is not Preference.NONE:
         title = "time" if tuning.preference is Preference.SPEED else "output size"
@@ -229,5 +231,5 @@ def _used(tuning: Tuning, layer: TunedLayer) -> float:
     return max(
         (layer.error or 0.0) / allowed,
         1 / layer.headroom if layer.headroom else 0.0,
-        layer.alone or 0.0,
+        layer.excess_by_itself or 0.0,
     )

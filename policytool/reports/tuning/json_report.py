@@ -47,9 +47,8 @@ _TUNING: Final = attributes(
 )
 _LAYER: Final = attributes(
     *("path", "class_name", "kept", "rule", "error", "largest", "headroom", "flushed", "cost"),
+    *("excess_if_converted", "excess_by_itself"),
     finite="is_finite",
-    excess_if_converted="without",
-    excess_by_itself="alone",
 )
 
 
