@@ -39,7 +39,7 @@ _NO_CODE: Final = frozenset(
 )
 """Why a SavedModel cannot be rebuilt; it still runs as a graph."""
 
-_LOST: Final = "could not be checked: the process that read it {how}"
+_LOST: Final = "could not be checked: the worker process {how}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from policytool.commands import migrate, tune_records
 from policytool.commands.check_run import measure
@@ -21,6 +21,7 @@ from policytool.numerics.tuning.results import Ending, TunedLayer, Tuning
 from policytool.numerics.tuning.search import Hints, Search, Trials
 from policytool.numerics.workers import Interpreter, Worker
 from policytool.support.errors import ModelFileError, WorkerError
+from policytool.support.processes import crash_guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
     Report = Callable[[str], None]
     """Hears how far the search is: the number of trials and the best set."""
+
+
+_LOST: Final = "could not be tuned: the worker process {how}"
 
 
 def tune(
@@ -114,6 +118,9 @@ def tune_and_write(
         cannot be.
     :raises WorkerError: where the child process cannot do it.
     """
+    if lost := crash_guard.split():
+        raise ModelFileError(lost.path, lost.code, lost.message)
+    crash_guard.about(model.display_path, _LOST)
     source = readable_source(model, wanted, tools)
     # A search may take hours; what keeps its result from being written has to be said before it.
     planned = _write(source, frozenset(), wanted, replace(destination, write=False), tools)

@@ -224,8 +224,11 @@ class Search:
         self._keep_most_lossy()
 
     def _keep_most_lossy(self) -> None:
-        """Find by bisection how many of the groups that lose most have to be kept."""
-        groups = sorted(self._groups(self._everything), key=self._loss, reverse=True)
+        """Find by bisection how many of those that lose most for their cost have to be kept."""
+        groups = sorted(
+            self._groups(self._everything),
+            key=lambda group: (-self._need(group)[0], self._places(group)),
+        )
         sets = [_union(groups[:count]) for count in range(len(groups) + 1)]
         sets = [kept for kept in sets if self._cost(kept) < self._cost(self._found())]
         failing, passing = 0, len(sets)

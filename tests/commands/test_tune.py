@@ -1,0 +1,393 @@
+"""``tune`` as a whole, with a stand-in for TensorFlow's process whose errors are known."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import policytool
+from policytool.commands import tune, tune_run
+from policytool.commands.destinations import Destination
+from policytool.commands.migrate import Status
+from policytool.commands.tune_options import TuneOptions
+from policytool.formats import discovery
+from policytool.migration.planning.options import Assignment, Options
+from policytool.numerics.tensorflow_run import TensorFlowTools
+from policytool.numerics.tuning.objectives import Objective, objective
+from policytool.numerics.tuning.results import Ending, Preference, Split, Tuning
+from policytool.numerics.tuning.search import Budget
+from policytool.numerics.verdicts.tolerances import parse_tolerance
+from policytool.numerics.workers import Interpreter, Worker
+from policytool.support.errors import ModelFileError, UsageError, WorkerError
+from tests.helpers.small_models import dense, h5_model, sequential
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+NAMES: Final = tuple("abcdef")
+PATHS: Final = tuple(f"mlp/{name}" for name in NAMES[:-1])
+"""The candidates: the last layer makes the output."""
+
+TO: Final = Options(to="mixed_float16")
+
+
+def reductions(error: float, **more: float | None) -> dict[str, Any]:
+    """Return what the child counts of 100 elements with a relative error."""
+    finite = error if math.isfinite(error) else 0.0
+    return {
+        "elements": 100,
+        "squared_error": finite**2,
+        "squared_reference": 1.0,
+        "squared_candidate": 1.0,
+        "overflowed": 0 if math.isfinite(error) else 3,
+        "nan_reference": 0,
+        "nan_candidate": 0,
+        "infinite_reference": 0,
+        "infinite_candidate": 0,
+        "subnormal": 0,
+        "flushed": 0,
+        "largest_reference": 2.0,
+        "largest_candidate": 2.0,
+        "largest_error": finite,
+        "reference_at_largest": 1.0,
+        "candidate_at_largest": 1.0,
+        "differing": None,
+        **more,
+    }
+
+
+class StandIn(Worker):
+    """
+    Answers jobs by the policies of the candidate's file: each layer in 16 bits has an error, and
+    the squares of these add up.
+    """
+
+    def __init__(self, errors: Mapping[str, float], *, halves: float | None = 1.0) -> None:
+        """``halves`` is the error on the validation inputs over that of the search."""
+        super().__init__(Interpreter(python="none"))
+        self.errors = errors
+        self.halves = halves
+        self.jobs: list[Mapping[str, Any]] = []
+        self.before: Callable[[int], None] = lambda _: None
+        """Called with the number of the trial before it."""
+
+    def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
+        """Return the answer to a job."""
+        assert not side
+        self.jobs.append(job)
+        if job["job"] == "trial":
+            self.before(sum(one["job"] == "trial" for one in self.jobs))
+        narrow = self.narrow(job)
+        error = math.hypot(*(self.errors.get(path, 0.0) for path in narrow))
+        halves = [error] if self.halves is None else [error, error * self.halves if error else 0.0]
+        runs = [self.told(one) for one in halves]
+        if job["job"] == "check":
+            runs = [{**self.told(error), "calls": self.calls(narrow)}]
+        return {
+            "split": self.halves is not None,
+            "times": [
+                {"path": path, "class_name": "Dense", "seconds": 10.0**-number}
+                for number, path in enumerate(PATHS)
+            ]
+            if job.get("times")
+            else [],
+            "versions": {"tensorflow": "2.21.0", "tf_keras": "2.21.0"},
+            "libraries": ["tf_keras 2.21.0"] * 2,
+            "backends": ["tensorflow"] * 2,
+            "unquantized": 0,
+            "runs": runs,
+            "notes": [],
+        }
+
+    @staticmethod
+    def narrow(job: Mapping[str, Any]) -> set[str]:
+        """Return the layers of the candidate that compute in 16 bits."""
+        layers = policytool.inspect(job["candidate"]["path"]).layers
+        return {layer.path for layer in layers if layer.compute_dtype == "float16"}
+
+    @staticmethod
+    def output(name: str | None, error: float) -> dict[str, Any]:
+        """Return one output of a call or of the model."""
+        return {
+            "shape": [None, 2],
+            "dtype_reference": "float32",
+            "dtype_candidate": "float16",
+            "accumulated": reductions(error),
+            "isolated": reductions(error),
+            "tf32": None,
+            "exponents": None,
+            "name": name,
+            "top_1": {"rows": 100, "agreed": 99 if error > 0.01 else 100},
+            "parts": None,
+        }
+
+    def told(self, error: float) -> dict[str, Any]:
+        """Return a run with an error of its output."""
+        names = ("model", "compute_capability", "memory", "driver", "cuda", "cudnn")
+        return {
+            "device": {"name": "cpu:0", "kind": "cpu", **dict.fromkeys(names)},
+            "signature": None,
+            "inputs": {
+                "kind": "synthetic",
+                "seed": 1,
+                "batches": 4,
+                "batch_size": 8,
+                "inputs": [],
+                "notes": [],
+            },
+            "missing": [],
+            "fallbacks": [],
+            "unmatched": [],
+            "random": [],
+            "calls": [],
+            "outputs": [self.output("y", error)],
+            "gradients": None,
+            "timings": {},
+            "metric": None,
+            "notes": [],
+        }
+
+    def calls(self, narrow: set[str]) -> list[dict[str, Any]]:
+        """Return the calls of a diagnosis, one layer after the other."""
+        return [
+            {
+                "path": path,
+                "number": 0,
+                "class_name": "Dense",
+                "compute_reference": "float32",
+                "compute_candidate": "float16" if path in narrow else "float32",
+                "inputs": ["float16"],
+                "depth": 2,
+                "children": 0,
+                "is_model": False,
+                "outputs": [self.output(None, self.errors.get(path, 0.0))],
+                "trace": {
+                    "begun": number,
+                    "within": None,
+                    "producers": [number - 1] if number else [],
+                    "gets_nonfinite": False,
+                },
+            }
+            for number, path in enumerate(f"mlp/{name}" for name in NAMES)
+        ]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, with a model of six layers in it."""
+    monkeypatch.chdir(tmp_path)
+    h5_model(tmp_path / "a.h5", sequential(*map(dense, NAMES)))
+    return tmp_path
+
+
+def options(**more: Any) -> TuneOptions:
+    """Return options with a tolerance of 0.01, unless they say otherwise."""
+    return TuneOptions(**{"candidate": TO, "objective": objective(), **more})
+
+
+def tuned(worker: Worker, **more: Any) -> Tuning:
+    """Return the search in the model."""
+    tools = TensorFlowTools(worker=worker)
+    return tune.tune(discovery.one("a.h5"), options(**more), tools)
+
+
+WEAK: Final = {"mlp/b": 0.5, "mlp/d": math.inf, "mlp/a": 0.001}
+
+
+def test_the_weak_layers_are_kept() -> None:
+    """With what was measured of each, and why it stays."""
+    found = tuned(StandIn(WEAK))
+    assert (found.passed, found.ending, found.is_minimum) == (True, Ending.MINIMAL, True)
+    assert [layer.path for layer in found.kept] == ["mlp/b", "mlp/d"]
+    assert [layer.path for layer in found.layers] == list(PATHS)
+    assert [layer.excess_if_converted for layer in found.kept] == [
+        pytest.approx(50, rel=0.1),
+        math.inf,
+    ]
+    assert [layer.is_finite for layer in found.kept] == [True, False]
+    assert found.fixed.keys() == {"mlp/f"}
+    assert found.split is Split.BATCHES
+    assert found.reference.library == "tf_keras 2.21.0"
+    assert found.curve[0].excess == 0
+    assert found.curve[-1].converted == len(PATHS)
+
+
+def test_the_model_is_written_with_the_set(place: Path) -> None:
+    """And with nothing else in float32 but the output."""
+    tools = TensorFlowTools(worker=StandIn(WEAK))
+    found, written = tune.tune_and_write(
+        discovery.one("a.h5"), options(), Destination(output=place / "out.h5"), tools
+    )
+    assert written is not None
+    assert written.status is Status.WRITTEN
+    kept = {one.path for one in policytool.inspect("out.h5").layers if one.policy == "float32"}
+    assert kept == {"mlp/b", "mlp/d", "mlp/f"}
+    assert found.options is not None
+    assert found.options.to == "mixed_float16"
+
+
+def test_nothing_is_written_if_nothing_was_found(place: Path) -> None:
+    """The user's own layer in 16 bits breaks the objective, whatever else is kept."""
+    worker = StandIn({"mlp/f": 0.5, **WEAK})
+    given = replace(TO, assignments=(Assignment(pattern="mlp/f", policy="float16"),))
+    found, written = tune.tune_and_write(
+        discovery.one("a.h5"),
+        options(candidate=given),
+        Destination(output=place / "out.h5"),
+        TensorFlowTools(worker=worker),
+    )
+    assert (found.passed, found.best, written) == (False, None, None)
+    assert found.ending is Ending.IMPOSSIBLE
+    assert found.closest is not None
+    assert found.closest.excess == pytest.approx(50)
+    assert not (place / "out.h5").exists()
+
+
+def test_validation_leaves_a_reserve() -> None:
+    """Errors are a third larger on the inputs that the search did not use."""
+    errors = dict.fromkeys(PATHS, 0.004)
+    assert len(tuned(StandIn(errors, halves=1.0)).kept) == 0
+    found = tuned(StandIn(errors, halves=1.33))
+    assert found.passed
+    assert found.reserve > 0.2
+    assert len(found.kept) == 2
+    assert found.split is Split.BATCHES
+
+
+def test_validation_that_is_not_finite_is_searched_too() -> None:
+    """No reserve helps against an overflow."""
+    found = tuned(StandIn({"mlp/b": 0.001}, halves=math.inf))
+    assert (found.passed, found.split) == (True, Split.USED)
+    assert [layer.path for layer in found.kept] == ["mlp/b"]
+
+
+def test_one_batch_validates_nothing() -> None:
+    """Which the report says."""
+    found = tuned(StandIn(WEAK, halves=None))
+    assert (found.passed, found.split) == (True, Split.NONE)
+    assert found.best is not None
+    assert found.best.validation is None
+
+
+@pytest.mark.parametrize(
+    ("preference", "kept"), [(Preference.SPEED, "mlp/e"), (Preference.MEMORY, "mlp/a")]
+)
+def test_preferences_weigh_layers(preference: Preference, kept: str) -> None:
+    """One of five equal layers has to stay: the one that costs least."""
+    found = tuned(StandIn(dict.fromkeys(PATHS, 0.0048)), preference=preference)
+    assert [layer.path for layer in found.kept] == [kept]
+    assert all(layer.cost is not None for layer in found.layers)
+
+
+def test_a_model_that_does_not_run_in_16_bits_has_no_diagnosis() -> None:
+    """The search goes on without one, and says so; sets that cannot run fail."""
+
+    class Refusing(StandIn):
+        def run(self, job: Mapping[str, Any], *, side: str = "") -> Mapping[str, Any]:
+            if "mlp/c" in self.narrow(job):
+                self.jobs.append(job)
+                raise WorkerError("not-traceable", "the candidate cannot be traced: float16")
+            return super().run(job, side=side)
+
+    found = tuned(Refusing({}))
+    assert [layer.path for layer in found.kept] == ["mlp/c"]
+    assert found.notes[0].message.startswith("the model cannot run with every candidate in 16 bits")
+    assert any(one.failure is not None for one in found.trials)
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_child_that_ends_ends_the_search(number: int) -> None:
+    """As a crash does: nothing more can be expected of it."""
+    worker = StandIn(WEAK)
+
+    def crash(trial: int) -> None:
+        if trial == number:
+            raise WorkerError("worker-crashed", "it ended", ended=True)
+
+    worker.before = crash
+    with pytest.raises(WorkerError, match="it ended"):
+        tuned(worker)
+
+
+def test_ctrl_c_keeps_the_best_set() -> None:
+    """So far; before the first trial there is none."""
+    worker = StandIn(WEAK)
+
+    def interrupt(trial: int) -> None:
+        if trial == 4:
+            raise KeyboardInterrupt
+
+    worker.before = interrupt
+    found = tuned(worker)
+    assert (found.ending, found.passed) == (Ending.INTERRUPTED, True)
+    assert {layer.path for layer in found.kept} >= {"mlp/b", "mlp/d"}
+
+
+def test_a_record_continues_a_search(place: Path) -> None:
+    """No set of it is run again."""
+    first = tuned(StandIn(WEAK), record=place / "trials.json", budget=Budget(trials=4))
+    assert first.ending is Ending.TRIALS
+    worker = StandIn(WEAK)
+    found = tuned(worker, record=place / "trials.json")
+    assert found.resumed == len(first.trials) == 4
+    assert [one.kept for one in found.trials[:4]] == [one.kept for one in first.trials]
+    assert sum(job["job"] == "trial" for job in worker.jobs) == len(found.trials) - 4 + 1
+    assert found.is_minimum
+    saved = json.loads((place / "trials.json").read_text())
+    assert len(saved["trials"]) == len(found.trials)
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"objective": objective((parse_tolerance("0.5"),))}, "options"),
+        ({"seed": 2}, "options"),
+        ({"candidate": replace(TO, to="float16")}, "options"),
+        ({"inputs": Path("x.npz")}, "options"),
+    ],
+)
+def test_a_record_of_another_search_is_refused(
+    more: dict[str, Any], what: str, place: Path
+) -> None:
+    """Its trials say nothing about this one."""
+    (place / "x.npz").write_bytes(b"1")
+    record = place / "trials.json"
+    tuned(StandIn(WEAK), record=record)
+    with pytest.raises(ModelFileError, match=f"search with other ({what}|inputs)"):
+        tuned(StandIn(WEAK), record=record, **more)
+    h5_model(place / "a.h5", sequential(*map(dense, reversed(NAMES))))
+    with pytest.raises(ModelFileError, match="search with other"):
+        tuned(StandIn(WEAK), record=record)
+
+
+def test_a_record_that_cannot_be_written_is_told(place: Path) -> None:
+    """In one sentence; a search without its record is not what was asked for."""
+    with pytest.raises(ModelFileError, match="cannot be written for --resume"):
+        tuned(StandIn(WEAK), record=place / "nowhere/trials.json")
+
+
+def test_agreement_alone_allows_any_error() -> None:
+    """The rows that agree count, and errors are reported."""
+    wanted = Objective(tolerances=None, agreement=0.98)
+    found = tuned(StandIn({"mlp/b": 0.5}), objective=wanted)
+    assert found.passed
+    assert found.best is not None
+    assert found.best.agreement == 0.99
+    assert found.best.error == pytest.approx(0.5)
+
+
+def test_graphs_and_finished_models_are_refused(place: Path) -> None:
+    """With what to do instead."""
+    with pytest.raises(UsageError, match="would compute in 16 bits"):
+        tuned(
+            StandIn({}),
+            candidate=replace(TO, assignments=(Assignment(pattern=".*", policy="float32"),)),
+        )
+    tools = TensorFlowTools(worker=StandIn({}))
+    with pytest.raises(ModelFileError, match="does not exist"):
+        tune_run.readable_source(discovery.one("a.h5"), options(inputs=place / "none.npz"), tools)

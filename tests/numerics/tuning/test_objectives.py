@@ -1,0 +1,178 @@
+"""How much of what is allowed a run uses, as one number."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policytool.numerics.check_results.gradients import GradientReductions
+from policytool.numerics.check_results.task_metrics import OutputMetric, TaskMetric
+from policytool.numerics.tuning.objectives import (
+    GRADIENT_ERROR,
+    TOLERANCE,
+    Objective,
+    gradient_error,
+    largest_error,
+    objective,
+    objective_excess,
+)
+from policytool.numerics.verdicts.tolerances import GivenTolerance, Tolerances, parse_tolerance
+from policytool.support.errors import UsageError
+from tests.helpers import example_checks
+from tests.helpers.example_checks import output, run
+
+GIVEN = (GivenTolerance(pattern=None, value=0.01),)
+
+
+def errors(*found: float, **along: Any) -> Any:
+    """Return a run of outputs with these errors."""
+    outputs = tuple(output(f"y{number}", one, **along) for number, one in enumerate(found))
+    return run(outputs=outputs, tolerances=GIVEN)
+
+
+def test_the_output_farthest_from_its_tolerance_counts() -> None:
+    """As a multiple of it."""
+    found = errors(0.001, 0.025)
+    assert objective_excess(found, objective(GIVEN)) == pytest.approx(2.5)
+    assert largest_error(found) == pytest.approx(0.025)
+
+
+def test_nan_breaks_every_objective() -> None:
+    """Also one that allows any error."""
+    found = errors(0.001, overflowed=3, top_1=1.0)
+    for wanted in (objective(GIVEN), Objective(tolerances=None, agreement=0.5)):
+        assert objective_excess(found, wanted) == math.inf
+    assert largest_error(found) is None
+
+
+@pytest.mark.parametrize(("share", "excess"), [(1.0, 0.0), (0.99, 1.0), (0.95, 5.0)])
+def test_agreement_counts_the_rows_that_differ(share: float, excess: float) -> None:
+    """Of those that may; errors do not matter beside."""
+    found = errors(0.9, top_1=share)
+    wanted = objective(agreement=0.99)
+    assert wanted.tolerances is None
+    assert objective_excess(found, wanted) == pytest.approx(excess)
+
+
+def test_full_agreement_allows_no_row() -> None:
+    """Where nothing is allowed, anything is too much."""
+    assert objective_excess(errors(0.1, top_1=0.999), objective(agreement=1.0)) == math.inf
+    assert objective_excess(errors(0.1, top_1=1.0), objective(agreement=1.0)) == 0
+
+
+def test_agreement_needs_scores_of_classes() -> None:
+    """Outputs of a regression have no largest value to compare."""
+    with pytest.raises(UsageError, match="an output with a score for each class"):
+        objective_excess(errors(0.1), objective(agreement=0.9))
+
+
+def metric(drop: float | None, allowed: float, *, passed: bool) -> TaskMetric:
+    """Return the metric of one output."""
+    return TaskMetric(
+        name="accuracy",
+        higher_is_better=True,
+        outputs=(
+            OutputMetric(
+                output="y",
+                reference=0.9,
+                candidate=0.9 - (drop or 0.0),
+                drop=drop,
+                max_drop=allowed,
+                passed=passed,
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "excess"),
+    [
+        (metric(0.005, 0.01, passed=True), 0.5),
+        (metric(-0.3, 0.01, passed=True), 0.0),
+        (metric(0.03, 0.01, passed=False), 3.0),
+        (metric(None, 0.01, passed=False), math.inf),
+        (metric(0.01, 0.0, passed=False), math.inf),
+    ],
+)
+def test_a_metric_counts_its_drop(found: TaskMetric, excess: float) -> None:
+    """A better metric uses nothing of what is allowed; NaN is never good enough."""
+    measured = errors(0.3)
+    measured = replace(measured, verdict=replace(measured.verdict, metric=found))
+    wanted = Objective(tolerances=None)
+    assert objective_excess(measured, wanted) == pytest.approx(excess)
+
+
+def test_a_metric_that_fails_by_a_hair_fails() -> None:
+    """However its drop is rounded."""
+    measured = errors(0.3)
+    found = metric(0.01, 0.01, passed=False)
+    measured = replace(measured, verdict=replace(measured.verdict, metric=found))
+    assert objective_excess(measured, Objective(tolerances=None)) > 1
+
+
+def gradients(*totals: GradientReductions) -> Any:
+    """Return gradients at several loss scales."""
+    check = example_checks.CASES["training"].check
+    assert check is not None
+    (checked,) = check.runs
+    assert checked.gradients is not None
+    trial = checked.gradients.trials[0]
+    trials = tuple(
+        replace(trial, scale=float(number), variables=(total,))
+        for number, total in enumerate(totals)
+    )
+    return replace(checked.gradients, trials=trials)
+
+
+def reductions(error: float, overflow: int = 0) -> GradientReductions:
+    """Return what was summed of gradients with a relative error."""
+    return GradientReductions(
+        elements=10, overflow=overflow, squared_error=error**2, squared_reference=1.0
+    )
+
+
+def test_gradients_count_at_the_best_scale() -> None:
+    """Among those at which they are finite."""
+    found = gradients(reductions(0.0, overflow=1), reductions(0.5), reductions(0.05))
+    assert gradient_error(found) == pytest.approx(0.05)
+    measured = replace(errors(0.001), gradients=found)
+    wanted = objective(GIVEN, gradients=True)
+    assert objective_excess(measured, wanted) == pytest.approx(0.05 / GRADIENT_ERROR)
+    assert objective_excess(measured, replace(wanted, gradients=False)) == pytest.approx(0.1)
+
+
+def test_gradients_that_are_never_finite_break_the_objective() -> None:
+    """And a model that has nothing to train has no gradients to break."""
+    wanted = objective(GIVEN, gradients=True)
+    spoilt = replace(errors(0.001), gradients=gradients(reductions(0.0, overflow=1)))
+    assert objective_excess(spoilt, wanted) == math.inf
+    untrained = replace(errors(0.001), gradients=gradients())
+    assert objective_excess(untrained, wanted) == pytest.approx(0.1)
+
+
+def test_defaults() -> None:
+    """A tolerance where nothing else is asked for, and for outputs that no pattern names."""
+    assert objective().tolerances == Tolerances(
+        given=(GivenTolerance(pattern=None, value=TOLERANCE),)
+    )
+    assert objective(agreement=0.9).tolerances is None
+    named = objective((parse_tolerance("y=0.5"),)).tolerances
+    assert named is not None
+    assert (named.of("y"), named.of("z")) == (0.5, TOLERANCE)
+
+
+def test_a_function_needs_no_labels() -> None:
+    """A metric of the library does."""
+    wanted = objective(metric="own:score", max_drop=0.5).metric
+    assert wanted is not None
+    assert (wanted.labels, str(wanted.metric), wanted.max_drop) == (None, "own:score", 0.5)
+    labelled = objective(metric="own:score", labels=Path("y.npy")).metric
+    assert labelled is not None
+    assert labelled.labels == Path("y.npy")
+    for more in ({"metric": "accuracy"}, {"max_drop": 0.1}, {"labels": Path("y.npy")}):
+        with pytest.raises(UsageError, match="needs"):
+            objective(**more)
