@@ -191,8 +191,8 @@ def test_a_saved_model_can_be_planned_to_be_re_exported() -> None:
     ("options", "error", "message"),
     [
         ({"require": "layer"}, errors.UsageError, "require must be one of outputs, layers, both"),
-        ({"metric": "accuracy"}, errors.UsageError, "needs the labels"),
-        ({"labels": "labels.npy", "metric": "accuracy"}, errors.UsageError, "needs the inputs"),
+        ({"metric": "accuracy"}, errors.UsageError, "requires labels"),
+        ({"labels": "labels.npy", "metric": "accuracy"}, errors.UsageError, "requires --inputs"),
         ({"compare_to": "gone.json"}, errors.ModelFileError, "does not exist"),
     ],
 )

@@ -108,8 +108,8 @@ class InputsSource(click.ParamType):  # type: ignore[type-arg]  # generic from C
     "--batches",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of batches of synthetic inputs, or maximum number from the function of --inputs.  "
-    "[default: 1 synthetic batch; all batches of the function]",
+    help="Number of synthetic batches, or maximum number of batches from the --inputs function.  "
+    "[default: 1 synthetic batch; all batches from the function]",
 )
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Examples per batch.")
 @click.option(
@@ -162,33 +162,34 @@ class InputsSource(click.ParamType):  # type: ignore[type-arg]  # generic from C
     type=click.Choice([one.value for one in Required]),
     default=Required.OUTPUTS.value,
     show_default=True,
-    help="What must stay within its tolerance for exit code 0.",
+    help="Errors that must be within their tolerances for exit code 0.",
 )
 @click.option(
     "--labels",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Labels by output name (.npz), or one array for a single output (.npy), for --metric.",
+    help="Labels for --metric: a .npz file with one array for each output, or a .npy file for a "
+    "model with one output.",
 )
 @click.option(
     "--metric",
     metavar="NAME|MODULE:FUNCTION",
     shell_complete=completion.metrics,
-    help="Metric of the task, such as accuracy, or your own function of labels and predictions; "
-    "computed for both models.",
+    help="Task metric to compute for both models, such as accuracy, or your own function of labels "
+    "and predictions.",
 )
 @click.option(
     "--max-drop",
     type=float,
     metavar="NUMBER",
-    help="How much worse the metric of the candidate may be.  [default: 0.01; for errors and "
-    "losses, 1% of the reference]",
+    help="Maximum amount by which the metric of the candidate may be worse.  [default: 0.01; for "
+    "errors and losses, 1% of the reference]",
 )
 @click.option(
     "--compare-to",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="JSON report of an earlier check; also exit 1 if an error or the metric is worse now.",
+    help="Compare with this JSON report of an earlier check, and exit 1 if there are regressions.",
 )
 @click.option(
     "--timing", is_flag=True, help="Measure latency, throughput and peak memory of both models."

@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     "--batches",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of batches of synthetic inputs, or maximum number from the function of --inputs.  "
-    "[default: 4 synthetic batches; all batches of the function]",
+    help="Number of synthetic batches, or maximum number of batches from the --inputs function.  "
+    "[default: 4 synthetic batches; all batches from the function]",
 )
 @click.option("--batch-size", type=click.IntRange(min=1), metavar="N", help="Examples per batch.")
 @click.option(
@@ -108,7 +108,8 @@ if TYPE_CHECKING:
     "--labels",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Labels by output name (.npz), or one array for a single output (.npy), for --metric.",
+    help="Labels for --metric: a .npz file with one array for each output, or a .npy file for a "
+    "model with one output.",
 )
 @click.option(
     "--metric",
@@ -121,8 +122,8 @@ if TYPE_CHECKING:
     "--max-drop",
     type=float,
     metavar="NUMBER",
-    help="How much worse the metric may be.  [default: 0.01; for errors and losses, 1% of the "
-    "float32 model's]",
+    help="Maximum amount by which the metric may be worse.  [default: 0.01; for errors and losses, "
+    "1% of the value in float32]",
 )
 @click.option(
     "--gradients",

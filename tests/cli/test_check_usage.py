@@ -122,9 +122,12 @@ def test_a_setting_has_the_option_s_name(place: Path) -> None:
     ("arguments", "told"),
     [
         (("--labels", "y.npy"), "--labels needs a metric. Add --metric NAME"),
-        (("--metric", "auc"), "--metric needs the labels of the inputs. Add --labels FILE"),
-        (("--max-drop", "0.1"), "--max-drop needs the labels of the inputs. Add --labels FILE"),
-        (("--labels", "y.npy", "--metric", "auc"), "Add --inputs, because synthetic inputs"),
+        (("--metric", "auc"), "--metric requires labels. Add --labels FILE"),
+        (("--max-drop", "0.1"), "--max-drop requires labels. Add --labels FILE"),
+        (
+            ("--labels", "y.npy", "--metric", "auc"),
+            "--labels requires --inputs, because synthetic inputs",
+        ),
         (("--max-drop", "much"), "Invalid value for '--max-drop'"),
         ((*_LABELLED, "--metric", "auc", "--max-drop", "-1"), "--max-drop -1.0 must be a number"),
         ((*_LABELLED, "--metric", "auc", "--max-drop", "nan"), "--max-drop nan must be a number"),

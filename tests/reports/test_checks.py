@@ -735,7 +735,7 @@ def test_no_regression_is_told_too() -> None:
     text = rendered("table", replace(now, check=_compared(now, before)))
     assert text.startswith("passed: ")
     assert "no regression compared with before.json" in " ".join(text.split())
-    assert "the earlier check ran on gpu:0, this one on cpu:0" in " ".join(text.split())
+    assert "the earlier check ran on gpu:0, and this check ran on cpu:0" in " ".join(text.split())
 
 
 def test_names_of_an_earlier_report_do_not_move_the_cursor() -> None:

@@ -93,9 +93,9 @@ def earlier_check(file: str, text: bytes) -> EarlierCheck:
 def _check(file: str, value: Json) -> EarlierCheck:
     report = _object(value, "the report")
     if report.get("version") != VERSION or "check" not in report:
-        raise _Foreign(f"it has no check of version {VERSION}")
+        raise _Foreign(f"it contains no check of version {VERSION}")
     if report["check"] is None:
-        raise _Foreign("its check could not run")
+        raise _Foreign("it contains a check that could not run")
     check = _object(report["check"], "check")
     candidate = _object(check.get("candidate"), "candidate")
     return EarlierCheck(

@@ -163,18 +163,19 @@ def _metric(run: CheckRun, earlier: EarlierRun) -> Iterator[Difference]:
 def _policies(check: Check, earlier: EarlierCheck) -> Iterator[str]:
     names = [short(one or "its own policies") for one in (earlier.policy, check.candidate.policy)]
     if names[0] != names[1]:
-        yield f"the earlier candidate had {names[0]}, this one has {names[1]}"
+        yield f"the earlier candidate used {names[0]}, and this candidate uses {names[1]}"
 
 
 def _notes(run: CheckRun, earlier: EarlierRun) -> Iterator[str]:
     if earlier.device != run.device.name:
-        yield f"the earlier check ran on {short(earlier.device)}, this one on {run.device.name}"
+        devices = short(earlier.device), run.device.name
+        yield f"the earlier check ran on {devices[0]}, and this check ran on {devices[1]}"
     if earlier.inputs != _inputs(run.inputs):
-        yield "the earlier check had other inputs, so the errors differ for this reason, too"
+        yield "the earlier check used different inputs, which also changes the errors"
     names = [one.name if one is not None else "" for one in (earlier.metric, run.verdict.metric)]
     if names[0] != names[1]:
         before, now = (f"the metric {short(name)}" if name else "no metric" for name in names)
-        yield f"the earlier check had {before}, this one has {now}"
+        yield f"the earlier check used {before}, and this check uses {now}"
 
 
 def _inputs(found: CheckInputs) -> tuple[str, float | None, float, float]:

@@ -51,17 +51,14 @@ def wanted_metric(
         return None
     if labels is None:
         option = "--metric" if metric is not None else "--max-drop"
-        raise UsageError(f"{option} needs the labels of the inputs; add --labels FILE")
+        raise UsageError(f"{option} requires labels; add --labels FILE")
     if metric is None:
         raise UsageError(
             "--labels needs a metric; add --metric NAME, such as --metric accuracy, or --metric "
             "MODULE:FUNCTION"
         )
     if not has_inputs:
-        raise UsageError(
-            "--labels needs the inputs that the labels belong to; add --inputs, because synthetic "
-            "inputs have no labels"
-        )
+        raise UsageError("--labels requires --inputs, because synthetic inputs have no labels")
     check_max_drop(max_drop)
     return WantedMetric(labels=labels, metric=_metric(metric), max_drop=max_drop)
 

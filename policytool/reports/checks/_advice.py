@@ -45,6 +45,6 @@ def advice(check: Check) -> Iterator[str]:
             f"verified in {trials}); migrate accepts the same --set options"
         )
     elif found.exhausted:
-        yield f"no set of layers in float32 with which the check passes was found in {trials}"
+        yield f"found no set of float32 layers that makes the check pass in {trials}"
     else:
         yield "the check fails even with all layers of the file in float32"

@@ -57,12 +57,12 @@ def around(run: CheckRun) -> Iterator[tuple[str, str]]:
         yield "rewrite", rewrite(run.rewrite)
         yield from kept_scopes.facts(run.rewrite)
     if run.aliases:
-        yield "same graph", f"{join_first(run.aliases)}, which did not run again"
+        yield "same graph", f"{join_first(run.aliases)} (not run again)"
     if run.unmatched:
         yield (
             "unmatched",
             (
-                f"{many(len(run.unmatched), 'layer')} that only one model calls: "
+                f"{many(len(run.unmatched), 'layer')} called by only one model: "
                 f"{join_first(run.unmatched)}"
             ),
         )

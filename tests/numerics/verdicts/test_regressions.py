@@ -174,9 +174,9 @@ def test_other_conditions_are_told() -> None:
         with_metric(plain, 0.9, name="auc"), model("net", 1e-4, device=GPU, inputs=given_inputs)
     )
     assert found.notes == (
-        "the earlier check ran on cpu:0, this one on gpu:0",
-        "the earlier check had other inputs, so the errors differ for this reason, too",
-        "the earlier check had the metric auc, this one has no metric",
+        "the earlier check ran on cpu:0, and this check ran on gpu:0",
+        "the earlier check used different inputs, which also changes the errors",
+        "the earlier check used the metric auc, and this check uses no metric",
     )
     assert compared(plain, plain).notes == ()
 

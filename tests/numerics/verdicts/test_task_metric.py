@@ -117,10 +117,10 @@ def test_a_metric_has_a_name_or_is_a_function() -> None:
 @pytest.mark.parametrize(
     ("labels", "metric", "max_drop", "has_inputs", "told"),
     [
-        (None, "auc", None, True, "--metric needs the labels of the inputs; add --labels"),
-        (None, None, 0.1, True, "--max-drop needs the labels of the inputs; add --labels"),
+        (None, "auc", None, True, "--metric requires labels; add --labels"),
+        (None, None, 0.1, True, "--max-drop requires labels; add --labels"),
         (LABELS, None, None, True, "--labels needs a metric; add --metric NAME"),
-        (LABELS, "auc", None, False, "add --inputs"),
+        (LABELS, "auc", None, False, "--labels requires --inputs"),
         (LABELS, "auc", -0.1, True, "--max-drop -0.1 must be a number of at least 0"),
         (LABELS, "auc", math.nan, True, "--max-drop nan must be"),
         (LABELS, "auc", math.inf, True, "--max-drop inf must be"),
