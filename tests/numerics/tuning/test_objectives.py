@@ -174,5 +174,5 @@ def test_a_function_needs_no_labels() -> None:
     assert labelled is not None
     assert labelled.labels == Path("y.npy")
     for more in ({"metric": "accuracy"}, {"max_drop": 0.1}, {"labels": Path("y.npy")}):
-        with pytest.raises(UsageError, match="requires|needs"):
+        with pytest.raises(UsageError, match=r"requires|needs"):
             objective(**more)
