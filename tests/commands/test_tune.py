@@ -266,6 +266,14 @@ def test_validation_that_is_not_finite_is_searched_too() -> None:
     assert [layer.path for layer in found.kept] == ["mlp/b"]
 
 
+def test_a_search_that_ends_early_has_a_valid_set() -> None:
+    """A larger one that holds on the validation inputs, not the smallest one that does not."""
+    errors = dict.fromkeys(PATHS, 0.004)
+    found = tuned(StandIn(errors, halves=1.33), budget=Budget(trials=2))
+    assert (found.passed, found.ending) == (True, Ending.TRIALS)
+    assert len(found.kept) == len(PATHS)
+
+
 def test_one_batch_validates_nothing() -> None:
     """Which the report says."""
     found = tuned(StandIn(WEAK, halves=None))

@@ -139,9 +139,18 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The passing set that costs least; None if none was found."""
-        passing = [one for one in self.trials.made if self._passes(one)]
-        return min(passing, key=self._rank, default=None)
+        """
+        The passing set that costs least, of those that also pass on the validation inputs if there
+        are any; None if none was found.
+        """
+        passing = self._passing()
+        valid = [one for one in passing if one.validation is None or one.validation <= 1]
+        return min(valid or passing, key=self._rank, default=None)
+
+    @property
+    def _smallest(self) -> Trial | None:
+        """The passing set that costs least, which the search goes on from."""
+        return min(self._passing(), key=self._rank, default=None)
 
     @property
     def closest(self) -> Trial | None:
@@ -183,13 +192,13 @@ class Search:
         Return whether the set that was found fails on the validation inputs, and leave a reserve
         for them: the share by which it fails.
         """
-        best = self.best
-        if best is None or best.validation is None or best.validation <= 1:
+        found = self._smallest
+        if found is None or found.validation is None or found.validation <= 1:
             return False
-        if not math.isfinite(best.validation):
+        if not math.isfinite(found.validation):
             self.uses_validation = True
         else:
-            self.limit = _SLACK * min(self.limit, best.excess) / best.validation
+            self.limit = _SLACK * min(self.limit, found.excess) / found.validation
         return True
 
     def excess(self, trial: Trial) -> float:
@@ -209,12 +218,15 @@ class Search:
             return len(kept)
         return sum(self.hints.costs.get(path, 0.0) for path in kept)
 
+    def _passing(self) -> list[Trial]:
+        return [one for one in self.trials.made if self._passes(one)]
+
     def _rank(self, trial: Trial) -> tuple[float, ...]:
         return self._cost(trial.kept), len(trial.kept), self.excess(trial)
 
     def _found(self) -> Kept:
-        best = self.best
-        return frozenset(best.kept) if best is not None else self._everything
+        smallest = self._smallest
+        return frozenset(smallest.kept) if smallest is not None else self._everything
 
     def _start(self) -> None:
         """Try what is proposed, then the layers that lose most."""
